@@ -1,0 +1,1 @@
+"""Where work is kept: ``base`` is the contract, its siblings keep it."""

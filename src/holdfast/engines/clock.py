@@ -1,0 +1,47 @@
+"""The engine's clock: it follows the wall clock forward and never goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """Something due later that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; harmless when it already fired."""
+
+
+class Clock(Protocol):
+    """What an engine needs to know of time. ``holdfast.testing.VirtualClock`` is another one."""
+
+    def now_us(self) -> int:
+        """Return microseconds since the epoch; never less than before."""
+
+    def call_at(self, when_us: int, callback: Callable[[], None]) -> Timer:
+        """Call back on the running event loop once ``now_us`` has reached ``when_us``."""
+
+
+class SystemClock:
+    """The wall clock, made safe to judge leases by.
+
+    A step back (NTP, an operator) is absorbed: time goes on at its own pace, ahead of the wall.
+    A step forward, a resumed machine included, is followed at once.
+    """
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_us(self) -> int:
+        """Return microseconds since the epoch; never less than before."""
+        monotonic_ns = time.monotonic_ns()
+        self._offset_ns = max(self._offset_ns, time.time_ns() - monotonic_ns)
+        return (monotonic_ns + self._offset_ns) // 1000
+
+    def call_at(self, when_us: int, callback: Callable[[], None]) -> Timer:
+        """Call back on the running event loop once ``now_us`` has reached ``when_us``."""
+        delay_seconds = max(0, when_us - self.now_us()) / 1_000_000
+        return asyncio.get_running_loop().call_later(delay_seconds, callback)

@@ -1,0 +1,432 @@
+"""The verbs of an engine that keeps its state in this process.
+
+Each verb decides on the state, hands the effects to the log, folds them into the state, and
+answers once everything that the answer rests on is durable. What differs between engines is the
+state (how fast it finds things) and the log (what survives).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from holdfast.model import lifecycle
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.effects import Effect, Enqueued
+from holdfast.model.errors import AccessDenied, DuplicateId, EngineClosed, InvalidInput, LeaseLost
+from holdfast.model.ids import RANDOM_BYTES, uuid7
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    MICROSECONDS,
+    Job,
+    JobRef,
+    NewJob,
+    State,
+    admit,
+    check_name,
+    check_seconds,
+)
+from holdfast.model.outcome import Outcome, release
+
+from .arrivals import Arrivals
+from .base import (
+    DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
+    Admission,
+    Capabilities,
+    Claim,
+    Counts,
+    EngineOptions,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+)
+from .clock import Clock
+
+T = TypeVar("T")
+
+
+class WorkState(Protocol):
+    """Everything that is kept, and the questions that the verbs ask of it."""
+
+    seq: int
+    """The sequence number of the last effect folded in."""
+    last_at_us: int
+    """When that effect happened."""
+
+    def fold(self, effect: Effect, seq: int) -> Job:
+        """Take in the effect of this sequence number; return the job as it is now."""
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """Return the job, finished ones included while they are kept."""
+
+    def unfinished(self, tenant: str, queue: str, unique: str) -> Job | None:
+        """Return the unfinished job that has this unique key."""
+
+    def holder(self, token: int) -> Job | None:
+        """Return the job in flight under this token."""
+
+    def claimable(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        limit: int,
+        now_us: int,
+    ) -> list[Job]:
+        """Return the next jobs to hand out, in order: due, unexpired, within reach."""
+
+    def next_due_us(self, now_us: int) -> int | None:
+        """Return when the next job that is not yet due becomes so."""
+
+    def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return jobs in flight whose lease has ended, those that ended first first."""
+
+    def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
+
+    def forget(self, before_us: int) -> None:
+        """Drop completed and cancelled jobs that finished before this."""
+
+    def jobs(self) -> Iterable[Job]:
+        """Return every job that is kept."""
+
+    def counts(self, caller: Caller) -> Mapping[str, Counts]:
+        """Return the counts of each queue."""
+
+    def problems(self) -> list[str]:
+        """Return what is inconsistent, a sentence each."""
+
+
+class Log(Protocol):
+    """What makes effects durable."""
+
+    def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
+        """Take effects in, or raise ``StorageFull`` or ``TooLarge`` and take none.
+
+        Essential ones (all but new work) may use the space held in reserve.
+        """
+
+    async def durable(self) -> None:
+        """Return once everything added so far is durable, or raise ``DurabilityLost``."""
+
+    async def close(self) -> None:
+        """Make everything durable and let go."""
+
+
+class EmbeddedEngine:
+    """Every verb of the contract over a state, a log and a clock."""
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        state: WorkState,
+        log: Log,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        options: EngineOptions,
+    ) -> None:
+        self.capabilities = capabilities
+        self.leases_refused = 0
+        self._state = state
+        self._log = log
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._options = options
+        self._remember_us = int(options.remember_seconds * MICROSECONDS)
+        self._arrivals = Arrivals(clock)
+        self._closed = False
+
+    # --- move --------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        return await self._answer(lambda now: self._enqueue(jobs, caller, on_duplicate, now))
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        return await self._answer(lambda now: self._settle(outcomes, caller, now))
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        _check_limit(limit)
+        check_name("worker", worker)
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        if isinstance(queues, str) or isinstance(tasks, str):
+            raise InvalidInput("queues", "give a collection of names, not one string")
+        if wait_seconds:
+            check_seconds("wait_seconds", wait_seconds)
+        give_up_us = self._now_us() + int(wait_seconds * MICROSECONDS)
+        while True:
+            self._check_open()
+            now_us = self._now_us()
+            jobs: list[Job] = []
+            try:
+                settled = self._settle(settle, caller, now_us)
+                jobs = self._claim(queues, tasks, limit, worker, lease_seconds, caller, now_us)
+            finally:
+                await self._durable_or_hand_back(jobs)
+            if jobs or settle or now_us >= give_up_us:
+                return Claim(jobs, settled)
+            due_us = self._state.next_due_us(now_us)
+            until_us = give_up_us if due_us is None else min(give_up_us, due_us)
+            await self._arrivals.wait(queues, until_us)
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[int | LeaseLost]:
+        """See ``Engine.extend``."""
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        return await self._answer(lambda now: self._extend(held, lease_seconds, caller, now))
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        _check_limit(limit)
+        return await self._answer(lambda now: self._reclaim(limit, forced, caller, now))
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        return await self._answer(lambda _now: [self._find(tenant, i, caller) for i in ids])
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self._answer(lambda _now: self._state.counts(caller))
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self._answer(lambda _now: self._state.problems())
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arrivals.announce_end()
+        await self._log.close()
+
+    # --- decide ------------------------------------------------------------------------------
+
+    def _enqueue(
+        self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate, now_us: int
+    ) -> list[Receipt]:
+        seq = self._state.seq
+        effects: list[Effect] = []
+        receipts: list[Receipt] = []
+        duplicates: list[str] = []
+        batch: set[tuple[str, str]] = set()
+        unique: dict[tuple[str, str, str], str] = {}
+        for new in jobs:
+            if not caller.unlimited:
+                _check_reach(new.tenant, new.scope, caller)
+            job_id = new.id
+            if job_id is None:
+                job_id = uuid7(now_us, self._random_bytes(RANDOM_BYTES))
+            job = admit(new, job_id, now_us, seq + 1, self._options.max_payload_bytes)
+            if job.unique is not None:
+                key = job.tenant, job.queue, job.unique
+                first_id = unique.get(key) or self._first_of(key, caller)
+                if first_id is not None:
+                    receipts.append(Receipt(first_id, Admission.EXISTING))
+                    continue
+            if new.id is not None:
+                if (job.tenant, job_id) in batch or self._state.get(job.tenant, job_id):
+                    duplicates.append(job_id)
+                    receipts.append(Receipt(job_id, Admission.SKIPPED))
+                    continue
+                batch.add((job.tenant, job_id))
+            if job.unique is not None:
+                unique[job.tenant, job.queue, job.unique] = job_id
+            seq += 1
+            effects.append(Enqueued(now_us, job))
+            receipts.append(Receipt(job_id))
+        if duplicates and on_duplicate == "refuse":
+            raise DuplicateId(duplicates)
+        self._commit(effects, essential=False)
+        return receipts
+
+    def _first_of(self, key: tuple[str, str, str], caller: Caller) -> str | None:
+        first = self._state.unfinished(*key)
+        if first is None:
+            return None
+        if not caller.reaches(first.tenant, first.scope):
+            raise AccessDenied("unique", key[2])
+        return first.id
+
+    def _claim(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        limit: int,
+        worker: str,
+        lease_seconds: float,
+        caller: Caller,
+        now_us: int,
+    ) -> list[Job]:
+        cap_seconds = self._options.max_processing_seconds
+        token = self._state.seq
+        effects: list[Effect] = []
+        for job in self._state.claimable(queues, tasks, caller, limit, now_us):
+            # A token is the sequence number of its claim: for one job it can only grow.
+            token += 1
+            effects.append(lifecycle.claim(job, now_us, token, worker, lease_seconds, cap_seconds))
+        return self._commit(effects)
+
+    def _settle(
+        self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
+    ) -> list[LeaseLost | None]:
+        effects: list[Effect] = []
+        answers: list[LeaseLost | None] = []
+        spent: set[int] = set()
+        for outcome in outcomes:
+            outcome.check()
+            job = self._held(outcome, caller)
+            if job is None or outcome.token in spent:
+                answers.append(LeaseLost(outcome.id, outcome.token))
+                continue
+            spent.add(outcome.token)
+            effects.append(lifecycle.settle(job, outcome, now_us))
+            answers.append(None)
+        self._commit(effects)
+        self.leases_refused += len(answers) - len(effects)
+        return answers
+
+    def _extend(
+        self, held: Sequence[HeldJob], lease_seconds: float, caller: Caller, now_us: int
+    ) -> list[int | LeaseLost]:
+        cap_seconds = self._options.max_processing_seconds
+        effects: list[Effect] = []
+        answers: list[int | LeaseLost] = []
+        for lease in held:
+            job = self._held(lease, caller)
+            if job is None:
+                answers.append(LeaseLost(lease.id, lease.token))
+                continue
+            effect = lifecycle.extend(job, now_us, lease_seconds, cap_seconds)
+            effects.append(effect)
+            answers.append(effect.lease_until_us)
+        self._commit(effects)
+        self.leases_refused += len(answers) - len(effects)
+        return answers
+
+    def _reclaim(
+        self, limit: int, forced: Sequence[JobRef], caller: Caller, now_us: int
+    ) -> Reclaim:
+        lost: list[Effect] = []
+        named: set[tuple[str, str]] = set()
+        for ref in forced:
+            job = self._find(ref.tenant, ref.id, caller)
+            if (
+                job is not None
+                and job.state is State.IN_FLIGHT
+                and (job.tenant, job.id) not in named
+            ):
+                named.add((job.tenant, job.id))
+                lost.append(lifecycle.lose(job, now_us, "stuck", "an operator ended its lease"))
+        for job in self._state.overdue(limit, caller, now_us):
+            if (job.tenant, job.id) not in named:
+                reason, message = self._why_overdue(job)
+                lost.append(lifecycle.lose(job, now_us, reason, message))
+        unclaimed: list[Effect] = [
+            lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
+        ]
+        jobs = self._commit([*lost, *unclaimed])
+        return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
+
+    def _why_overdue(self, job: Job) -> tuple[str, str]:
+        cap_seconds = job.max_processing_seconds or self._options.max_processing_seconds
+        if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
+            return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
+        return "worker_lost", f"{job.worker} let its lease run out"
+
+    # --- the seam ----------------------------------------------------------------------------
+
+    async def _answer(self, decide: Callable[[int], T]) -> T:
+        """Decide, and answer when what the answer rests on is durable: refusals too."""
+        self._check_open()
+        try:
+            return decide(self._now_us())
+        finally:
+            await self._log.durable()
+
+    async def _durable_or_hand_back(self, jobs: list[Job]) -> None:
+        try:
+            await self._log.durable()
+        except asyncio.CancelledError:
+            # Nobody is there to hold them: hand them back instead of letting leases run out.
+            self._settle([release(job) for job in jobs], SYSTEM, self._now_us())
+            raise
+
+    def _commit(self, effects: list[Effect], *, essential: bool = True) -> list[Job]:
+        if not effects:
+            return []
+        state = self._state
+        first_seq = seq = state.seq + 1
+        self._log.add(effects, first_seq, essential=essential)
+        jobs: list[Job] = []
+        for effect in effects:
+            jobs.append(state.fold(effect, seq))
+            seq += 1
+        self._arrivals.announce({job.queue for job in jobs if job.state is State.PENDING})
+        return jobs
+
+    def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
+        job = self._state.holder(lease.token)
+        if job is None or job.id != lease.id or job.tenant != lease.tenant:
+            return None
+        return job if caller.reaches(job.tenant, job.scope) else None
+
+    def _find(self, tenant: str, job_id: str, caller: Caller) -> Job | None:
+        job = self._state.get(tenant, job_id)
+        return job if job is not None and caller.reaches(job.tenant, job.scope) else None
+
+    def _now_us(self) -> int:
+        now_us = max(self._clock.now_us(), self._state.last_at_us)
+        self._state.forget(now_us - self._remember_us)
+        return now_us
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("this engine was closed: open another one")
+
+
+def _check_limit(limit: int) -> None:
+    if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
+        raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
+
+
+def _check_reach(tenant: str, scope: str, caller: Caller) -> None:
+    if caller.tenant is not None and tenant != caller.tenant:
+        raise AccessDenied("tenant", tenant)
+    if not caller.reaches(tenant, scope):
+        raise AccessDenied("scope", scope)

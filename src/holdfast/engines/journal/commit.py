@@ -1,0 +1,289 @@
+"""Group commit: verbs add effects to the open batch and are answered when it is durable.
+
+One flush is in the air at a time, on a thread of its own; whatever arrives meanwhile is the next
+batch. So an idle engine answers after one sync, a busy one shares each sync among all who wait,
+and no timer is involved. One batch is one frame: a frame that is whole on disk means that every
+frame before it was durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.effects import Effect
+from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
+
+from . import frames
+from .segments import SegmentWriter
+
+
+class Sync(enum.StrEnum):
+    """When an answer is given."""
+
+    ALWAYS = "always"
+    """After fdatasync: it survives a power cut."""
+    INTERVAL = "interval"
+    """After the write; fdatasync follows within the interval. It survives a kill."""
+    OFF = "off"
+    """After the write; the system syncs when it likes. It survives a kill."""
+
+
+class Runner(Protocol):
+    """Runs flushes, one after another."""
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Do the work, then call ``done`` on the event loop with what it raised."""
+
+    def close(self) -> None:
+        """Stop; nothing is under way any more."""
+
+
+class InlineRunner:
+    """Does the work at once, on the event loop: for tests that must be deterministic."""
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Do it now."""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the waiters must hear of anything
+            done(error)
+        else:
+            done(None)
+
+    def close(self) -> None:
+        """Have nothing to stop."""
+
+
+class ThreadRunner:
+    """Does the work on one thread, so that a slow disk never blocks the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._work: queue.SimpleQueue[
+            tuple[Callable[[], None], Callable[[BaseException | None], None]] | None
+        ] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="holdfast-flush", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Hand it to the thread."""
+        self._work.put((work, done))
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, done = item
+            error: BaseException | None = None
+            try:
+                work()
+            except BaseException as raised:  # noqa: BLE001 - the waiters must hear of anything
+                error = raised
+            self._loop.call_soon_threadsafe(done, error)
+
+
+class _Batch:
+    __slots__ = ("count", "first_seq", "parts", "promised", "size", "waiters")
+
+    def __init__(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        self.count = 0
+        self.size = 0
+        self.promised = 0
+        self.parts: list[bytes | memoryview] = []
+        self.waiters: list[asyncio.Future[None]] = []
+
+
+class GroupCommit:
+    """The journal's log as the verbs see it. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        writer: SegmentWriter,
+        runner: Runner,
+        sync: Sync,
+        sync_interval_seconds: float,
+        after_flush: Callable[[], None],
+    ) -> None:
+        self.failure: DurabilityLost | None = None
+        self.batches = 0
+        self._writer = writer
+        self._runner = runner
+        self._sync = sync
+        self._sync_interval_seconds = sync_interval_seconds
+        self._after_flush = after_flush
+        self._loop = asyncio.get_running_loop()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._waiting: deque[_Batch] = deque()
+        self._chores: deque[tuple[Callable[[], None], _Batch]] = deque()
+        self._in_air: _Batch | None = None
+        self._launching = False
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
+        """Take effects into the open batch; see ``embedded.Log``."""
+        self._check()
+        count = len(effects)
+        encoded = self._encoder.encode(effects)
+        body = memoryview(encoded)[_array_header_bytes(count) :]
+        limit = self._writer.max_frame_bytes - frames.OVERHEAD - _FRAME_ARRAY_BYTES
+        if len(body) > limit:
+            raise TooLarge("jobs", len(body), limit, "send them in several calls")
+        promised = len(body) + frames.OVERHEAD + _FRAME_ARRAY_BYTES
+        self._writer.reserve(promised, essential=essential)
+        if not self._waiting or self._waiting[-1].size + len(body) > limit:
+            self._waiting.append(_Batch(first_seq))
+        batch = self._waiting[-1]
+        batch.parts.append(body)
+        batch.count += count
+        batch.size += len(body)
+        batch.promised += promised
+        self._schedule()
+
+    async def durable(self) -> None:
+        """Return once everything added so far is durable."""
+        self._check_failure()
+        batch = self._waiting[-1] if self._waiting else self._in_air
+        if batch is None:
+            return
+        # A future for each waiter: to await a shared one would let one caller cancel it for all.
+        waiter = self._loop.create_future()
+        batch.waiters.append(waiter)
+        await waiter
+
+    async def run(self, chore: Callable[[], None]) -> None:
+        """Do something with the segments between two flushes."""
+        self._check()
+        batch = _Batch(0)
+        waiter = self._loop.create_future()
+        batch.waiters.append(waiter)
+        self._chores.append((chore, batch))
+        self._schedule()
+        await waiter
+
+    async def close(self) -> None:
+        """Make everything durable and end the log in order."""
+        if self._closed:
+            return
+        try:
+            while self._waiting or self._in_air:
+                await self.durable()
+            await self.run(self._writer.close)
+        finally:
+            self._closed = True
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+            self._runner.close()
+            if self.failure is not None:
+                self._writer.abandon()
+
+    def _schedule(self) -> None:
+        # Not at once: what else is ready in this turn of the loop shares the flush.
+        if self._in_air is None and not self._launching:
+            self._launching = True
+            self._loop.call_soon(self._launch)
+
+    def _launch(self) -> None:
+        self._launching = False
+        if self._in_air is not None or self.failure is not None:
+            return
+        if self._chores:
+            self._start(*self._chores.popleft())
+        elif self._waiting:
+            batch = self._waiting.popleft()
+            self._start(lambda: self._flush(batch), batch)
+        elif self._writer.needs_spare and not self._closed:
+            self._start(self._writer.prepare, _Batch(0))
+
+    def _start(self, work: Callable[[], None], batch: _Batch) -> None:
+        self._in_air = batch
+        self._runner.submit(work, lambda error: self._landed(batch, error))
+
+    def _flush(self, batch: _Batch) -> None:
+        payload = b"".join((b"\xdd", batch.count.to_bytes(4, "big"), *batch.parts))
+        self._writer.append(payload, batch.first_seq, batch.count, batch.promised)
+        if self._sync is Sync.ALWAYS:
+            self._writer.sync()
+
+    def _landed(self, batch: _Batch, error: BaseException | None) -> None:
+        self._in_air = None
+        if isinstance(error, StorageFull) and not batch.count:
+            _wake(batch.waiters, error)  # a chore found no room, and wrote nothing
+            self._launch()
+            return
+        if error is not None:
+            self._fail(batch, error)
+            return
+        self.batches += 1
+        _wake(batch.waiters)
+        if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
+            self._sync_timer = self._loop.call_later(
+                self._sync_interval_seconds, self._sync_in_background
+            )
+        self._launch()
+        self._after_flush()
+
+    def _sync_in_background(self) -> None:
+        self._sync_timer = None
+        if not self._closed:
+            self._chores.append((self._writer.sync, _Batch(0)))
+            self._launch()
+
+    def _fail(self, batch: _Batch, error: BaseException) -> None:
+        """Stop for good: after a failed write or sync nobody knows what the disk holds."""
+        self.failure = DurabilityLost(
+            f"the log could not be written ({error}): the engine has stopped and nothing is "
+            "retried. Mend the disk and start again: what was acknowledged is on it"
+        )
+        self.failure.__cause__ = error
+        for failed in (batch, *self._waiting, *(chore[1] for chore in self._chores)):
+            _wake(failed.waiters, self.failure)
+        self._waiting.clear()
+        self._chores.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise EngineClosed("this engine was closed: open another one")
+        self._check_failure()
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+_FRAME_ARRAY_BYTES = 5
+
+
+def _array_header_bytes(count: int) -> int:
+    """How many bytes msgpack spends to say that an array of this length follows."""
+    if count < 16:
+        return 1
+    return 3 if count < 65_536 else 5
+
+
+def _wake(waiters: list[asyncio.Future[None]], error: Exception | None = None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)

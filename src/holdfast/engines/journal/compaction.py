@@ -1,0 +1,100 @@
+"""Compaction: fold what is sealed into a new snapshot, then let go of what it covers.
+
+The folding is done by another process (``compactor``), which only ever writes a temporary file.
+The owner checks that file, puts it in place and deletes. Two snapshots are kept, and every
+segment since the older one: a damaged snapshot costs time, not work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.model.job import MICROSECONDS
+
+from .disk import LOG, SNAPSHOTS, Disk
+from .reading import LogReader, segment_numbers
+from .recovery import Folder, newest_snapshot
+from .segments import SUFFIX, segment_name
+from .snapshot import (
+    SnapshotHead,
+    put_in_place,
+    read_head,
+    snapshot_names,
+    write_unfinished,
+)
+
+logger = logging.getLogger("holdfast.journal")
+
+KEPT_SNAPSHOTS = 2
+KEPT_SUFFIX = ".kept"
+
+
+class CompactionOrder(msgspec.Struct, frozen=True):
+    """What the compacting process is asked to do."""
+
+    root: str
+    snapshots: str
+    last_segment: int
+    remember_seconds: float
+    salt: int
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What it answers."""
+
+    unfinished: str
+    size: int
+    last_seq: int
+
+
+def compact(disk: Disk, order: CompactionOrder) -> Compacted:
+    """Write the snapshot up to the end of ``last_segment`` under a temporary name."""
+    state, newest, damaged = newest_snapshot(disk)
+    if newest is None:
+        if damaged:
+            raise damaged[0]
+        reader, first = LogReader(disk), 1
+    else:
+        reader = LogReader(disk, prev_crc=newest.last_crc, last_seq=newest.last_seq)
+        first = newest.first_segment
+    reader.read(first, Folder(state), last=order.last_segment)
+    state.forget(state.last_at_us - int(order.remember_seconds * MICROSECONDS))
+    head = SnapshotHead(
+        last_seq=state.seq,
+        last_at_us=state.last_at_us,
+        last_crc=reader.prev_crc,
+        first_segment=order.last_segment + 1,
+        salt=order.salt,
+    )
+    unfinished, size = write_unfinished(disk, head, state.jobs())
+    return Compacted(unfinished, size, state.seq)
+
+
+def adopt(disk: Disk, compacted: Compacted, keep_segments: int) -> None:
+    """Put a compacted snapshot in place and let go of everything that it makes needless."""
+    name = put_in_place(disk, compacted.unfinished)
+    logger.info("journal.snapshot_written file=%s bytes=%d", name, compacted.size)
+    kept, rest = snapshot_names(disk)[:KEPT_SNAPSHOTS], snapshot_names(disk)[KEPT_SNAPSHOTS:]
+    for old in rest:
+        disk.remove(old)
+    disk.sync_directory(SNAPSHOTS)
+    if len(kept) == KEPT_SNAPSHOTS:
+        needed_from = read_head(disk, kept[-1]).first_segment
+        _let_go(disk, lambda number: number < needed_from, keep_segments)
+
+
+def _let_go(disk: Disk, needless: Callable[[int], bool], keep_segments: int) -> None:
+    """Delete needless segments; the last few stay under another name for a person to look at."""
+    numbers = [number for number in segment_numbers(disk) if needless(number)]
+    for number in numbers:
+        if keep_segments:
+            disk.rename(segment_name(number), segment_name(number) + KEPT_SUFFIX)
+        else:
+            disk.remove(segment_name(number))
+    kept = [name for name in disk.names(LOG) if name.endswith(SUFFIX + KEPT_SUFFIX)]
+    for name in kept[: max(0, len(kept) - keep_segments)]:
+        disk.remove(name)
+    disk.sync_directory(LOG)

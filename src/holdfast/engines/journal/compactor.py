@@ -1,0 +1,68 @@
+"""The compacting process: ``python -m holdfast.engines.journal.compactor``.
+
+It reads an order as JSON on its standard input, answers with JSON on its standard output, and
+leaves as soon as its owner does: the owner holds the other end of the input open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+
+import msgspec
+
+from holdfast.model.errors import StorageError
+
+from .compaction import Compacted, CompactionOrder, compact
+from .disk import LocalDisk
+
+
+async def compact_elsewhere(order: CompactionOrder) -> Compacted:
+    """Have another process do the compaction; raise ``StorageError`` if it could not."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        __name__,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    if process.stdin is None or process.stdout is None or process.stderr is None:
+        raise StorageError("the compacting process has no pipes")
+    try:
+        process.stdin.write(msgspec.json.encode(order) + b"\n")
+        await process.stdin.drain()
+        answer = await process.stdout.read()
+        complaint = await process.stderr.read()
+        status = await process.wait()
+    finally:
+        process.stdin.close()
+        if process.returncode is None:
+            process.kill()
+    if status != 0:
+        lines = complaint.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        raise StorageError(f"compaction failed and will be tried again: {lines[-1]}")
+    return msgspec.json.decode(answer, type=Compacted)
+
+
+def _leave_with_owner() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Do one compaction."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CompactionOrder)
+    threading.Thread(target=_leave_with_owner, daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(10)  # the owner's event loop goes first
+    answer = compact(LocalDisk(order.root, snapshots=order.snapshots), order)
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.buffer.flush()
+    os._exit(0)  # the reading thread would hold up an orderly end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""The disk: the only module of the engines that touches the operating system's files.
+
+Calls are as small as the system's own, so that ``holdfast.testing.SimDisk`` can lose, tear,
+reorder, fail or kill at any of them. Names are relative: ``log/…`` and ``snapshots/…``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.model.errors import DirectoryInUse, StorageError
+
+LOG = "log"
+SNAPSHOTS = "snapshots"
+
+
+class Disk(Protocol):
+    """The calls that the journal makes. They raise ``OSError`` as the system does."""
+
+    @property
+    def root(self) -> str:
+        """The directory, for messages and for the compacting process."""
+
+    @property
+    def snapshots(self) -> str:
+        """The directory of the snapshots, for the compacting process."""
+
+    def lock(self) -> None:
+        """Become the owner of the directory, or raise ``DirectoryInUse``."""
+
+    def unlock(self) -> None:
+        """Give the directory up."""
+
+    def names(self, place: str) -> list[str]:
+        """Return the names of the files in ``log`` or ``snapshots``, sorted, with their place."""
+
+    def create(self, name: str) -> int:
+        """Create the file, emptied if it was there, and open it for reading and writing."""
+
+    def open(self, name: str) -> int:
+        """Open an existing file for reading."""
+
+    def close(self, fd: int) -> None:
+        """Close it."""
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Make the file this long, of zeros that really have their place on the disk."""
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at the offset; return how many bytes were taken, perhaps not all."""
+
+    def sync(self, fd: int) -> None:
+        """Return when the file's content and size are on stable storage."""
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        """Read at the offset; shorter only at the end."""
+
+    def size(self, fd: int) -> int:
+        """Return the file's length."""
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to this length."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name in the same place, replacing what has it."""
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+
+    def sync_directory(self, place: str) -> None:
+        """Return when the names in this place are on stable storage."""
+
+    def forget_cached(self, fd: int) -> None:
+        """Ask the system to read the file from the device the next time."""
+
+
+def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
+    """Write all of it, however often the system takes only a part."""
+    written = disk.write(fd, data, offset)
+    while written < len(data):
+        step = disk.write(fd, data[written:], offset + written)
+        if step <= 0:
+            raise OSError(f"a write of {len(data)} bytes stopped after {written}")
+        written += step
+
+
+def read_all(disk: Disk, name: str) -> bytes:
+    """Return the file's content, from the device where the system allows it."""
+    fd = disk.open(name)
+    try:
+        disk.forget_cached(fd)
+        size = disk.size(fd)
+        data = disk.read(fd, 0, size)
+        while len(data) < size:
+            more = disk.read(fd, len(data), size - len(data))
+            if not more:
+                break
+            data += more
+        return data
+    finally:
+        disk.close(fd)
+
+
+def file_size(disk: Disk, name: str) -> int:
+    """Return the file's length."""
+    fd = disk.open(name)
+    try:
+        return disk.size(fd)
+    finally:
+        disk.close(fd)
+
+
+class LocalDisk:
+    """A directory of this machine."""
+
+    def __init__(self, root: str | os.PathLike[str], *, snapshots: str | None = None) -> None:
+        """Take the directory; its snapshots may be kept elsewhere."""
+        self._root = Path(root)
+        self._places = {
+            LOG: self._root / LOG,
+            SNAPSHOTS: Path(snapshots) if snapshots else self._root / SNAPSHOTS,
+        }
+        self._lock_fd: int | None = None
+
+    @property
+    def root(self) -> str:
+        """The directory."""
+        return str(self._root)
+
+    @property
+    def snapshots(self) -> str:
+        """The directory of the snapshots."""
+        return str(self._places[SNAPSHOTS])
+
+    def lock(self) -> None:
+        """Become the owner of the directory, creating it if need be."""
+        try:
+            for path in (self._root, *self._places.values()):
+                path.mkdir(parents=True, exist_ok=True)
+            # Python opens files close-on-exec: a child never inherits the lock.
+            fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write in {self._root}: {error.strerror}. Check that the directory may be "
+                "created and written by this user"
+            ) from None
+        try:
+            _lock_file(fd)
+        except OSError:
+            owner = _pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise DirectoryInUse(
+                f"{self._root} is owned by process {owner}: stop it first, or talk to it instead "
+                "of opening its directory"
+            ) from None
+        os.ftruncate(fd, 0)
+        _pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        """Give the directory up."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def names(self, place: str) -> list[str]:
+        """Return the names of the files in this place, sorted."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(f"{place}/{entry.name}" for entry in os.scandir(self._places[place]))
+        return []
+
+    def create(self, name: str) -> int:
+        """Create the file, emptied if it was there."""
+        return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+
+    def open(self, name: str) -> int:
+        """Open an existing file for reading."""
+        return os.open(self._path(name), os.O_RDONLY | _BINARY)
+
+    def close(self, fd: int) -> None:
+        """Close it."""
+        os.close(fd)
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Make the file this long, of zeros that really have their place on the disk."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+            return
+        zeros = bytes(1 << 20)
+        for offset in range(0, size, len(zeros)):
+            write_all(self, fd, zeros[: size - offset], offset)
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at the offset; return how many bytes were taken."""
+        return _pwrite(fd, data, offset)
+
+    def sync(self, fd: int) -> None:
+        """Return when the file's content and size are on stable storage."""
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        """Read at the offset."""
+        return _pread(fd, length, offset)
+
+    def size(self, fd: int) -> int:
+        """Return the file's length."""
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to this length."""
+        os.ftruncate(fd, size)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name, replacing what has it."""
+        self._path(old).replace(self._path(new))
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        self._path(name).unlink()
+
+    def sync_directory(self, place: str) -> None:
+        """Return when the names in this place are on stable storage."""
+        if sys.platform == "win32":
+            return  # Windows has no handle to sync a directory by; NTFS journals its names.
+        fd = os.open(self._places[place], os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def forget_cached(self, fd: int) -> None:
+        """Ask the system to read the file from the device the next time."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _path(self, name: str) -> Path:
+        place, _, rest = name.partition("/")
+        return self._places[place] / rest
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _BINARY = os.O_BINARY
+
+    def _lock_file(fd: int) -> None:
+        # Far past the owner's name, which must stay readable.
+        os.lseek(fd, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+
+    def _pwrite(fd: int, data: bytes, offset: int) -> int:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.write(fd, data)
+
+    def _pread(fd: int, length: int, offset: int) -> bytes:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, length)
+
+else:
+    import fcntl
+
+    _BINARY = 0
+    _pwrite = os.pwrite
+    _pread = os.pread
+
+    def _lock_file(fd: int) -> None:
+        # flock, not lockf: POSIX locks go when any descriptor of the file is closed.
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,180 @@
+"""Pending jobs in order.
+
+A ``Lane`` holds the due jobs of one (tenant, queue, task, priority), a ``Timetable`` those that
+wait for a moment. Jobs leave them from any place: such a job is left where it stands and told
+apart by identity, since a job that changed is another object. When half of a lane is such ghosts
+it is swept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterator
+from operator import attrgetter
+
+from holdfast.model.job import Job
+
+_place = attrgetter("run_at_us", "seq")
+_SWEEP_FROM = 64
+
+
+class Lane:
+    """Jobs by place, with a cheap head: most come at the tail and leave from the head."""
+
+    __slots__ = ("_current", "_ghosts", "_head", "_jobs")
+
+    def __init__(self, current: dict[str, Job]) -> None:
+        """Take the jobs of its tenant: one that is not the same there is a ghost here."""
+        self._current = current
+        self._jobs: list[Job | None] = []
+        self._head = 0
+        self._ghosts = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs) - self._head - self._ghosts
+
+    def add(self, job: Job) -> None:
+        """Put the job at its place."""
+        jobs = self._jobs
+        last = jobs[-1] if self._head < len(jobs) else None
+        if last is None or _place(last) <= _place(job):
+            jobs.append(job)
+            return
+        at = bisect_left(jobs, _place(job), lo=self._head, key=_place)
+        if self._head and at - self._head < len(jobs) - at:
+            # Nearer to the head, and there is room before it: a job handed back.
+            jobs[self._head - 1 : at - 1] = jobs[self._head : at]
+            jobs[at - 1] = job
+            self._head -= 1
+        else:
+            jobs.insert(at, job)
+
+    def load(self, jobs: list[Job]) -> None:
+        """Fill an empty lane."""
+        self._jobs.extend(sorted(jobs, key=_place))
+
+    def drop(self, job: Job) -> None:
+        """Let go of a job that is leaving."""
+        if self._jobs[self._head] is not job:
+            self._ghosts += 1
+            if self._ghosts > _SWEEP_FROM and self._ghosts > len(self._jobs) // 2:
+                self._sweep()
+            return
+        self._jobs[self._head] = None
+        self._head += 1
+        if self._head > _SWEEP_FROM and self._head > len(self._jobs) // 2:
+            del self._jobs[: self._head]
+            self._head = 0
+
+    def __iter__(self) -> Iterator[Job]:
+        """Go through the jobs in order, ghosts left out."""
+        current = self._current
+        for index in range(self._head, len(self._jobs)):
+            job = self._jobs[index]
+            if job is not None and current.get(job.id) is job:
+                yield job
+
+    def trim(self) -> None:
+        """Let go of the ghosts at the head."""
+        while self._head < len(self._jobs):
+            job = self._jobs[self._head]
+            if job is None or self._current.get(job.id) is job:
+                return
+            self._jobs[self._head] = None
+            self._head += 1
+            self._ghosts -= 1
+
+    def _sweep(self) -> None:
+        self._jobs = list(self)
+        self._head = self._ghosts = 0
+
+
+class Timetable:
+    """Jobs by a moment: when they are due, or when they expire."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Job]] = []
+        self._ghosts = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._ghosts
+
+    def add(self, at_us: int, job: Job) -> None:
+        """Note the job at its moment."""
+        heapq.heappush(self._heap, (at_us, job.seq, job))
+
+    def load(self, jobs: list[tuple[int, int, Job]]) -> None:
+        """Fill an empty timetable."""
+        self._heap.extend(jobs)
+        heapq.heapify(self._heap)
+
+    def drop(self, tenants: Tenants) -> None:
+        """Count a job that is leaving; sweep when it is time."""
+        self._ghosts += 1
+        if self._ghosts > _SWEEP_FROM and self._ghosts > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if is_current(entry[2], tenants)]
+            heapq.heapify(self._heap)
+            self._ghosts = 0
+
+    def next_us(self, tenants: Tenants) -> int | None:
+        """Return the first moment in it."""
+        self._trim(tenants)
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_us: int, tenants: Tenants) -> Iterator[Job]:
+        """Take out the jobs whose moment has come, in order."""
+        while self._heap and self._heap[0][0] <= now_us:
+            job = heapq.heappop(self._heap)[2]
+            if is_current(job, tenants):
+                yield job
+            else:
+                self._ghosts -= 1
+
+    def peek(self, now_us: int, limit: int, tenants: Tenants) -> list[Job]:
+        """Return the first jobs whose moment has come, and leave them in it."""
+        entries: list[tuple[int, int, Job]] = []
+        self._trim(tenants)
+        while self._heap and self._heap[0][0] <= now_us and len(entries) < limit:
+            entries.append(heapq.heappop(self._heap))
+            self._trim(tenants)
+        for entry in entries:
+            heapq.heappush(self._heap, entry)
+        return [job for _at, _seq, job in entries]
+
+    def __iter__(self) -> Iterator[tuple[int, int, Job]]:
+        """Go through all entries, in no order, ghosts included."""
+        return iter(self._heap)
+
+    def _trim(self, tenants: Tenants) -> None:
+        while self._heap and not is_current(self._heap[0][2], tenants):
+            heapq.heappop(self._heap)
+            self._ghosts -= 1
+
+
+class QueueState:
+    """One queue of one tenant: its due jobs by task and priority, and its counts."""
+
+    __slots__ = ("lanes", "tally")
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.tally: dict[str, int] = {}
+
+
+class TenantState:
+    """Everything of one tenant."""
+
+    __slots__ = ("jobs", "queues")
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.queues: dict[str, QueueState] = {}
+
+
+Tenants = dict[str, TenantState]
+
+
+def is_current(job: Job, tenants: Tenants) -> bool:
+    """Whether the job is still as it was when it was put here."""
+    return tenants[job.tenant].jobs.get(job.id) is job

@@ -1,0 +1,204 @@
+"""Reading the log, and the verdict on what cannot be read: a torn end, or damage.
+
+A torn end is the last frame, begun and never finished: nobody was told that it was durable. It
+can only stand in the last segment that was written to, with nothing whole after it, and at least
+one of its sectors still blank. Everything else that fails a check is ``CorruptLog``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.model.errors import CorruptLog, UnknownFormat
+
+from . import frames
+from .disk import LOG, Disk, read_all
+from .frames import BadFrame, Frame, Kind
+from .schema import SCHEMA
+from .segments import SUFFIX, SegmentHead, segment_name
+
+Visit = Callable[[Frame, str, int], None]
+"""Called with each frame of records, the file's name and the frame's offset."""
+
+
+class LogEnd(msgspec.Struct, frozen=True):
+    """Where the log ends."""
+
+    next_number: int
+    """The number of the segment to go on with."""
+    prev_crc: int
+    last_seq: int
+    closed: bool
+    """Whether the engine was closed in order."""
+    unsealed: bytes | None = None
+    """The whole frames of the last segment, when it has no end: it must be written anew."""
+    salt: int = 0
+    torn_offset: int | None = None
+    torn: bytes = b""
+
+
+class _Segment(msgspec.Struct):
+    number: int
+    name: str
+    data: bytes
+    head: SegmentHead
+    first_offset: int
+
+
+def segment_numbers(disk: Disk) -> list[int]:
+    """Return the numbers of the segments that are there, in order."""
+    names = [name for name in disk.names(LOG) if name.endswith(SUFFIX)]
+    stems = [name.removeprefix(f"{LOG}/").removesuffix(SUFFIX) for name in names]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+class LogReader:
+    """Reads segments in order, from a known point on."""
+
+    def __init__(self, disk: Disk, *, prev_crc: int = 0, last_seq: int = 0) -> None:
+        self.prev_crc = prev_crc
+        self.last_seq = last_seq
+        self._disk = disk
+
+    def read(self, first: int, visit: Visit, *, last: int | None = None) -> LogEnd:
+        """Read from segment ``first`` to the end of the log, or to the end of ``last``."""
+        numbers = [n for n in segment_numbers(self._disk) if n >= first]
+        number = first
+        while number in numbers and (last is None or number <= last):
+            segment = self._open(number, following=[n for n in numbers if n > number])
+            if segment is None:
+                break
+            end = self._segment(segment, visit, following=[n for n in numbers if n > number])
+            number += 1
+            if end is not None:
+                self._check_blank([n for n in numbers if n >= number])
+                return end
+        self._check_blank([n for n in numbers if n >= number and last is None])
+        return LogEnd(number, self.prev_crc, self.last_seq, closed=False)
+
+    def _open(self, number: int, following: list[int]) -> _Segment | None:
+        """Return the segment; None if nothing was ever written to it."""
+        name = segment_name(number)
+        data = read_all(self._disk, name)
+        try:
+            first = frames.read(data, 0)
+        except BadFrame as bad:
+            if bad.unknown_format is not None:
+                raise UnknownFormat(
+                    name, "frame format", bad.unknown_format, frames.FORMAT
+                ) from None
+            raise CorruptLog(name, 0, self.last_seq, bad.problem) from None
+        if first is None or first.kind != Kind.HEAD:
+            raise CorruptLog(name, 0, self.last_seq, "the segment's description is missing")
+        head = _head(first, name)
+        if head.number != number:
+            raise CorruptLog(name, 0, self.last_seq, f"this is segment {head.number}, misplaced")
+        if len(data) > head.size:
+            raise CorruptLog(name, head.size, self.last_seq, "the segment is longer than it was")
+        if not following and frames.is_blank(data, first.end) and len(data) == head.size:
+            return None
+        return _Segment(number, name, data, head, first.end)
+
+    def _segment(self, segment: _Segment, visit: Visit, following: list[int]) -> LogEnd | None:
+        """Read one segment; return the end of the log if it is in here."""
+        offset = segment.first_offset
+        while True:
+            try:
+                frame = frames.read(segment.data, offset, segment.head.salt)
+            except BadFrame as bad:
+                self._check_torn(segment, bad)
+                return self._unsealed(segment, offset, torn=segment.data[offset:].rstrip(b"\0"))
+            if frame is None:
+                if len(segment.data) != segment.head.size:
+                    self._raise(segment, offset, "the segment was cut short")
+                return self._unsealed(segment, offset)
+            self._check_chain(segment, frame, offset)
+            if frame.kind in (Kind.SEAL, Kind.CLOSE):
+                self._check_end(segment, frame, offset, following)
+                self.prev_crc = frame.crc
+                closed = frame.kind == Kind.CLOSE and segment.number + 1 not in following
+                return (
+                    LogEnd(segment.number + 1, frame.crc, self.last_seq, closed=True)
+                    if closed
+                    else None
+                )
+            visit(frame, segment.name, offset)
+            self.prev_crc = frame.crc
+            self.last_seq = frame.first_seq + frame.count - 1
+            offset = frame.end
+
+    def _unsealed(self, segment: _Segment, offset: int, torn: bytes = b"") -> LogEnd:
+        return LogEnd(
+            segment.number + 1,
+            self.prev_crc,
+            self.last_seq,
+            closed=False,
+            unsealed=segment.data[:offset],
+            salt=segment.head.salt,
+            torn_offset=offset if torn else None,
+            torn=torn,
+        )
+
+    def _check_chain(self, segment: _Segment, frame: Frame, offset: int) -> None:
+        if frame.kind not in (Kind.RECORDS, Kind.SEAL, Kind.CLOSE):
+            self._raise(segment, offset, f"a frame of kind {frame.kind} does not belong here")
+        if frame.first_seq != self.last_seq + 1 or frame.prev_crc != self.prev_crc:
+            self._raise(
+                segment, offset, f"it does not follow seq {self.last_seq}: something is missing"
+            )
+        if (frame.count == 0) is (frame.kind == Kind.RECORDS):
+            self._raise(segment, offset, f"a frame of {frame.count} records")
+
+    def _check_end(
+        self, segment: _Segment, frame: Frame, offset: int, following: list[int]
+    ) -> None:
+        if not frames.is_blank(segment.data, frame.end):
+            self._raise(segment, frame.end, "something follows the segment's end")
+        if frame.kind == Kind.SEAL and segment.number + 1 not in following:
+            self._raise(segment, offset, "the next segment is missing")
+
+    def _check_torn(self, segment: _Segment, bad: BadFrame) -> None:
+        """Return if the bad frame is a torn end; raise otherwise."""
+        if bad.unknown_format is not None:
+            known = frames.FORMAT
+            raise UnknownFormat(segment.name, "frame format", bad.unknown_format, known)
+        data, salt = segment.data, segment.head.salt
+        if len(data) != segment.head.size:
+            self._raise(segment, bad.offset, bad.problem)
+        whole_after = frames.find_after(data, bad.offset, salt)
+        if whole_after is not None:
+            self._raise(
+                segment, bad.offset, f"{bad.problem}, and a whole frame follows at {whole_after}"
+            )
+        if not frames.looks_torn(data, bad.offset, salt):
+            self._raise(segment, bad.offset, f"{bad.problem}, though it was written whole")
+
+    def _check_blank(self, numbers: list[int]) -> None:
+        """Raise if a segment past the end of the log was written to: what lies between is lost."""
+        for number in numbers:
+            name = segment_name(number)
+            data = read_all(self._disk, name)
+            try:
+                first = frames.read(data, 0)
+            except BadFrame:
+                continue  # never written to: it is made anew
+            if first is None or first.kind != Kind.HEAD:
+                continue
+            found = frames.find_after(data, 0, _head(first, name).salt)
+            if found is not None:
+                problem = "it holds frames, but the segment before it has no end"
+                raise CorruptLog(name, found, self.last_seq, problem)
+
+    def _raise(self, segment: _Segment, offset: int, problem: str) -> None:
+        raise CorruptLog(segment.name, offset, self.last_seq, problem)
+
+
+def _head(frame: Frame, name: str) -> SegmentHead:
+    if frame.schema > SCHEMA:
+        raise UnknownFormat(name, "schema version", frame.schema, SCHEMA)
+    try:
+        return msgspec.msgpack.decode(frame.payload, type=SegmentHead)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CorruptLog(name, 0, 0, f"its description cannot be read ({error})") from None

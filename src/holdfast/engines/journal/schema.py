@@ -1,0 +1,69 @@
+"""Versions of the records in the log and in snapshots, and the way from old ones to new ones.
+
+Every frame carries the schema version of its records. An older one is brought up step by step
+when it is read, and so written back by the next snapshot; a newer one is refused. To change what
+is stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.model.effects import Effect
+from holdfast.model.errors import UnknownFormat
+from holdfast.model.job import Job
+
+logger = logging.getLogger("holdfast.journal")
+
+SCHEMA = 1
+
+Step = Callable[[list[object]], list[object]]
+"""From the raw records of one version to those of the next."""
+
+LOG_STEPS: Mapping[int, Step] = {}
+SNAPSHOT_STEPS: Mapping[int, Step] = {}
+"""By the version that they start from. Version 1 is the first: nothing is older."""
+
+T = TypeVar("T")
+
+_EFFECTS: msgspec.msgpack.Decoder[list[Effect]] = msgspec.msgpack.Decoder(list[Effect])
+_JOBS: msgspec.msgpack.Decoder[list[Job]] = msgspec.msgpack.Decoder(list[Job])
+
+
+class RecordReader:
+    """Decodes the records of one file, migrating old ones and saying so once."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._said: set[int] = set()
+
+    def effects(self, payload: bytes, schema: int) -> list[Effect]:
+        """Return the effects of a log frame; raise ``msgspec.ValidationError`` on nonsense."""
+        return self._read(payload, schema, LOG_STEPS, _EFFECTS)
+
+    def jobs(self, payload: bytes, schema: int) -> list[Job]:
+        """Return the jobs of a snapshot frame."""
+        return self._read(payload, schema, SNAPSHOT_STEPS, _JOBS)
+
+    def _read(
+        self,
+        payload: bytes,
+        schema: int,
+        steps: Mapping[int, Step],
+        decoder: msgspec.msgpack.Decoder[list[T]],
+    ) -> list[T]:
+        if schema == SCHEMA:
+            return decoder.decode(payload)
+        if not 1 <= schema < SCHEMA:
+            raise UnknownFormat(self._file, "schema version", schema, SCHEMA)
+        if schema not in self._said:
+            self._said.add(schema)
+            logger.info("journal.migrated file=%s from=%d to=%d", self._file, schema, SCHEMA)
+        raw: Sequence[object] = msgspec.msgpack.decode(payload, type=list[object])
+        for version in range(schema, SCHEMA):
+            raw = steps[version](list(raw))
+        return decoder.decode(msgspec.msgpack.encode(raw))

@@ -1,0 +1,219 @@
+"""The log as a row of preallocated files, written by one thread at a time.
+
+A segment gets its final name only when it is whole: allocated, described by its first frame,
+and synced. It ends with a SEAL when another follows, or with a CLOSE, and is then cut to its
+length, when the engine was closed. Space is promised before work is taken in: past that point
+only an error of the device can stop a write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.model.errors import StorageFull
+
+from . import frames
+from .disk import LOG, Disk, write_all
+from .frames import Kind
+from .schema import SCHEMA
+
+SUFFIX = ".seg"
+UNFINISHED_SUFFIX = ".new"
+DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+class SegmentHead(msgspec.Struct, frozen=True):
+    """What a segment says of itself in its first frame."""
+
+    number: int
+    size: int
+    salt: int
+    holdfast_version: str = __version__
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{LOG}/{number:012d}{SUFFIX}"
+
+
+class _Segment:
+    def __init__(self, fd: int, head: SegmentHead, offset: int) -> None:
+        self.fd = fd
+        self.head = head
+        self.offset = offset
+
+    @property
+    def room(self) -> int:
+        return self.head.size - self.offset - frames.OVERHEAD  # what the seal needs
+
+
+class SegmentWriter:
+    """Appends frames. ``reserve`` may be called from any thread, the rest from one at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        first_number: int,
+        prev_crc: int,
+        last_seq: int,
+        segment_bytes: int,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """Begin a new segment; raise ``StorageFull`` when there is no room for one."""
+        self.segment_bytes = segment_bytes
+        self.max_frame_bytes = min(frames.MAX_FRAME_BYTES, segment_bytes // 4)
+        self.reserve_bytes = segment_bytes // 4
+        self.sealed_bytes = 0
+        self.syncs = 0
+        self.last_seq = last_seq
+        self._disk = disk
+        self._random_bytes = random_bytes
+        self._prev_crc = prev_crc
+        self._next_number = first_number
+        self._spares: deque[_Segment] = deque()
+        self._promised = 0
+        self._disk_full = False
+        self._lock = threading.Lock()
+        self._current = self._allocate()
+
+    @property
+    def last_sealed(self) -> int:
+        """The number of the last segment that will not change any more."""
+        return self._current.head.number - 1
+
+    def reserve(self, size: int, *, essential: bool) -> None:
+        """Promise room for this many bytes, or raise ``StorageFull``.
+
+        Without ``essential`` the last quarter of a segment stays free for those who have it.
+        """
+        with self._lock:
+            while self._promised + size > self._capacity(essential=essential):
+                self._spares.append(self._allocate())
+            self._promised += size
+
+    def append(self, payload: bytes, first_seq: int, count: int, promised: int) -> None:
+        """Write one frame of records. It is not durable before ``sync``."""
+        if len(payload) + frames.OVERHEAD > self._current.room:
+            self._rotate()
+        self._write(Kind.RECORDS, payload, first_seq, count)
+        self.last_seq = first_seq + count - 1
+        with self._lock:
+            self._promised -= promised
+
+    def sync(self) -> None:
+        """Return when everything written is on stable storage."""
+        self._disk.sync(self._current.fd)
+        self.syncs += 1
+
+    @property
+    def needs_spare(self) -> bool:
+        """Whether the next segment is not there yet."""
+        return not self._spares and not self._disk_full
+
+    def prepare(self) -> None:
+        """Allocate the next segment ahead of time; a full disk is not an error yet."""
+        with self._lock:
+            try:
+                if not self._spares:
+                    self._spares.append(self._allocate())
+            except StorageFull:
+                self._disk_full = True
+
+    def seal(self) -> None:
+        """End the current segment, so that it can be compacted, and begin another."""
+        if self._current.offset > _head_end(self._current.head):
+            self._rotate()
+
+    def close(self) -> None:
+        """End the log in order: after this any damage to it is known as such."""
+        self._write(Kind.CLOSE, b"", self.last_seq + 1, 0)
+        self.sync()
+        self._disk.truncate(self._current.fd, self._current.offset)
+        self.sync()
+        self.abandon()
+        for spare in self._spares:
+            self._disk.remove(segment_name(spare.head.number))
+        self._disk.sync_directory(LOG)
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
+        for segment in (self._current, *self._spares):
+            with contextlib.suppress(OSError):
+                self._disk.close(segment.fd)
+
+    def _capacity(self, *, essential: bool) -> int:
+        room = self._current.room
+        if self._spares:
+            # A frame that does not fit at the end of a segment leaves the rest of it unused.
+            room = max(0, room - self.max_frame_bytes)
+            room += sum(spare.room - self.max_frame_bytes for spare in self._spares)
+        return room if essential else room - self.reserve_bytes
+
+    def _rotate(self) -> None:
+        # The next segment first: a sealed one without a next is damage.
+        with self._lock:
+            if not self._spares:
+                self._spares.append(self._allocate())
+        self._write(Kind.SEAL, b"", self.last_seq + 1, 0)
+        self.sync()
+        full = self._current
+        with self._lock:
+            self._current = self._spares.popleft()
+        self._disk.close(full.fd)
+        self.sealed_bytes += full.offset
+
+    def _write(self, kind: Kind, payload: bytes, first_seq: int, count: int) -> None:
+        segment = self._current
+        frame, self._prev_crc = frames.encode(
+            kind,
+            SCHEMA,
+            payload,
+            first_seq=first_seq,
+            count=count,
+            prev_crc=self._prev_crc,
+            salt=segment.head.salt,
+        )
+        write_all(self._disk, segment.fd, frame, segment.offset)
+        segment.offset += len(frame)
+
+    def _allocate(self) -> _Segment:
+        salt = int.from_bytes(self._random_bytes(4), "little")
+        head = SegmentHead(self._next_number, self.segment_bytes, salt)
+        frame, _crc = frames.encode(Kind.HEAD, SCHEMA, msgspec.msgpack.encode(head))
+        name = segment_name(head.number)
+        try:
+            fd = self._disk.create(name + UNFINISHED_SUFFIX)
+            try:
+                self._disk.allocate(fd, self.segment_bytes)
+                write_all(self._disk, fd, frame, 0)
+                self._disk.sync(fd)
+                self._disk.rename(name + UNFINISHED_SUFFIX, name)
+                self._disk.sync_directory(LOG)
+            except OSError:
+                self._disk.close(fd)
+                raise
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            with contextlib.suppress(OSError):
+                self._disk.remove(name + UNFINISHED_SUFFIX)
+            raise StorageFull(
+                f"{self._disk.root} has no room for another segment of "
+                f"{self.segment_bytes:,} bytes: free some space. Work under way goes on meanwhile"
+            ) from None
+        self._next_number += 1
+        self._disk_full = False
+        return _Segment(fd, head, len(frame))
+
+
+def _head_end(head: SegmentHead) -> int:
+    return frames.OVERHEAD + len(msgspec.msgpack.encode(head))

@@ -1,0 +1,179 @@
+"""Every error that Holdfast raises on purpose.
+
+HoldfastError
+├── InvalidInput            a field of the call is wrong; nothing was changed
+│   ├── PayloadInvalid      the payload is not a JSON object
+│   └── TooLarge            the field, or the whole call, is over a limit
+├── AccessDenied            the caller's tenant or scopes do not reach this
+├── DuplicateId             a job of this id exists, or finished not long ago
+├── LeaseLost               the token is not the job's current one
+├── IllegalTransition       the state machine has no such move
+├── StorageError            the place where work is kept
+│   ├── StorageFull         no room: enqueue is refused, work under way goes on
+│   ├── DurabilityLost      a write or sync failed: the engine has stopped
+│   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
+│   ├── UnknownFormat       written by a version that this one cannot read
+│   └── DirectoryInUse      another process owns the directory
+├── EngineClosed            the engine was closed
+└── InvariantViolation      a bug in Holdfast: please report it
+
+``code`` is stable: interfaces map it to exit codes and problem types.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of everything that Holdfast raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+
+class InvalidInput(HoldfastError):
+    """A field of the call is wrong; nothing was changed."""
+
+    code = "invalid_input"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class PayloadInvalid(InvalidInput):
+    """The payload is not a JSON object."""
+
+    code = "payload_invalid"
+
+
+class TooLarge(InvalidInput):
+    """The field, or the whole call, is over a limit."""
+
+    code = "too_large"
+
+    def __init__(self, field: str, size: int, limit: int, advice: str) -> None:
+        super().__init__(field, f"{size:,} bytes, and the limit is {limit:,}: {advice}")
+        self.size = size
+        self.limit = limit
+
+
+class AccessDenied(HoldfastError):
+    """The caller's tenant or scopes do not reach this."""
+
+    code = "access_denied"
+
+    def __init__(self, field: str, value: str) -> None:
+        super().__init__(f"{field} {value!r} is outside what this caller may touch")
+        self.field = field
+        self.value = value
+
+
+class DuplicateId(HoldfastError):
+    """A job of this id exists, or finished not long ago."""
+
+    code = "duplicate_id"
+
+    def __init__(self, ids: list[str]) -> None:
+        named = ", ".join(repr(job_id) for job_id in ids[:5])
+        more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
+        super().__init__(
+            f"a job with id {named}{more} exists or finished not long ago; nothing was enqueued: "
+            'choose another id, or pass on_duplicate="skip" to enqueue the rest'
+        )
+        self.ids = ids
+
+
+class LeaseLost(HoldfastError):
+    """The token is not the job's current one: somebody else has the job, or it is finished."""
+
+    code = "lease_lost"
+
+    def __init__(self, job_id: str, token: int) -> None:
+        super().__init__(
+            f"token {token} no longer holds job {job_id!r}: its lease ended and the outcome was "
+            "not recorded; stop working on it"
+        )
+        self.job_id = job_id
+        self.token = token
+
+
+class IllegalTransition(HoldfastError):
+    """The state machine has no such move."""
+
+    code = "illegal_transition"
+
+    def __init__(self, job_id: str, state: str, move: str) -> None:
+        super().__init__(f"job {job_id!r} is {state}: it cannot {move}")
+        self.job_id = job_id
+        self.state = state
+        self.move = move
+
+
+class StorageError(HoldfastError):
+    """The place where work is kept cannot do what was asked."""
+
+    code = "storage"
+
+
+class StorageFull(StorageError):
+    """No room: enqueue is refused, work under way goes on."""
+
+    code = "storage_full"
+
+
+class DurabilityLost(StorageError):
+    """A write or sync failed: the engine has stopped and nothing is retried."""
+
+    code = "durability_lost"
+
+
+class CorruptLog(StorageError):
+    """Stored bytes are damaged."""
+
+    code = "corrupt_log"
+
+    def __init__(self, file: str, offset: int, seq: int, problem: str) -> None:
+        super().__init__(
+            f"{file} is damaged at byte {offset} (near seq {seq}): {problem}. Nothing was changed. "
+            "Restore the file from a backup, or run verify to see the extent and salvage to "
+            "copy out what is whole"
+        )
+        self.file = file
+        self.offset = offset
+        self.seq = seq
+        self.problem = problem
+
+
+class UnknownFormat(StorageError):
+    """Written by a version that this one cannot read."""
+
+    code = "unknown_format"
+
+    def __init__(self, file: str, what: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{file} has {what} {found} and this version of Holdfast reads up to {known}: "
+            "use the version that wrote it, or a newer one"
+        )
+        self.file = file
+        self.found = found
+        self.known = known
+
+
+class DirectoryInUse(StorageError):
+    """Another process owns the directory."""
+
+    code = "directory_in_use"
+
+
+class EngineClosed(HoldfastError):
+    """The engine was closed."""
+
+    code = "engine_closed"
+
+
+class InvariantViolation(HoldfastError):
+    """A bug in Holdfast: please report it with this message."""
+
+    code = "invariant_violation"

@@ -1,0 +1,249 @@
+"""What went wrong: every failure gets an error_reason and a class, by ordered, named rules."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import json
+import traceback as tracebacks
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+
+
+class FailureClass(enum.StrEnum):
+    """Whether trying again can help."""
+
+    TRANSIENT = "transient"
+    DETERMINISTIC = "deterministic"
+    UNKNOWN = "unknown"
+
+
+_TRANSIENT, _DETERMINISTIC, _UNKNOWN = FailureClass
+
+REASONS: Mapping[str, FailureClass] = {
+    "rate_limited": _TRANSIENT,
+    "upstream_5xx": _TRANSIENT,
+    "timeout": _TRANSIENT,
+    "connection": _TRANSIENT,
+    "upstream_4xx": _DETERMINISTIC,
+    "mapping_error": _DETERMINISTIC,
+    "parse_error": _DETERMINISTIC,
+    "payload_invalid": _DETERMINISTIC,
+    "business_error": _DETERMINISTIC,
+    "expired": _DETERMINISTIC,
+    # Lost work may have killed its worker: a person looks before it runs again.
+    "worker_lost": _UNKNOWN,
+    "stuck": _UNKNOWN,
+    "unexpected": _UNKNOWN,
+}
+"""The reasons that Holdfast itself gives, and the class of each."""
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One failure as it is stored: bounded, and readable by a person."""
+
+    error_reason: str
+    failure_class: FailureClass
+    message: str = ""
+    traceback: str = ""
+    retry_after_seconds: float | None = None
+
+    @classmethod
+    def of(cls, error_reason: str, message: str) -> Failure:
+        """Return the failure of a reason in ``REASONS``."""
+        return cls(error_reason, REASONS[error_reason], message)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a rule says of an exception."""
+
+    error_reason: str
+    failure_class: FailureClass
+    retry_after_seconds: float | None = None
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One named rule: ``judge(error, now)`` returns a verdict, or None to pass it on."""
+
+    name: str
+    judge: Callable[[BaseException, datetime], Verdict | None]
+
+
+class Classifier:
+    """Ordered rules; the first that answers decides. What no rule knows is ``unexpected``."""
+
+    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+        """Take the caller's own rules; the default ones come after them."""
+        self.rules = (*rules, *DEFAULT_RULES)
+
+    def classify(self, error: BaseException, now: datetime) -> Failure:
+        """Return the failure to store for this exception. ``now`` resolves Retry-After dates."""
+        verdict = self.judge(error, now)[1]
+        return Failure(
+            verdict.error_reason,
+            verdict.failure_class,
+            _bounded(f"{type(error).__name__}: {_text(error)}", MESSAGE_LIMIT),
+            _traceback(error),
+            verdict.retry_after_seconds,
+        )
+
+    def judge(self, error: BaseException, now: datetime) -> tuple[str, Verdict]:
+        """Return the name of the rule that decides, and its verdict."""
+        for rule in self.rules:
+            verdict = rule.judge(error, now)
+            if verdict is not None:
+                return rule.name, verdict
+        return "unexpected", _verdict("unexpected")
+
+
+def by_type(
+    name: str,
+    types: type[BaseException] | tuple[type[BaseException], ...],
+    error_reason: str,
+    failure_class: FailureClass | None = None,
+) -> Rule:
+    """Return a rule that gives exceptions of these types this reason.
+
+    The class of a reason that Holdfast does not know must be stated.
+    """
+    verdict = Verdict(error_reason, failure_class or REASONS[error_reason])
+    return Rule(name, lambda error, _now: verdict if isinstance(error, types) else None)
+
+
+def retry_after_seconds(value: str, now: datetime) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None when it makes no sense."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        when = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return max(0.0, (when - now).total_seconds())
+
+
+def _verdict(error_reason: str, retry_after: float | None = None) -> Verdict:
+    return Verdict(error_reason, REASONS[error_reason], retry_after)
+
+
+def _declared(error: BaseException, _now: datetime) -> Verdict | None:
+    """Judge an exception that names its own ``error_reason`` (and, if new, ``failure_class``)."""
+    reason = getattr(error, "error_reason", None)
+    if not isinstance(reason, str) or not reason:
+        return None
+    stated = getattr(error, "failure_class", REASONS.get(reason, FailureClass.UNKNOWN))
+    known = isinstance(stated, FailureClass)
+    return Verdict(reason, stated if known else FailureClass.UNKNOWN)
+
+
+def _http_status(error: BaseException, now: datetime) -> Verdict | None:
+    status = _status_of(error)
+    if status is None or not 400 <= status <= 599:
+        return None
+    if status == 408:
+        return _verdict("timeout")
+    header = _header(error, "retry-after")
+    retry_after = None if header is None else retry_after_seconds(header, now)
+    if status == 429:
+        return _verdict("rate_limited", retry_after)
+    if status >= 500:
+        return _verdict("upstream_5xx", retry_after)
+    return _verdict("upstream_4xx")
+
+
+def _status_of(error: BaseException) -> int | None:
+    for holder in (getattr(error, "response", None), error):
+        for name in ("status_code", "status", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return None
+
+
+def _header(error: BaseException, name: str) -> str | None:
+    for holder in (getattr(error, "response", None), error):
+        headers = getattr(holder, "headers", None)
+        get = getattr(headers, "get", None)
+        if callable(get):
+            value = get(name) or get(name.title())
+            if isinstance(value, str):
+                return value
+    return None
+
+
+# Clients whose errors are not OSErrors, by the base class that they document.
+_CLIENT_ERRORS = {
+    ("httpx", "TimeoutException"): "timeout",
+    ("httpx", "TransportError"): "connection",
+    ("httpx2", "TimeoutException"): "timeout",
+    ("httpx2", "TransportError"): "connection",
+    ("requests", "Timeout"): "timeout",
+    ("requests", "ConnectionError"): "connection",
+    ("aiohttp", "ServerTimeoutError"): "timeout",
+    ("aiohttp", "ClientConnectionError"): "connection",
+    ("redis", "TimeoutError"): "timeout",
+    ("redis", "ConnectionError"): "connection",
+    ("psycopg", "OperationalError"): "connection",
+    ("pydantic_core", "ValidationError"): "payload_invalid",
+}
+
+
+def _known_client(error: BaseException, _now: datetime) -> Verdict | None:
+    for cls in type(error).__mro__:
+        reason = _CLIENT_ERRORS.get((cls.__module__.partition(".")[0], cls.__name__))
+        if reason is not None:
+            return _verdict(reason)
+    return None
+
+
+_UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
+
+
+def _unreachable(error: BaseException, _now: datetime) -> Verdict | None:
+    if isinstance(error, ConnectionError):
+        return _verdict("connection")
+    resolver_failed = type(error).__name__ == "gaierror" and isinstance(error, OSError)
+    if resolver_failed or (isinstance(error, OSError) and error.errno in _UNREACHABLE):
+        return _verdict("connection")
+    return None
+
+
+DEFAULT_RULES: tuple[Rule, ...] = (
+    Rule("declared", _declared),
+    Rule("http_status", _http_status),
+    by_type("timeout", TimeoutError, "timeout"),
+    Rule("unreachable", _unreachable),
+    by_type("parse", (json.JSONDecodeError, UnicodeDecodeError), "parse_error"),
+    by_type("validation", msgspec.ValidationError, "payload_invalid"),
+    by_type("decode", msgspec.DecodeError, "parse_error"),
+    Rule("known_client", _known_client),
+)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a task's own __str__ may do anything
+        return f"<its text could not be read: {type(broken).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    # Bounded by frames first: formatting a runaway recursion whole would cost megabytes.
+    summary = tracebacks.extract_tb(error.__traceback__)
+    lines = tracebacks.format_list(summary[-50:])
+    return _bounded("".join(lines), TRACEBACK_LIMIT, keep_end=True)
+
+
+def _bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= limit:
+        return text
+    return "…" + text[-limit + 1 :] if keep_end else text[: limit - 1] + "…"

@@ -1,0 +1,252 @@
+"""A job: a unit of work, as it is asked for (``NewJob``) and as it is kept (``Job``).
+
+Times are integer microseconds since the epoch, by the engine's clock. A ``Job`` never changes:
+each move makes a new one, so it can be handed out without a copy.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from sys import intern
+from typing import Protocol
+
+import msgspec
+
+from .access import DEFAULT_TENANT
+from .errors import InvalidInput, PayloadInvalid, TooLarge
+from .failure import Failure
+from .retry import DEFAULT_MAX_ATTEMPTS
+
+MICROSECONDS = 1_000_000
+DEFAULT_QUEUE = "default"
+MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_RESULT_BYTES = 256 * 1024
+MAX_LEASE_SECONDS = 3_600.0
+NAME_LIMIT = 255
+SCOPE_LIMIT = 1_000
+MAX_TIME_US = 2**62
+
+
+class State(enum.StrEnum):
+    """Where a job is. Every job is in exactly one."""
+
+    BLOCKED = "blocked"
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    DEAD = "dead"
+    ARCHIVED = "archived"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job is done with, unless a person brings it back."""
+        return self not in UNFINISHED
+
+
+UNFINISHED = frozenset({State.BLOCKED, State.PENDING, State.IN_FLIGHT})
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks for.
+
+    ``id`` is unique within its tenant; None asks for a UUIDv7. A job becomes due at ``run_at_us``
+    or ``delay_seconds`` from now, and dies unclaimed at ``expires_at_us`` or after
+    ``expires_seconds``. One unfinished job per (tenant, queue, ``unique``).
+    """
+
+    task: str
+    payload: Mapping[str, object] | bytes = b"{}"
+    id: str | None = None
+    tenant: str = DEFAULT_TENANT
+    scope: str = ""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    run_at_us: int | None = None
+    delay_seconds: float | None = None
+    expires_at_us: int | None = None
+    expires_seconds: float | None = None
+    unique: str | None = None
+    estimated_seconds: float | None = None
+    max_processing_seconds: float | None = None
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job as it is kept. New fields go at the end: older records lack them.
+
+    ``attempt`` counts the runs that were charged. ``token`` is the last one issued; it holds the
+    job only while the job is in flight. (``run_at_us``, ``seq``) is its place in its priority's
+    line. A completed or cancelled job keeps everything but its payload.
+    """
+
+    id: str
+    tenant: str
+    scope: str
+    queue: str
+    task: str
+    payload: bytes
+    priority: int
+    max_attempts: int
+    created_at_us: int
+    run_at_us: int
+    seq: int
+    state: State = State.PENDING
+    attempt: int = 0
+    expires_at_us: int | None = None
+    unique: str | None = None
+    estimated_seconds: float | None = None
+    max_processing_seconds: float | None = None
+    version: int = 1
+    token: int = 0
+    worker: str = ""
+    claimed_at_us: int = 0
+    lease_until_us: int = 0
+    losses: int = 0
+    failure: Failure | None = None
+    finished_at_us: int = 0
+    result: bytes | None = None
+    attempts_before_replay: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among the pending jobs of its priority: lower is sooner."""
+        return self.run_at_us, self.seq
+
+    def arguments(self) -> dict[str, object]:
+        """Return the payload, decoded."""
+        return _OBJECT.decode(self.payload)
+
+
+class JobRef(Protocol):
+    """Whatever names a job: a ``Job``, or any object with its tenant and id."""
+
+    @property
+    def id(self) -> str:
+        """The job's id within its tenant."""
+
+    @property
+    def tenant(self) -> str:
+        """The job's tenant."""
+
+
+_OBJECT = msgspec.json.Decoder(dict[str, object])
+
+
+def admit(
+    new: NewJob, job_id: str, now_us: int, seq: int, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+) -> Job:
+    """Return the job that this request asks for; raise ``InvalidInput`` naming the bad field."""
+    payload = encode_payload(new.payload)
+    if len(payload) > max_payload_bytes:
+        raise TooLarge(
+            "payload", len(payload), max_payload_bytes, "store it elsewhere and enqueue a reference"
+        )
+    run_at_us = _moment("run_at_us", new.run_at_us, "delay_seconds", new.delay_seconds, now_us)
+    return Job(
+        check_id(job_id),
+        check_name("tenant", new.tenant),
+        check_scope(new.scope) if new.scope else "",
+        check_name("queue", new.queue),
+        check_name("task", new.task),
+        payload,
+        _whole("priority", new.priority, -32_768, 32_767),
+        _whole("max_attempts", new.max_attempts, 1, 1_000_000),
+        now_us,
+        now_us if run_at_us is None else max(run_at_us, now_us),
+        seq,
+        expires_at_us=_moment(
+            "expires_at_us", new.expires_at_us, "expires_seconds", new.expires_seconds, now_us
+        ),
+        unique=None if new.unique is None else check_name("unique", new.unique),
+        estimated_seconds=None
+        if new.estimated_seconds is None
+        else check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS),
+        max_processing_seconds=None
+        if new.max_processing_seconds is None
+        else check_seconds("max_processing_seconds", new.max_processing_seconds),
+    )
+
+
+def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
+    """Return the payload as JSON in a buffer of its own size, or raise ``PayloadInvalid``."""
+    try:
+        if isinstance(payload, bytes):
+            _OBJECT.decode(payload)
+            return payload
+        if not isinstance(payload, Mapping):
+            raise PayloadInvalid("payload", f"a {type(payload).__name__} is not a JSON object")
+        encoded = msgspec.json.encode(payload)
+        # The encoder writes NaN and infinities as null: look closer only if there is a null.
+        if b"null" in encoded and _has_non_finite(payload):
+            raise PayloadInvalid("payload", "NaN and infinities are not JSON")
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        reason = f"not a JSON object ({str(error) or type(error).__name__})"
+        raise PayloadInvalid("payload", reason) from None
+    # Encoders shrink an over-allocated buffer in place; what is kept must not hold the slack.
+    return bytes(memoryview(encoded))
+
+
+def _has_non_finite(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(_has_non_finite(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_non_finite(item) for item in value)
+    return False
+
+
+def check_id(value: str, field: str = "id") -> str:
+    """Return the id, or raise ``InvalidInput``."""
+    if type(value) is not str or not 0 < len(value) <= NAME_LIMIT or not value.isprintable():
+        raise InvalidInput(field, f"{_shown(value)} is not 1 to {NAME_LIMIT} printable characters")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def check_name(field: str, value: str) -> str:
+    """Return the name, shared with every equal one, or raise ``InvalidInput``."""
+    return intern(check_id(value, field))
+
+
+@lru_cache(maxsize=4096)
+def check_scope(scope: str) -> str:
+    """Return the scope path, or raise ``InvalidInput``."""
+    whole = type(scope) is str and len(scope) <= SCOPE_LIMIT and scope.isprintable()
+    if not whole or not all(scope.split("/")):
+        raise InvalidInput("scope", f"{_shown(scope)} is not a path such as 'library:42/book:7'")
+    return intern(scope)
+
+
+def check_seconds(field: str, value: float, most: float = MAX_TIME_US / MICROSECONDS) -> float:
+    """Return a duration above zero and at most ``most``, or raise ``InvalidInput``."""
+    if type(value) not in (int, float) or not 0 < value <= most:
+        raise InvalidInput(field, f"{value!r} is not a number of seconds up to {most:g}")
+    return float(value)
+
+
+def _whole(field: str, value: int, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(field, f"{value!r} is not a whole number from {least:,} to {most:,}")
+    return value
+
+
+def _moment(
+    at_field: str, at_us: int | None, in_field: str, seconds: float | None, now_us: int
+) -> int | None:
+    if seconds is None:
+        return None if at_us is None else _whole(at_field, at_us, 0, MAX_TIME_US)
+    if at_us is not None:
+        raise InvalidInput(in_field, f"give {in_field} or {at_field}, not both")
+    if seconds == 0:
+        return now_us
+    return min(now_us + int(check_seconds(in_field, seconds) * MICROSECONDS), MAX_TIME_US)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

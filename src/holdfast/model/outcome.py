@@ -1,0 +1,79 @@
+"""What a worker says of an attempt when it is over."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from .access import DEFAULT_TENANT
+from .errors import InvalidInput, TooLarge
+from .failure import Failure
+from .job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
+
+
+class OutcomeKind(enum.StrEnum):
+    """The six ways in which an attempt ends."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    RETRY = "retry"
+    RELEASE = "release"
+    SNOOZE = "snooze"
+    DEAD = "dead"
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An outcome, good for the lease of this token only. Make one with the functions below."""
+
+    kind: OutcomeKind
+    id: str
+    token: int
+    tenant: str = DEFAULT_TENANT
+    delay_seconds: float = 0.0
+    failure: Failure | None = None
+    result: bytes | None = None
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` if a field makes no sense."""
+        if not 0 <= self.delay_seconds <= MAX_TIME_US / MICROSECONDS / 2:
+            raise InvalidInput("delay_seconds", f"{self.delay_seconds!r} is not a delay in seconds")
+        if self.failure is None and self.kind in _FAILED:
+            raise InvalidInput("failure", f"{self.kind.value} needs the failure that led to it")
+        if self.result is not None and len(self.result) > MAX_RESULT_BYTES:
+            raise TooLarge(
+                "result", len(self.result), MAX_RESULT_BYTES, "store it and return a reference"
+            )
+
+
+_FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD})
+
+
+def completed(job: Job, result: bytes | None = None) -> Outcome:
+    """It worked. ``result`` is JSON, kept for a while."""
+    return Outcome(OutcomeKind.COMPLETED, job.id, job.token, job.tenant, result=result)
+
+
+def cancelled(job: Job) -> Outcome:
+    """It stopped because it was asked to."""
+    return Outcome(OutcomeKind.CANCELLED, job.id, job.token, job.tenant)
+
+
+def retry(job: Job, failure: Failure, delay_seconds: float = 0.0) -> Outcome:
+    """It failed and may work later; once its attempts are used up it is dead instead."""
+    return Outcome(OutcomeKind.RETRY, job.id, job.token, job.tenant, delay_seconds, failure)
+
+
+def release(job: Job) -> Outcome:
+    """Hand it back as if it had not been claimed: same place in line, no attempt charged."""
+    return Outcome(OutcomeKind.RELEASE, job.id, job.token, job.tenant)
+
+
+def snooze(job: Job, delay_seconds: float) -> Outcome:
+    """Hand it back for later; no attempt is charged."""
+    return Outcome(OutcomeKind.SNOOZE, job.id, job.token, job.tenant, delay_seconds)
+
+
+def dead(job: Job, failure: Failure) -> Outcome:
+    """It failed for good."""
+    return Outcome(OutcomeKind.DEAD, job.id, job.token, job.tenant, failure=failure)

@@ -1,0 +1,263 @@
+"""A disk that does what real disks do on their worst day.
+
+What was written but not synced is kept apart from what is durable. ``crash`` returns the disk as
+it might be found afterwards: after a kill everything that was written is there; after a power
+cut any sector of any unsynced write, and any unsynced name, may be missing.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import random
+
+from holdfast.model.errors import DirectoryInUse
+
+SECTOR = 512
+
+
+class Fault(enum.StrEnum):
+    """What may happen at a call."""
+
+    EIO = "eio"
+    ENOSPC = "enospc"
+    SHORT = "short"
+    """A write takes only a part."""
+    KILL = "kill"
+    """The process ends before the call; every later call fails too."""
+
+
+class SimKilled(OSError):
+    """The process that used this disk was killed."""
+
+
+class _File:
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.unsynced: list[tuple[int, bytes | None]] = []
+        """(offset, data) of writes; (size, None) where the length was changed."""
+
+
+class SimDisk:
+    """Satisfies ``holdfast.engines.journal.disk.Disk``. Every changing call has a number."""
+
+    def __init__(
+        self,
+        *,
+        faults: dict[int, Fault] | None = None,
+        capacity_bytes: int | None = None,
+        ignore_syncs: bool = False,
+    ) -> None:
+        """Take the faults by the number of the call, a capacity, and whether syncs do nothing."""
+        self.root = "simdisk"
+        self.snapshots = "simdisk/snapshots"
+        self.calls = 0
+        self.call_names: list[str] = []
+        self.killed = False
+        self.faults = dict(faults or {})
+        self.capacity_bytes = capacity_bytes
+        self.ignore_syncs = ignore_syncs
+        self._names: dict[str, _File] = {}
+        self._durable_names: dict[str, _File] = {}
+        self._unsynced_names: list[tuple[str, str, str | None, _File | None]] = []
+        self._open: dict[int, _File] = {}
+        self._next_fd = 3
+        self._locked = False
+
+    # --- the calls ---------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Become the owner, or raise ``DirectoryInUse``."""
+        if self._locked:
+            raise DirectoryInUse(f"{self.root} is owned by another engine: close it first")
+        self._locked = True
+
+    def unlock(self) -> None:
+        """Give the directory up."""
+        self._locked = False
+
+    def names(self, place: str) -> list[str]:
+        """Return the names in this place, sorted."""
+        return sorted(name for name in self._names if name.startswith(place + "/"))
+
+    def create(self, name: str) -> int:
+        """Create the file, emptied if it was there, and open it."""
+        self._call(f"create {name}")
+        file = _File()
+        self._names[name] = file
+        self._unsynced_names.append(("create", name, None, file))
+        return self._fd(file)
+
+    def open(self, name: str) -> int:
+        """Open an existing file."""
+        self._check_alive()
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return self._fd(self._names[name])
+
+    def close(self, fd: int) -> None:
+        """Close it."""
+        del self._open[fd]
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Make the file this long."""
+        self._call("allocate")
+        file = self._open[fd]
+        used = sum(len(other.content) for other in self._names.values())
+        if self.capacity_bytes is not None and used + size > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        file.content.extend(bytes(max(0, size - len(file.content))))
+        file.unsynced.append((size, None))
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at the offset; return how many bytes were taken."""
+        short = self._call("write") is Fault.SHORT
+        file = self._open[fd]
+        if short:
+            data = data[: max(1, len(data) // 2)]
+        data = bytes(data)
+        end = offset + len(data)
+        file.content.extend(bytes(max(0, end - len(file.content))))
+        file.content[offset:end] = data
+        file.unsynced.append((offset, data))
+        return len(data)
+
+    def sync(self, fd: int) -> None:
+        """Make the file's content and length durable."""
+        self._call("sync")
+        if self.ignore_syncs:
+            return
+        file = self._open[fd]
+        file.durable = bytearray(file.content)
+        file.unsynced.clear()
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        """Read at the offset."""
+        self._check_alive()
+        return bytes(self._open[fd].content[offset : offset + length])
+
+    def size(self, fd: int) -> int:
+        """Return the file's length."""
+        return len(self._open[fd].content)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to this length."""
+        self._call("truncate")
+        file = self._open[fd]
+        del file.content[size:]
+        file.unsynced.append((size, None))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name, replacing what has it."""
+        self._call(f"rename {old}")
+        self._names[new] = self._names.pop(old)
+        self._unsynced_names.append(("rename", old, new, None))
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        self._call(f"remove {name}")
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        del self._names[name]
+        self._unsynced_names.append(("remove", name, None, None))
+
+    def sync_directory(self, place: str) -> None:
+        """Make the names in this place durable."""
+        self._call(f"sync_directory {place}")
+        if self.ignore_syncs:
+            return
+        here = place + "/"
+        for name in [name for name in self._durable_names if name.startswith(here)]:
+            del self._durable_names[name]
+        self._durable_names.update(
+            {name: file for name, file in self._names.items() if name.startswith(here)}
+        )
+        self._unsynced_names = [
+            change for change in self._unsynced_names if not change[1].startswith(here)
+        ]
+
+    def forget_cached(self, fd: int) -> None:
+        """Have no cache."""
+
+    # --- what a test does with it ------------------------------------------------------------
+
+    def crash(self, seed: int | None = None) -> SimDisk:
+        """Return the disk as the next process finds it: after a kill, or, seeded, a power cut."""
+        found = SimDisk(capacity_bytes=self.capacity_bytes, ignore_syncs=self.ignore_syncs)
+        if seed is None:
+            names = dict(self._names)
+            contents = {id(file): bytes(file.content) for file in names.values()}
+        else:
+            rng = random.Random(seed)
+            names = self._names_after_power_cut(rng)
+            contents = {id(file): _after_power_cut(file, rng) for file in names.values()}
+        for name, file in names.items():
+            found.put(name, contents[id(file)])
+        return found
+
+    def put(self, name: str, data: bytes) -> None:
+        """Put a durable file in place: a golden one, or a damaged one."""
+        file = _File()
+        file.content, file.durable = bytearray(data), bytearray(data)
+        self._names[name] = self._durable_names[name] = file
+
+    def content(self, name: str) -> bytes:
+        """Return what the file holds."""
+        return bytes(self._names[name].content)
+
+    def _names_after_power_cut(self, rng: random.Random) -> dict[str, _File]:
+        names = dict(self._durable_names)
+        keep = rng.random()
+        for what, name, new, file in self._unsynced_names:
+            if rng.random() > keep:
+                continue
+            if what == "create" and file is not None:
+                names[name] = file
+            elif what == "rename" and new is not None and name in names:
+                names[new] = names.pop(name)
+            elif what == "remove":
+                names.pop(name, None)
+        return names
+
+    def _fd(self, file: _File) -> int:
+        self._next_fd += 1
+        self._open[self._next_fd] = file
+        return self._next_fd
+
+    def _check_alive(self) -> None:
+        if self.killed:
+            raise SimKilled("the process was killed")
+
+    def _call(self, name: str) -> Fault | None:
+        self._check_alive()
+        self.calls += 1
+        self.call_names.append(name)
+        fault = self.faults.get(self.calls)
+        if fault is Fault.KILL:
+            self.killed = True
+            self._check_alive()
+        elif fault is Fault.EIO:
+            raise OSError(errno.EIO, "simulated input/output error")
+        elif fault is Fault.ENOSPC:
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        return fault
+
+
+def _after_power_cut(file: _File, rng: random.Random) -> bytes:
+    """Return the durable content plus whichever sectors of the unsynced writes arrived."""
+    content = bytearray(file.durable)
+    keep = rng.random()
+    for offset, data in file.unsynced:
+        if data is None:
+            if rng.random() < keep:
+                content = content[:offset] + bytes(max(0, offset - len(content)))
+            continue
+        start = offset
+        while start < offset + len(data):
+            stop = min((start // SECTOR + 1) * SECTOR, offset + len(data))
+            if rng.random() < keep:
+                content.extend(bytes(max(0, stop - len(content))))
+                content[start:stop] = data[start - offset : stop - offset]
+            start = stop
+    return bytes(content)

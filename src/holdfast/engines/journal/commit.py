@@ -161,6 +161,9 @@ class GroupCommit:
     async def durable(self) -> None:
         """Return once everything added so far is durable."""
         self._check_failure()
+        await self._landing()
+
+    async def _landing(self) -> None:
         batch = self._waiting[-1] if self._waiting else self._in_air
         if batch is None:
             return
@@ -185,7 +188,7 @@ class GroupCommit:
             return
         try:
             while self._waiting or self._in_air:
-                await self.durable()
+                await self._landing()
             await self.run(self._writer.close)
         finally:
             self._closed = True

@@ -146,7 +146,7 @@ def looks_torn(buffer: bytes, offset: int, salt: int) -> bool:
     frame as it was; a frame of which every sector arrived and that fails its checksum was whole
     once and has been damaged since.
     """
-    end = len(buffer.rstrip(b"\0"))
+    end = max(len(buffer.rstrip(b"\0")), min(offset + OVERHEAD, len(buffer)))
     header = buffer[offset : offset + HEADER.size]
     if len(header) == HEADER.size and header[:4] == MAGIC:
         length, stored_crc = HEADER.unpack(header)[4], HEADER.unpack(header)[8]

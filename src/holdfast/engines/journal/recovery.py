@@ -143,7 +143,8 @@ def tidy(disk: Disk, end: LogEnd) -> None:
         if name.endswith(UNFINISHED_SUFFIX):
             disk.remove(name)
     for number in segment_numbers(disk):
-        if number >= end.next_number:
+        # The next one stays until it is replaced: a sealed segment without a next is damage.
+        if number > end.next_number:
             disk.remove(segment_name(number))
     disk.sync_directory(LOG)
 

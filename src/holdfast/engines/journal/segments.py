@@ -82,6 +82,7 @@ class SegmentWriter:
         self._spares: deque[_Segment] = deque()
         self._promised = 0
         self._disk_full = False
+        self._abandoned = False
         self._lock = threading.Lock()
         self._current = self._allocate()
 
@@ -146,9 +147,11 @@ class SegmentWriter:
 
     def abandon(self) -> None:
         """Let go of the files as they are."""
-        for segment in (self._current, *self._spares):
-            with contextlib.suppress(OSError):
-                self._disk.close(segment.fd)
+        if not self._abandoned:
+            self._abandoned = True
+            for segment in (self._current, *self._spares):
+                with contextlib.suppress(OSError):
+                    self._disk.close(segment.fd)
 
     def _capacity(self, *, essential: bool) -> int:
         room = self._current.room

@@ -1,0 +1,42 @@
+"""The one suite, on every engine."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.base import Engine, EngineOptions
+from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.memory import MemoryEngine
+from holdfast.testing import SimDisk, VirtualClock
+from holdfast.testing.conformance import EngineConformance
+
+
+class TestMemory(EngineConformance):
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        return MemoryEngine(clock=clock, options=options)
+
+
+def journal_options(options: EngineOptions, **more: object) -> JournalOptions:
+    shared = {field: getattr(options, field) for field in EngineOptions.__struct_fields__}
+    return JournalOptions(**shared, **more)
+
+
+class TestJournalOnSimDisk(EngineConformance):
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        return await JournalEngine.open(
+            SimDisk(), clock=clock, options=journal_options(options, inline=True)
+        )
+
+
+class TestJournalOnDisk(EngineConformance):
+    @pytest.fixture(autouse=True)
+    def directories(self, tmp_path: Path) -> None:
+        self._directories = (tmp_path / str(number) for number in itertools.count())
+
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        return await JournalEngine.open(
+            next(self._directories),
+            clock=clock,
+            options=journal_options(options, segment_bytes=8 << 20),
+        )

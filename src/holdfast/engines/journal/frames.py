@@ -94,15 +94,19 @@ def encode(
     return b"".join((bare[:-4], CRC.pack(header_crc), payload, CRC.pack(crc))), crc
 
 
-def read(buffer: bytes, offset: int, salt: int = 0) -> Frame | None:
-    """Return the frame at this offset; None where only zeros follow; raise ``BadFrame``."""
+def read(buffer: bytes, offset: int, salt: int | None = 0) -> Frame | None:
+    """Return the frame at this offset; None where only zeros follow; raise ``BadFrame``.
+
+    Without a salt the header goes unchecked: only for salvage of a file that lost its own.
+    """
     if len(buffer) - offset < HEADER.size or buffer[offset : offset + 4] != MAGIC:
         if not any(buffer[offset : offset + HEADER.size]) and is_blank(buffer, offset):
             return None
         raise BadFrame(offset, "no frame begins here")
     fields = HEADER.unpack_from(buffer, offset)
     _magic, layout, kind, schema, length, first_seq, count, prev_crc, header_crc = fields
-    if zlib.crc32(buffer[offset : offset + HEADER.size - 4], salt) != header_crc:
+    header = buffer[offset : offset + HEADER.size - 4]
+    if salt is not None and zlib.crc32(header, salt) != header_crc:
         raise BadFrame(offset, "the frame's header fails its checksum")
     if layout != FORMAT:
         raise BadFrame(offset, f"frame format {layout} is unknown", unknown_format=layout)
@@ -122,7 +126,7 @@ def is_blank(buffer: bytes, offset: int) -> bool:
     return not buffer[offset:].strip(b"\0")
 
 
-def find_after(buffer: bytes, offset: int, salt: int) -> int | None:
+def find_after(buffer: bytes, offset: int, salt: int | None) -> int | None:
     """Return where the next whole frame begins after this offset, if there is one."""
     position = buffer.find(MAGIC, offset + 1)
     while position != -1:

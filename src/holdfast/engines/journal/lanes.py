@@ -9,6 +9,7 @@ it is swept.
 from __future__ import annotations
 
 import heapq
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from operator import attrgetter
@@ -90,11 +91,19 @@ class Lane:
         self._head = self._ghosts = 0
 
 
+Entry = tuple[int, int, int, Job]
+"""When, its place among equals, a number that settles the rest, and the job.
+
+A job that is handed back has the same place as its own ghost, and jobs do not compare.
+"""
+
+
 class Timetable:
     """Jobs by a moment: when they are due, or when they expire."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Job]] = []
+        self._heap: list[Entry] = []
+        self._order = itertools.count()
         self._ghosts = 0
 
     def __len__(self) -> int:
@@ -102,18 +111,18 @@ class Timetable:
 
     def add(self, at_us: int, job: Job) -> None:
         """Note the job at its moment."""
-        heapq.heappush(self._heap, (at_us, job.seq, job))
+        heapq.heappush(self._heap, (at_us, job.seq, next(self._order), job))
 
-    def load(self, jobs: list[tuple[int, int, Job]]) -> None:
-        """Fill an empty timetable."""
-        self._heap.extend(jobs)
+    def load(self, jobs: list[tuple[int, Job]]) -> None:
+        """Take in many jobs, each with its moment."""
+        self._heap.extend((at_us, job.seq, next(self._order), job) for at_us, job in jobs)
         heapq.heapify(self._heap)
 
     def drop(self, tenants: Tenants) -> None:
         """Count a job that is leaving; sweep when it is time."""
         self._ghosts += 1
         if self._ghosts > _SWEEP_FROM and self._ghosts > len(self._heap) // 2:
-            self._heap = [entry for entry in self._heap if is_current(entry[2], tenants)]
+            self._heap = [entry for entry in self._heap if is_current(entry[3], tenants)]
             heapq.heapify(self._heap)
             self._ghosts = 0
 
@@ -125,7 +134,7 @@ class Timetable:
     def take(self, now_us: int, tenants: Tenants) -> Iterator[Job]:
         """Take out the jobs whose moment has come, in order."""
         while self._heap and self._heap[0][0] <= now_us:
-            job = heapq.heappop(self._heap)[2]
+            job = heapq.heappop(self._heap)[3]
             if is_current(job, tenants):
                 yield job
             else:
@@ -133,21 +142,17 @@ class Timetable:
 
     def peek(self, now_us: int, limit: int, tenants: Tenants) -> list[Job]:
         """Return the first jobs whose moment has come, and leave them in it."""
-        entries: list[tuple[int, int, Job]] = []
+        entries: list[Entry] = []
         self._trim(tenants)
         while self._heap and self._heap[0][0] <= now_us and len(entries) < limit:
             entries.append(heapq.heappop(self._heap))
             self._trim(tenants)
         for entry in entries:
             heapq.heappush(self._heap, entry)
-        return [job for _at, _seq, job in entries]
-
-    def __iter__(self) -> Iterator[tuple[int, int, Job]]:
-        """Go through all entries, in no order, ghosts included."""
-        return iter(self._heap)
+        return [entry[3] for entry in entries]
 
     def _trim(self, tenants: Tenants) -> None:
-        while self._heap and not is_current(self._heap[0][2], tenants):
+        while self._heap and not is_current(self._heap[0][3], tenants):
             heapq.heappop(self._heap)
             self._ghosts -= 1
 

@@ -126,8 +126,8 @@ class JournalState:
         """Fill an empty state from a snapshot's jobs."""
         self.seq, self.last_at_us, self._due_us = seq, last_at_us, last_at_us
         due: dict[tuple[str, str, str, int], list[Job]] = {}
-        later: list[tuple[int, int, Job]] = []
-        expiring: list[tuple[int, int, Job]] = []
+        later: list[tuple[int, Job]] = []
+        expiring: list[tuple[int, Job]] = []
         for job in jobs:
             share_names(job)
             tenant = self._tenants.get(job.tenant)
@@ -147,16 +147,16 @@ class JournalState:
                     lane = due[job.tenant, job.queue, job.task, job.priority] = []
                 lane.append(job)
             else:
-                later.append((job.run_at_us, job.seq, job))
+                later.append((job.run_at_us, job))
             if job.unique is not None:
                 self._claim_unique(job, job.unique)
             if job.expires_at_us is not None:
-                expiring.append((job.expires_at_us, job.seq, job))
+                expiring.append((job.expires_at_us, job))
         for (name, queue_name, _task, _priority), lane in due.items():
             tenant = self._tenants[name]
             self._lane(tenant, tenant.queues[queue_name], lane[0]).load(lane)
         self._scheduled.load(later)
-        self._expiring.load([*self._expiring, *expiring])
+        self._expiring.load(expiring)
 
     # --- look --------------------------------------------------------------------------------
 

@@ -1,0 +1,278 @@
+"""Looking into a journal that nobody has open: verify it, print it, copy out what is whole.
+
+None of these changes the directory that it looks at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from secrets import token_bytes
+
+import msgspec
+
+from holdfast.model.effects import LOG_NAMES, Effect, job_key
+from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
+from holdfast.model.job import Job, State
+
+from . import frames
+from .disk import LOG, SNAPSHOTS, Disk, read_all
+from .frames import BadFrame, Frame, Kind
+from .reading import LogEnd, LogReader, segment_numbers
+from .recovery import effects_of, newest_snapshot, recover
+from .schema import SCHEMA, RecordReader
+from .segments import SegmentHead, segment_name
+from .snapshot import (
+    SnapshotHead,
+    put_in_place,
+    read_head,
+    read_snapshot,
+    snapshot_names,
+    write_unfinished,
+)
+from .state import JournalState, share_names
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """What ``verify`` found."""
+
+    snapshots: list[str]
+    segments: list[str]
+    first_seq: int
+    last_seq: int
+    records: int
+    jobs: int
+    closed_in_order: bool
+    torn_bytes: int
+    problems: list[str]
+    """What is damaged, a sentence each; empty when everything is whole."""
+
+
+def verify(disk: Disk) -> VerifyReport:
+    """Check every checksum of every file, and that the records make sense in their order."""
+    problems: list[str] = []
+    for name in snapshot_names(disk):
+        try:
+            read_snapshot(disk, name, lambda jobs, _head: deque(jobs, maxlen=0).clear())
+        except HoldfastError as error:
+            problems.append(str(error))
+    seqs: list[int] = []
+    records = 0
+
+    def visit(frame: Frame, name: str, _offset: int) -> None:
+        nonlocal records
+        effects_of(frame, name, {})
+        seqs.append(frame.first_seq)
+        records += frame.count
+
+    end: LogEnd | None = None
+    try:
+        end = _read_log(disk, visit)
+    except HoldfastError as error:
+        problems.append(str(error))
+    jobs = 0
+    try:
+        found = recover(disk)
+        jobs = sum(1 for _ in found.state.jobs())
+        problems.extend(found.state.problems())
+    except HoldfastError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
+    return VerifyReport(
+        snapshots=snapshot_names(disk),
+        segments=[segment_name(number) for number in segment_numbers(disk)],
+        first_seq=seqs[0] if seqs else 0,
+        last_seq=0 if end is None else end.last_seq,
+        records=records,
+        jobs=jobs,
+        closed_in_order=end is not None and end.closed,
+        torn_bytes=0 if end is None else len(end.torn),
+        problems=problems,
+    )
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """One record of the log, for a person to read."""
+
+    seq: int
+    type: str
+    job_id: str
+    tenant: str
+    timestamp: float
+    checksum: str
+    """Of the frame that holds it: the frame is what is written, synced and checked."""
+    file: str
+    offset: int
+    effect: Effect
+
+
+def dump(disk: Disk) -> Iterator[LogRecord]:
+    """Go through the records of the log, oldest first; raise where one cannot be read."""
+    found: list[tuple[Frame, str, int]] = []
+    error: HoldfastError | None = None
+    try:
+        _read_log(disk, lambda frame, name, offset: found.append((frame, name, offset)))
+    except HoldfastError as damage:
+        error = damage
+    readers: dict[str, RecordReader] = {}
+    for frame, name, offset in found:
+        for seq, effect in enumerate(effects_of(frame, name, readers), frame.first_seq):
+            tenant, job_id = job_key(effect)
+            yield LogRecord(
+                seq,
+                LOG_NAMES[type(effect)],
+                job_id,
+                tenant,
+                effect.at_us / 1_000_000,
+                f"{frame.crc:08x}",
+                name,
+                offset,
+                effect,
+            )
+    if error is not None:
+        raise error
+
+
+class SnapshotDump(msgspec.Struct, frozen=True):
+    """A snapshot, for a person to read."""
+
+    queue: list[Job]
+    in_flight: list[Job]
+    completed: list[Job]
+    dead: list[Job]
+    cancelled: list[Job]
+    last_seq: int
+    last_at_us: int
+    schema_ver: int = SCHEMA
+
+
+def dump_snapshot(disk: Disk) -> SnapshotDump | None:
+    """Return the newest snapshot; None when there is none; raise if it is damaged."""
+    names = snapshot_names(disk)
+    if not names:
+        return None
+    jobs: list[Job] = []
+    head = read_snapshot(disk, names[0], lambda source, _head: jobs.extend(source))
+
+    def within(*states: State) -> list[Job]:
+        return [job for job in jobs if job.state in states]
+
+    return SnapshotDump(
+        queue=within(State.PENDING, State.BLOCKED),
+        in_flight=within(State.IN_FLIGHT),
+        completed=within(State.COMPLETED),
+        dead=within(State.DEAD, State.ARCHIVED),
+        cancelled=within(State.CANCELLED),
+        last_seq=head.last_seq,
+        last_at_us=head.last_at_us,
+    )
+
+
+class SalvageReport(msgspec.Struct, frozen=True):
+    """What ``salvage`` could copy out."""
+
+    jobs: int
+    last_seq: int
+    missing: list[tuple[int, int]]
+    """Ranges of sequence numbers (first, last) that could not be read."""
+    contradicting: int
+    """Records that were read but make no sense without the missing ones."""
+
+
+def salvage(
+    source: Disk, target: Disk, random_bytes: Callable[[int], bytes] = token_bytes
+) -> SalvageReport:
+    """Copy everything that is whole into an empty directory, as one snapshot.
+
+    Sequence numbers, and with them tokens, go on above everything that was seen.
+    """
+    if target.names(LOG) or target.names(SNAPSHOTS):
+        raise InvalidInput("target", f"{target.root} is not empty")
+    target.lock()
+    try:
+        state, newest, _damaged = newest_snapshot(source)
+        covered = 0 if newest is None else newest.last_seq
+        missing: list[tuple[int, int]] = []
+        contradicting = 0
+        last_seq = covered
+        for frame, effects in _whole_frames(source):
+            end_seq = frame.first_seq + frame.count - 1
+            if end_seq <= last_seq:
+                continue
+            if frame.first_seq > last_seq + 1:
+                missing.append((last_seq + 1, frame.first_seq - 1))
+            for seq, effect in enumerate(effects, frame.first_seq):
+                contradicting += not _fold_if_possible(state, effect, seq)
+            last_seq = end_seq
+        # Past anything that the unreadable part may have issued.
+        last_seq = max([last_seq, *(job.token for job in state.jobs())]) + 1_000_000
+        salt = int.from_bytes(random_bytes(4), "little")
+        head = SnapshotHead(last_seq, state.last_at_us, 0, 1, salt)
+        jobs = list(state.jobs())
+        put_in_place(target, write_unfinished(target, head, jobs)[0])
+    finally:
+        target.unlock()
+    return SalvageReport(len(jobs), last_seq, missing, contradicting)
+
+
+def _fold_if_possible(state: JournalState, effect: Effect, seq: int) -> bool:
+    try:
+        state.fold(effect, seq)
+    except (HoldfastError, LookupError):
+        return False
+    return True
+
+
+def _whole_frames(disk: Disk) -> Iterator[tuple[Frame, list[Effect]]]:
+    """Go through every frame of records that is whole, whatever stands between them."""
+    for number in segment_numbers(disk):
+        name = segment_name(number)
+        data = read_all(disk, name)
+        salt = _salt_of(data)
+        offset: int | None = 0
+        while offset is not None:
+            try:
+                frame = frames.read(data, offset, salt if offset else 0)
+            except BadFrame:
+                offset = frames.find_after(data, offset, salt)
+                continue
+            if frame is None:
+                break
+            offset = frame.end
+            if frame.kind == Kind.RECORDS:
+                try:
+                    effects = effects_of(frame, name, {})
+                except (CorruptLog, UnknownFormat):
+                    continue
+                for effect in effects:
+                    job = getattr(effect, "job", None)
+                    if isinstance(job, Job):
+                        share_names(job)
+                yield frame, effects
+
+
+def _salt_of(data: bytes) -> int | None:
+    """Return the segment's salt; None, which checks a little less, when it is lost."""
+    try:
+        first = frames.read(data, 0)
+        if first is not None:
+            return msgspec.msgpack.decode(first.payload, type=SegmentHead).salt
+    except (BadFrame, msgspec.MsgspecError):
+        pass
+    return None
+
+
+def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
+    """Read every segment that is there, those that a snapshot covers too."""
+    numbers = segment_numbers(disk)
+    if not numbers or numbers[0] == 1:
+        return LogReader(disk).read(1, visit)
+    for name in reversed(snapshot_names(disk)):
+        try:
+            head = read_head(disk, name)
+        except CorruptLog:
+            continue
+        if head.first_segment >= numbers[0]:
+            reader = LogReader(disk, prev_crc=head.last_crc, last_seq=head.last_seq)
+            return reader.read(head.first_segment, visit)
+    raise CorruptLog(segment_name(numbers[0]), 0, 0, "nothing says what came before it")

@@ -1,0 +1,103 @@
+"""What every part of the suite works with."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+
+from holdfast.engines.base import Claim, Counts, Engine, EngineOptions, Reclaim
+from holdfast.model.errors import LeaseLost
+from holdfast.model.failure import Failure
+from holdfast.model.job import Job, NewJob, State
+from holdfast.model.outcome import Outcome
+from holdfast.testing.clock import VirtualClock
+
+FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
+OPTIONS = EngineOptions(remember_seconds=60.0, max_processing_seconds=600.0)
+
+
+class Desk:
+    """An engine and its clock, with the calls that tests make most."""
+
+    def __init__(self, engine: Engine, clock: VirtualClock) -> None:
+        self.engine = engine
+        self.clock = clock
+
+    async def put(self, *ids: str, **fields: object) -> list[str]:
+        """Enqueue jobs of these ids; return the ids."""
+        jobs = [new_job(id=job_id, **fields) for job_id in ids]
+        return [receipt.id for receipt in await self.engine.enqueue(jobs)]
+
+    async def take(self, limit: int = 1, **fields: object) -> list[Job]:
+        """Claim jobs."""
+        return (await self.claim(limit=limit, **fields)).jobs
+
+    async def claim(self, **fields: object) -> Claim:
+        """Claim with defaults."""
+        arguments: dict[str, object] = {"queues": ["default"], "worker": "w1", **fields}
+        claim: Callable[..., Awaitable[Claim]] = self.engine.claim
+        return await claim(**arguments)
+
+    async def take_ids(self, limit: int = 100, **fields: object) -> list[str]:
+        """Claim jobs; return their ids."""
+        return [job.id for job in await self.take(limit, **fields)]
+
+    async def settle(self, *outcomes: Outcome) -> list[LeaseLost | None]:
+        """Settle these."""
+        return await self.engine.settle(outcomes)
+
+    async def job(self, job_id: str) -> Job:
+        """Return the job, which must exist."""
+        job = (await self.engine.get([job_id]))[0]
+        assert job is not None, f"{job_id} is gone"
+        return job
+
+    async def state(self, job_id: str) -> State:
+        """Return the job's state."""
+        return (await self.job(job_id)).state
+
+    async def counts(self, queue: str = "default") -> Counts:
+        """Return one queue's counts."""
+        return (await self.engine.counts()).get(queue, Counts())
+
+    async def lose(self, seconds: float = 31.0) -> Reclaim:
+        """Let time pass, then reclaim."""
+        self.clock.advance(seconds)
+        return await self.engine.reclaim()
+
+
+def new_job(**fields: object) -> NewJob:
+    """Return a request with defaults."""
+    make: Callable[..., NewJob] = NewJob
+    return make(**{"task": "t", "payload": {"n": 1}, **fields})
+
+
+class Suite(ABC):
+    """A part of the suite: it knows how to open an engine and run a scenario on it."""
+
+    @abstractmethod
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        """Return a new, empty engine. Subclasses say how."""
+
+    def check(
+        self, scenario: Callable[[Desk], Awaitable[None]], options: EngineOptions = OPTIONS
+    ) -> None:
+        """Run a scenario on an engine of its own; the engine must be valid after it."""
+
+        async def run() -> None:
+            clock = VirtualClock()
+            engine = await self.open_engine(clock, options)
+            try:
+                await scenario(Desk(engine, clock))
+                assert await engine.validate() == []
+            finally:
+                await engine.close()
+
+        asyncio.run(run())
+
+
+async def settle_down() -> None:
+    """Let everything that is ready run."""
+    for _turn in range(20):
+        await asyncio.sleep(0)

@@ -1,0 +1,224 @@
+"""What comes in: ids, duplicates, unique keys, bad input."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engines.base import Admission, Counts, EngineOptions
+from holdfast.model.errors import (
+    DuplicateId,
+    InvalidInput,
+    PayloadInvalid,
+    TooLarge,
+)
+from holdfast.model.job import Job, State
+from holdfast.model.outcome import (
+    Outcome,
+    cancelled,
+    completed,
+    dead,
+)
+
+from .desk import FAILURE, Desk, Suite, new_job
+
+
+class EnqueueRules(Suite):
+    """What comes in: ids, duplicates, unique keys, bad input."""
+
+    def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            [job_id] = await desk.put(
+                "a", queue="mail", priority=5, scope="library:42", max_attempts=7
+            )
+            job = await desk.job(job_id)
+            assert (job.id, job.state, job.attempt, job.version) == ("a", State.PENDING, 0, 1)
+            assert (job.queue, job.priority, job.scope) == ("mail", 5, "library:42")
+            assert (job.max_attempts, job.task, job.tenant) == (7, "t", "default")
+            assert job.arguments() == {"n": 1}
+            assert job.created_at_us == job.run_at_us == desk.clock.now_us()
+
+        self.check(scenario)
+
+    def test_an_id_is_made_when_none_is_given(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            receipts = await desk.engine.enqueue([new_job(), new_job()])
+            first, second = (receipt.id for receipt in receipts)
+            assert first != second
+            assert first[14] == second[14] == "7", "a UUIDv7"
+            assert await desk.state(first) is State.PENDING
+
+        self.check(scenario)
+
+    def test_an_empty_enqueue_is_nothing(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            assert await desk.engine.enqueue([]) == []
+
+        self.check(scenario)
+
+    def test_a_payload_may_be_json_bytes(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a", payload=b'{"k": [1, null]}')
+            assert (await desk.job("a")).arguments() == {"k": [1, None]}
+
+        self.check(scenario)
+
+    def test_a_duplicate_id_refuses_the_whole_batch(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a")
+            with pytest.raises(DuplicateId) as refused:
+                await desk.put("b", "a")
+            assert refused.value.ids == ["a"]
+            assert await desk.engine.get(["b"]) == [None]
+
+        self.check(scenario)
+
+    def test_a_duplicate_within_a_batch_is_refused(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(DuplicateId):
+                await desk.put("a", "b", "a")
+            assert await desk.counts() == Counts()
+
+        self.check(scenario)
+
+    def test_duplicates_are_skipped_when_asked(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a")
+            receipts = await desk.engine.enqueue(
+                [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
+            )
+            said = [receipt.admission for receipt in receipts]
+            assert said == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
+            assert (await desk.counts()).pending == 2
+
+        self.check(scenario)
+
+    def test_the_id_of_a_finished_job_is_remembered_for_the_set_time(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a")
+            await desk.settle(completed((await desk.take())[0]))
+            desk.clock.advance(60)
+            with pytest.raises(DuplicateId):
+                await desk.put("a")
+            desk.clock.advance(0.000001)
+            assert await desk.engine.get(["a"]) == [None]
+            assert await desk.counts() == Counts()
+            await desk.put("a")
+            assert await desk.state("a") is State.PENDING
+
+        self.check(scenario)
+
+    def test_the_id_of_a_dead_job_is_never_forgotten(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a")
+            await desk.settle(dead((await desk.take())[0], FAILURE))
+            desk.clock.advance(3_600)
+            with pytest.raises(DuplicateId):
+                await desk.put("a")
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize(
+        ("fields", "field"),
+        [
+            ({"id": ""}, "id"),
+            ({"id": "x" * 256}, "id"),
+            ({"id": "a\nb"}, "id"),
+            ({"id": "\ud800"}, "id"),
+            ({"id": 7}, "id"),
+            ({"task": ""}, "task"),
+            ({"queue": "q\0"}, "queue"),
+            ({"tenant": ""}, "tenant"),
+            ({"scope": "a//b"}, "scope"),
+            ({"priority": 40_000}, "priority"),
+            ({"priority": 1.5}, "priority"),
+            ({"max_attempts": 0}, "max_attempts"),
+            ({"delay_seconds": -1}, "delay_seconds"),
+            ({"delay_seconds": float("nan")}, "delay_seconds"),
+            ({"delay_seconds": 1, "run_at_us": 5}, "delay_seconds"),
+            ({"run_at_us": -5}, "run_at_us"),
+            ({"expires_seconds": -1}, "expires_seconds"),
+            ({"estimated_seconds": 3_601}, "estimated_seconds"),
+            ({"max_processing_seconds": 0}, "max_processing_seconds"),
+            ({"unique": ""}, "unique"),
+        ],
+    )
+    def test_a_bad_field_is_named_and_nothing_is_enqueued(
+        self, fields: dict[str, object], field: str
+    ) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.enqueue([new_job(id="good"), new_job(**fields)])
+            assert refused.value.field == field
+            assert await desk.counts() == Counts()
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"[1]",
+            b"{",
+            b'{"a": 1} x',
+            b'{"a": "\xff"}',
+            [1],
+            {"a": float("nan")},
+            {"a": [{"b": float("inf")}], "c": None},
+            {"a": object()},
+            {"a": "\ud800"},
+        ],
+    )
+    def test_a_payload_that_is_not_a_json_object_is_refused(self, payload: object) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(PayloadInvalid) as refused:
+                await desk.put("a", payload=payload)
+            assert refused.value.field == "payload"
+            assert await desk.counts() == Counts()
+
+        self.check(scenario)
+
+    def test_an_oversized_payload_is_refused(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(TooLarge) as refused:
+                await desk.put("a", payload={"x": "y" * 2_000})
+            assert refused.value.field == "payload"
+            assert await desk.counts() == Counts()
+
+        self.check(scenario, EngineOptions(max_payload_bytes=2_000))
+
+    def test_a_second_unfinished_unique_job_is_the_first_one(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a", unique="welcome:7")
+            for _state in ("pending", "in_flight"):
+                receipts = await desk.engine.enqueue([new_job(id="b", unique="welcome:7")])
+                assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
+                await desk.take()
+            assert (await desk.counts()).in_flight == 1
+
+        self.check(scenario)
+
+    def test_a_unique_key_is_free_once_its_job_is_finished(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            def buried(job: Job) -> Outcome:
+                return dead(job, FAILURE)
+
+            for number, finish in enumerate((completed, cancelled, buried)):
+                await desk.put(f"job{number}", unique="k")
+                await desk.settle(finish((await desk.take())[0]))
+            await desk.put("last", unique="k")
+            assert await desk.state("last") is State.PENDING
+
+        self.check(scenario)
+
+    def test_unique_is_per_queue_and_tenant_and_holds_within_a_batch(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            receipts = await desk.engine.enqueue(
+                [
+                    new_job(id="a", unique="k"),
+                    new_job(id="b", unique="k", queue="other"),
+                    new_job(id="c", unique="k", tenant="acme"),
+                    new_job(id="d", unique="k"),
+                ]
+            )
+            assert [receipt.id for receipt in receipts] == ["a", "b", "c", "a"]
+
+        self.check(scenario)

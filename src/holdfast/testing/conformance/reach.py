@@ -1,0 +1,151 @@
+"""Tenants, scopes, counts and closing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.engines.base import Counts
+from holdfast.model.access import Caller
+from holdfast.model.errors import (
+    AccessDenied,
+    EngineClosed,
+    LeaseLost,
+)
+from holdfast.model.outcome import (
+    cancelled,
+    completed,
+    dead,
+    release,
+    snooze,
+)
+
+from .desk import FAILURE, OPTIONS, Desk, Suite, new_job, settle_down
+
+
+class ReachRules(Suite):
+    """Tenants, scopes, counts and closing."""
+
+    def test_tenants_have_ids_of_their_own(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.engine.enqueue([new_job(id="a"), new_job(id="a", tenant="acme")])
+            [theirs] = await desk.engine.get(["a"], tenant="acme")
+            assert theirs is not None
+            assert theirs.tenant == "acme"
+            assert (await desk.counts()).pending == 2
+
+        self.check(scenario)
+
+    def test_nobody_enqueues_into_a_foreign_tenant_or_scope(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            caller = Caller("acme", ("library:42",))
+            cases = [
+                ("tenant", new_job(tenant="other", scope="library:42")),
+                ("scope", new_job(tenant="acme", scope="library:43")),
+                ("scope", new_job(tenant="acme", scope="library:421")),
+                ("scope", new_job(tenant="acme")),
+            ]
+            for field, job in cases:
+                with pytest.raises(AccessDenied) as refused:
+                    await desk.engine.enqueue([job], caller=caller)
+                assert refused.value.field == field
+            good = new_job(tenant="acme", scope="library:42/book:7")
+            assert len(await desk.engine.enqueue([good], caller=caller)) == 1
+            assert (await desk.counts()).pending == 1
+
+        self.check(scenario)
+
+    def test_a_foreign_job_does_not_exist(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.engine.enqueue(
+                [
+                    new_job(id="a", tenant="acme", scope="library:42"),
+                    new_job(id="b", tenant="acme", scope="library:43", expires_seconds=1),
+                    new_job(id="c", tenant="other"),
+                ]
+            )
+            reader = Caller("acme", ("library:42",))
+            assert await desk.engine.get(["c"], tenant="other", caller=reader) == [None]
+            seen = await desk.engine.get(["a", "b"], tenant="acme", caller=reader)
+            assert [job is not None for job in seen] == [True, False]
+            assert await desk.engine.counts(caller=reader) == {"default": Counts(pending=1)}
+            whole = await desk.engine.counts(caller=Caller("acme"))
+            assert whole == {"default": Counts(pending=2)}
+            desk.clock.advance(1)
+            assert (await desk.engine.reclaim(caller=reader)).expired == []
+            assert await desk.take_ids(caller=reader) == ["a"]
+            assert await desk.take_ids(caller=Caller("nobody")) == []
+
+        self.check(scenario)
+
+    def test_a_foreign_caller_cannot_touch_a_lease(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.engine.enqueue([new_job(id="a", tenant="acme")])
+            [job] = await desk.take()
+            stranger = Caller("other")
+            answers = await desk.engine.settle([completed(job)], caller=stranger)
+            assert isinstance(answers[0], LeaseLost)
+            extended = await desk.engine.extend([job], lease_seconds=9, caller=stranger)
+            assert isinstance(extended[0], LeaseLost)
+            assert (await desk.engine.reclaim(forced=[job], caller=stranger)).lost == []
+            desk.clock.advance(60)
+            assert (await desk.engine.reclaim(caller=stranger)).lost == []
+            assert await desk.engine.settle([completed(job)], caller=Caller("acme")) == [None]
+
+        self.check(scenario)
+
+    def test_a_unique_key_in_a_foreign_scope_is_not_given_away(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("secret", scope="library:43", unique="k")
+            caller = Caller("default", ("library:42",))
+            with pytest.raises(AccessDenied) as refused:
+                await desk.engine.enqueue([new_job(scope="library:42", unique="k")], caller=caller)
+            assert "secret" not in str(refused.value)
+
+        self.check(scenario)
+
+    def test_every_job_is_counted_in_exactly_one_state(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("p", "s", "c", "x", "d", "f")
+            await desk.put("other", queue="mail")
+            jobs = await desk.take(5)
+            await desk.settle(
+                release(jobs[0]),
+                snooze(jobs[1], 60),
+                completed(jobs[2]),
+                cancelled(jobs[3]),
+                dead(jobs[4], FAILURE),
+            )
+            await desk.take(1)
+            assert await desk.engine.counts() == {
+                "default": Counts(pending=2, in_flight=1, completed=1, cancelled=1, dead=1),
+                "mail": Counts(pending=1),
+            }
+
+        self.check(scenario)
+
+    def test_a_closed_engine_refuses_everything(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            other = await self.open_engine(desk.clock, OPTIONS)
+            waiting = asyncio.create_task(
+                other.claim(queues=["default"], worker="w", wait_seconds=60)
+            )
+            await settle_down()
+            await other.close()
+            await other.close()
+            with pytest.raises(EngineClosed):
+                await waiting
+            for call in (
+                other.enqueue([new_job()]),
+                other.settle([]),
+                other.get(["a"]),
+                other.counts(),
+                other.reclaim(),
+                other.validate(),
+                other.claim(queues=["default"], worker="w"),
+            ):
+                with pytest.raises(EngineClosed):
+                    await call
+
+        self.check(scenario)

@@ -1,0 +1,88 @@
+"""The journal beside the oracle, through crashes and reopenings."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import rule, run_state_machine_as_test
+
+from holdfast.engines import embedded
+from holdfast.engines.base import Engine, EngineOptions
+from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.memory import MemoryEngine
+from holdfast.testing import Fault, SimDisk, VirtualClock
+from holdfast.testing.machine import OPTIONS, EngineMachine
+
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "200"))
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class MemoryMachine(EngineMachine):
+    """The oracle beside itself: the machine agrees with what it is built on."""
+
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        return MemoryEngine(clock=clock, options=options)
+
+
+class JournalMachine(EngineMachine):
+    disk: SimDisk
+
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        self.disk = SimDisk()
+        return await self._open()
+
+    async def _open(self) -> JournalEngine:
+        shared = {field: getattr(OPTIONS, field) for field in EngineOptions.__struct_fields__}
+        options = JournalOptions(**shared, inline=True, segment_bytes=16_384)
+        return await JournalEngine.open(self.disk, clock=self.clock, options=options)
+
+    def doomed(self, calls: int | None) -> None:
+        self.disk.faults = {} if calls is None else {self.disk.calls + calls: Fault.KILL}
+
+    async def reopen(self, cut: int | None) -> Engine | None:
+        self.disk = self.disk.crash(cut)
+        return await self._open()
+
+    @rule()
+    def compact(self) -> None:
+        self.run(self.subject.compact())
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.run(self.subject.close())
+        self.subject = self.run(self._open())
+
+
+def test_the_journal_equals_the_oracle_through_crashes():
+    run_state_machine_as_test(JournalMachine, settings=SETTINGS)
+
+
+def test_the_machine_agrees_with_itself():
+    run_state_machine_as_test(MemoryMachine, settings=settings(SETTINGS, max_examples=10))
+
+
+def test_control_an_unguarded_settle_is_found(monkeypatch):
+    """Settling by id alone, as most queues do, makes the machine fail."""
+
+    def by_id_only(self, lease, caller):
+        job = self._state.get(lease.tenant, lease.id)
+        in_flight = job is not None and job.state == "in_flight"
+        return job if in_flight and caller.reaches(job.tenant, job.scope) else None
+
+    original = embedded.EmbeddedEngine._held
+
+    def held(self, lease, caller):
+        unguarded = isinstance(self, JournalEngine)
+        return by_id_only(self, lease, caller) if unguarded else original(self, lease, caller)
+
+    monkeypatch.setattr(embedded.EmbeddedEngine, "_held", held)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            JournalMachine, settings=settings(SETTINGS, phases=[Phase.generate])
+        )

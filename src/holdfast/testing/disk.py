@@ -206,6 +206,15 @@ class SimDisk:
         """Return what the file holds."""
         return bytes(self._names[name].content)
 
+    def flip_bit(self, name: str, bit: int) -> None:
+        """Flip one bit of a file; flip it again to mend it."""
+        file = self._names[name]
+        file.content[bit // 8] ^= 1 << bit % 8
+
+    def cut(self, name: str, length: int) -> None:
+        """Cut a file to this length."""
+        del self._names[name].content[length:]
+
     def _names_after_power_cut(self, rng: random.Random) -> dict[str, _File]:
         names = dict(self._durable_names)
         keep = rng.random()

@@ -155,6 +155,14 @@ class EngineMachine(RuleBasedStateMachine):
             )
         )
 
+    @rule(data=st.data())
+    def take_over(self, data: st.DataObject) -> None:
+        """End a lease by force and give the work to somebody else: its holder is a zombie now."""
+        if self.held:
+            pair = data.draw(st.sampled_from(self.held))
+            self.both(lambda engine: engine.reclaim(forced=[pair[self.side(engine)]]))
+            self.claim(["default", "slow"], None, 4, Caller())
+
     @rule(seconds=st.sampled_from([1.0, 6.0, 16.0, 31.0]))
     def pass_time(self, seconds: float) -> None:
         """Let time go by."""

@@ -129,6 +129,10 @@ def read_snapshot(
     reader = RecordReader(name)
 
     def jobs() -> Iterator[Job]:
+        if len(whole) <= _CHUNKS_AHEAD + 2:
+            for frame in whole[1:-1]:
+                yield from reader.jobs(_unpack(frame.payload), frame.schema)
+            return
         with ThreadPoolExecutor(1) as ahead:
             # zlib lets go of the interpreter: unpack one chunk while another is decoded.
             waiting: deque[tuple[int, Future[bytes]]] = deque()

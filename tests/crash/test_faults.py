@@ -129,10 +129,7 @@ def test_control_without_fsync_the_kill_test_fails(monkeypatch):
 
 
 def test_control_answers_before_durability_make_the_kill_test_fail(monkeypatch):
-    async def at_once(self):
-        self._check_failure()
-
-    monkeypatch.setattr(GroupCommit, "durable", at_once)
+    monkeypatch.setattr(GroupCommit, "landing", lambda self: self._check())
     failures = 0
     for call in range(1, CALLS + 1, 2):
         try:

@@ -15,10 +15,13 @@ class Arrivals:
         self._clock = clock
         self._waiting: dict[asyncio.Future[None], frozenset[str]] = {}
 
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
     def announce(self, queues: Collection[str]) -> None:
         """Wake every claim that waits for one of these queues."""
-        if not self._waiting:
-            return
         for future, wanted in self._waiting.items():
             if not wanted.isdisjoint(queues):
                 _wake(future)

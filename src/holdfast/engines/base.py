@@ -50,7 +50,7 @@ class Admission(enum.StrEnum):
     """Its id is a duplicate, and the caller asked to skip those."""
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The answer to one enqueue request."""
 
     id: str

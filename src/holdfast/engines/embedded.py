@@ -15,7 +15,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.effects import Effect, Enqueued
 from holdfast.model.errors import AccessDenied, DuplicateId, EngineClosed, InvalidInput, LeaseLost
-from holdfast.model.ids import RANDOM_BYTES, uuid7
+from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
     MICROSECONDS,
@@ -55,6 +55,8 @@ class WorkState(Protocol):
     """The sequence number of the last effect folded in."""
     last_at_us: int
     """When that effect happened."""
+    forget_before_us: int
+    """Completed and cancelled jobs that finished before this are as if they were not there."""
 
     def fold(self, effect: Effect, seq: int) -> Job:
         """Take in the effect of this sequence number; return the job as it is now."""
@@ -87,9 +89,6 @@ class WorkState(Protocol):
     def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
         """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
 
-    def forget(self, before_us: int) -> None:
-        """Drop completed and cancelled jobs that finished before this."""
-
     def jobs(self) -> Iterable[Job]:
         """Return every job that is kept."""
 
@@ -109,8 +108,12 @@ class Log(Protocol):
         Essential ones (all but new work) may use the space held in reserve.
         """
 
-    async def durable(self) -> None:
-        """Return once everything added so far is durable, or raise ``DurabilityLost``."""
+    def landing(self) -> asyncio.Future[None] | None:
+        """Return a future of the caller's own for when everything added so far is durable.
+
+        None when it is already. Raise ``DurabilityLost``, at once or in the future, if it never
+        will be.
+        """
 
     async def close(self) -> None:
         """Make everything durable and let go."""
@@ -149,7 +152,14 @@ class EmbeddedEngine:
         on_duplicate: OnDuplicate = "refuse",
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
-        return await self._answer(lambda now: self._enqueue(jobs, caller, on_duplicate, now))
+        self._check_open()
+        try:
+            return self._enqueue(jobs, caller, on_duplicate, self._now_us())
+        finally:
+            # As in _answer, and without its calls: this is the verb that is called the most.
+            landing = self._log.landing()
+            if landing is not None:
+                await landing
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
@@ -246,12 +256,12 @@ class EmbeddedEngine:
         duplicates: list[str] = []
         batch: set[tuple[str, str]] = set()
         unique: dict[tuple[str, str, str], str] = {}
-        for new in jobs:
-            if not caller.unlimited:
+        fresh_ids = uuid7s(now_us, self._random_bytes(RANDOM_BYTES * len(jobs)))
+        everything = caller.unlimited
+        for new, fresh_id in zip(jobs, fresh_ids, strict=True):
+            if not everything:
                 _check_reach(new.tenant, new.scope, caller)
-            job_id = new.id
-            if job_id is None:
-                job_id = uuid7(now_us, self._random_bytes(RANDOM_BYTES))
+            job_id = fresh_id if new.id is None else new.id
             job = admit(new, job_id, now_us, seq + 1, self._options.max_payload_bytes)
             if job.unique is not None:
                 key = job.tenant, job.queue, job.unique
@@ -293,13 +303,13 @@ class EmbeddedEngine:
         caller: Caller,
         now_us: int,
     ) -> list[Job]:
-        cap_seconds = self._options.max_processing_seconds
+        terms = lifecycle.LeaseTerms(now_us, lease_seconds, self._options.max_processing_seconds)
         token = self._state.seq
         effects: list[Effect] = []
         for job in self._state.claimable(queues, tasks, caller, limit, now_us):
             # A token is the sequence number of its claim: for one job it can only grow.
             token += 1
-            effects.append(lifecycle.claim(job, now_us, token, worker, lease_seconds, cap_seconds))
+            effects.append(lifecycle.claim(job, token, worker, terms))
         return self._commit(effects)
 
     def _settle(
@@ -324,7 +334,7 @@ class EmbeddedEngine:
     def _extend(
         self, held: Sequence[HeldJob], lease_seconds: float, caller: Caller, now_us: int
     ) -> list[int | LeaseLost]:
-        cap_seconds = self._options.max_processing_seconds
+        terms = lifecycle.LeaseTerms(now_us, lease_seconds, self._options.max_processing_seconds)
         effects: list[Effect] = []
         answers: list[int | LeaseLost] = []
         for lease in held:
@@ -332,7 +342,7 @@ class EmbeddedEngine:
             if job is None:
                 answers.append(LeaseLost(lease.id, lease.token))
                 continue
-            effect = lifecycle.extend(job, now_us, lease_seconds, cap_seconds)
+            effect = lifecycle.extend(job, terms)
             effects.append(effect)
             answers.append(effect.lease_until_us)
         self._commit(effects)
@@ -377,11 +387,16 @@ class EmbeddedEngine:
         try:
             return decide(self._now_us())
         finally:
-            await self._log.durable()
+            await self._durable()
+
+    async def _durable(self) -> None:
+        landing = self._log.landing()
+        if landing is not None:
+            await landing
 
     async def _durable_or_hand_back(self, jobs: list[Job]) -> None:
         try:
-            await self._log.durable()
+            await self._durable()
         except asyncio.CancelledError:
             # Nobody is there to hold them: hand them back instead of letting leases run out.
             self._settle([release(job) for job in jobs], SYSTEM, self._now_us())
@@ -397,22 +412,26 @@ class EmbeddedEngine:
         for effect in effects:
             jobs.append(state.fold(effect, seq))
             seq += 1
-        self._arrivals.announce({job.queue for job in jobs if job.state is State.PENDING})
+        if self._arrivals.anybody:
+            self._arrivals.announce({job.queue for job in jobs if job.state is State.PENDING})
         return jobs
 
     def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.holder(lease.token)
         if job is None or job.id != lease.id or job.tenant != lease.tenant:
             return None
-        return job if caller.reaches(job.tenant, job.scope) else None
+        return job if caller.unlimited or caller.reaches(job.tenant, job.scope) else None
 
     def _find(self, tenant: str, job_id: str, caller: Caller) -> Job | None:
         job = self._state.get(tenant, job_id)
         return job if job is not None and caller.reaches(job.tenant, job.scope) else None
 
     def _now_us(self) -> int:
-        now_us = max(self._clock.now_us(), self._state.last_at_us)
-        self._state.forget(now_us - self._remember_us)
+        state = self._state
+        now_us = self._clock.now_us()
+        if now_us < state.last_at_us:
+            now_us = state.last_at_us
+        state.forget_before_us = now_us - self._remember_us
         return now_us
 
     def _check_open(self) -> None:

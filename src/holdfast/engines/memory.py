@@ -7,7 +7,6 @@ survives the process. It is meant for tests, not for a backlog.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from secrets import token_bytes
 
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
@@ -17,6 +16,7 @@ from holdfast.model.job import Job, State
 from .base import Capabilities, Counts, EngineOptions
 from .clock import Clock, SystemClock
 from .embedded import EmbeddedEngine
+from .entropy import random_bytes as pooled_bytes
 
 
 class MemoryEngine(EmbeddedEngine):
@@ -27,7 +27,7 @@ class MemoryEngine(EmbeddedEngine):
         *,
         clock: Clock | None = None,
         options: EngineOptions | None = None,
-        random_bytes: Callable[[int], bytes] = token_bytes,
+        random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> None:
         super().__init__(
             Capabilities(name="memory", durable=False, shared=False),
@@ -45,8 +45,8 @@ class NoLog:
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
         """Take everything and keep nothing."""
 
-    async def durable(self) -> None:
-        """Return at once."""
+    def landing(self) -> None:
+        """Have nothing to wait for."""
 
     async def close(self) -> None:
         """Have nothing to let go of."""
@@ -58,7 +58,20 @@ class PlainState:
     def __init__(self) -> None:
         self.seq = 0
         self.last_at_us = 0
+        self._forget_before_us = 0
         self._jobs: dict[tuple[str, str], Job] = {}
+
+    @property
+    def forget_before_us(self) -> int:
+        """Completed and cancelled jobs that finished before this are dropped."""
+        return self._forget_before_us
+
+    @forget_before_us.setter
+    def forget_before_us(self, before_us: int) -> None:
+        self._forget_before_us = before_us
+        for job in self._in(State.COMPLETED, State.CANCELLED):
+            if job.finished_at_us < before_us:
+                del self._jobs[job.tenant, job.id]
 
     def fold(self, effect: Effect, seq: int) -> Job:
         """Take in the effect of this sequence number; return the job as it is now."""
@@ -134,16 +147,6 @@ class PlainState:
             and caller.reaches(job.tenant, job.scope)
         ]
         return [job for _at, _seq, job in sorted(ended)[:limit]]
-
-    def forget(self, before_us: int) -> None:
-        """Drop completed and cancelled jobs that finished before this."""
-        done = [
-            (job.tenant, job.id)
-            for job in self._in(State.COMPLETED, State.CANCELLED)
-            if job.finished_at_us < before_us
-        ]
-        for key in done:
-            del self._jobs[key]
 
     def jobs(self) -> Iterable[Job]:
         """Return every job that is kept."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 RANDOM_BYTES = 10
+"""How many random bytes one id takes."""
+
+# The variant, 0b10, goes into the two upper bits of a random nibble.
+_VARIANT = {f"{nibble:x}": "89ab"[nibble & 3] for nibble in range(16)}
 
 
-def uuid7(now_us: int, random: bytes) -> str:
-    """Return the UUIDv7 of this time and these ``RANDOM_BYTES`` random bytes.
+def uuid7s(now_us: int, random: bytes) -> list[str]:
+    """Return a UUIDv7 of this time for every ``RANDOM_BYTES`` of these random bytes.
 
     Ids made at later milliseconds sort after earlier ones.
     """
-    tail = int.from_bytes(random, "big")
-    value = (now_us // 1000 & 0xFFFF_FFFF_FFFF) << 80 | tail
-    # Version 7 in bits 76-79, variant 0b10 in bits 62-63.
-    value = value & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    milliseconds = now_us // 1000
+    front = f"{milliseconds >> 16 & 0xFFFF_FFFF:08x}-{milliseconds & 0xFFFF:04x}-7"
+    digits = random.hex()
+    return [
+        f"{front}{digits[at : at + 3]}-{_VARIANT[digits[at + 3]]}{digits[at + 4 : at + 7]}"
+        f"-{digits[at + 7 : at + 19]}"
+        for at in range(0, len(digits), 2 * RANDOM_BYTES)
+    ]

@@ -145,7 +145,18 @@ def admit(
         raise TooLarge(
             "payload", len(payload), max_payload_bytes, "store it elsewhere and enqueue a reference"
         )
-    run_at_us = _moment("run_at_us", new.run_at_us, "delay_seconds", new.delay_seconds, now_us)
+    run_at_us, expires_at_us = now_us, None
+    if new.run_at_us is not None or new.delay_seconds is not None:
+        asked_us = _moment("run_at_us", new.run_at_us, "delay_seconds", new.delay_seconds, now_us)
+        run_at_us = max(asked_us, now_us)
+    if new.expires_at_us is not None or new.expires_seconds is not None:
+        expires_at_us = _moment(
+            "expires_at_us", new.expires_at_us, "expires_seconds", new.expires_seconds, now_us
+        )
+    if new.estimated_seconds is not None:
+        check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS)
+    if new.max_processing_seconds is not None:
+        check_seconds("max_processing_seconds", new.max_processing_seconds)
     return Job(
         check_id(job_id),
         check_name("tenant", new.tenant),
@@ -156,18 +167,14 @@ def admit(
         _whole("priority", new.priority, -32_768, 32_767),
         _whole("max_attempts", new.max_attempts, 1, 1_000_000),
         now_us,
-        now_us if run_at_us is None else max(run_at_us, now_us),
+        run_at_us,
         seq,
-        expires_at_us=_moment(
-            "expires_at_us", new.expires_at_us, "expires_seconds", new.expires_seconds, now_us
-        ),
-        unique=None if new.unique is None else check_name("unique", new.unique),
-        estimated_seconds=None
-        if new.estimated_seconds is None
-        else check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS),
-        max_processing_seconds=None
-        if new.max_processing_seconds is None
-        else check_seconds("max_processing_seconds", new.max_processing_seconds),
+        State.PENDING,
+        0,
+        expires_at_us,
+        None if new.unique is None else check_name("unique", new.unique),
+        new.estimated_seconds,
+        new.max_processing_seconds,
     )
 
 
@@ -237,9 +244,10 @@ def _whole(field: str, value: int, least: int, most: int) -> int:
 
 def _moment(
     at_field: str, at_us: int | None, in_field: str, seconds: float | None, now_us: int
-) -> int | None:
+) -> int:
+    """Return the moment that one of these two fields names."""
     if seconds is None:
-        return None if at_us is None else _whole(at_field, at_us, 0, MAX_TIME_US)
+        return now_us if at_us is None else _whole(at_field, at_us, 0, MAX_TIME_US)
     if at_us is not None:
         raise InvalidInput(in_field, f"give {in_field} or {at_field}, not both")
     if seconds == 0:

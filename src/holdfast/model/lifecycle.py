@@ -80,6 +80,7 @@ MOVES: Mapping[tuple[State | None, Move], frozenset[State]] = {
 """Every legal move and where it may lead. What is not here raises ``IllegalTransition``."""
 
 
+_COMPLETE = OutcomeKind.COMPLETED
 _FORGETTABLE = frozenset({_COMPLETED, _CANCELLED})
 
 
@@ -96,37 +97,55 @@ def exhausted(job: Job) -> bool:
 # --- decide ----------------------------------------------------------------------------------
 
 
-def claim(
-    job: Job,
-    now_us: int,
-    token: int,
-    worker: str,
-    lease_seconds: float,
-    max_processing_seconds: float,
-) -> fx.Claimed:
+class LeaseTerms:
+    """What a claim or an extension asks for, worked out once for all its jobs."""
+
+    __slots__ = ("lease_seconds", "max_processing_seconds", "now_us", "until_us")
+
+    def __init__(self, now_us: int, lease_seconds: float, max_processing_seconds: float) -> None:
+        """Take the lease that is asked for and the cap for jobs that name none."""
+        self.now_us = now_us
+        self.lease_seconds = lease_seconds
+        self.max_processing_seconds = max_processing_seconds
+        self.until_us = self.capped(now_us, lease_seconds, max_processing_seconds)
+        """When the lease of a job ends that is claimed now and asks for nothing of its own."""
+
+    def capped(self, since_us: int, lease_seconds: float, cap_seconds: float) -> int:
+        """Return when a lease ends: never past the cap on processing."""
+        until_us = self.now_us + int(min(lease_seconds, MAX_LEASE_SECONDS) * MICROSECONDS)
+        return min(until_us, since_us + int(cap_seconds * MICROSECONDS))
+
+
+def claim(job: Job, token: int, worker: str, terms: LeaseTerms) -> fx.Claimed:
     """Give the job to a worker. The job's own estimate, if any, is its first lease."""
-    _check(job, Move.CLAIM)
-    first_lease = job.estimated_seconds or lease_seconds
-    until_us = _capped(job, now_us, now_us, first_lease, max_processing_seconds)
-    return fx.Claimed(now_us, job.tenant, job.id, token, worker, until_us)
+    if job.state is not _PENDING:
+        raise IllegalTransition(job.id, job.state, Move.CLAIM)
+    until_us = terms.until_us
+    if job.estimated_seconds is not None or job.max_processing_seconds is not None:
+        until_us = terms.capped(
+            terms.now_us,
+            job.estimated_seconds or terms.lease_seconds,
+            job.max_processing_seconds or terms.max_processing_seconds,
+        )
+    return fx.Claimed(terms.now_us, job.tenant, job.id, token, worker, until_us)
 
 
-def extend(
-    job: Job, now_us: int, lease_seconds: float, max_processing_seconds: float
-) -> fx.Extended:
+def extend(job: Job, terms: LeaseTerms) -> fx.Extended:
     """Renew the lease from now; it never ends past the cap on processing."""
     if job.state is not _IN_FLIGHT:
         raise IllegalTransition(job.id, job.state, "extend its lease")
-    until_us = _capped(job, job.claimed_at_us, now_us, lease_seconds, max_processing_seconds)
-    return fx.Extended(now_us, job.tenant, job.id, until_us)
+    cap_seconds = job.max_processing_seconds or terms.max_processing_seconds
+    until_us = terms.capped(job.claimed_at_us, terms.lease_seconds, cap_seconds)
+    return fx.Extended(terms.now_us, job.tenant, job.id, until_us)
 
 
 def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
     """Record how the attempt ended."""
     kind = outcome.kind
-    _check(job, _SETTLES[kind])
+    if job.state is not _IN_FLIGHT:
+        raise IllegalTransition(job.id, job.state, _SETTLES[kind])
     tenant, job_id = job.tenant, job.id
-    if kind is OutcomeKind.COMPLETED:
+    if kind is _COMPLETE:
         return fx.Completed(now_us, tenant, job_id, outcome.result)
     if kind is OutcomeKind.CANCELLED:
         return fx.Cancelled(now_us, tenant, job_id)
@@ -203,14 +222,6 @@ def _check(job: Job, move: Move) -> None:
         raise IllegalTransition(job.id, job.state, move)
 
 
-def _capped(
-    job: Job, since_us: int, now_us: int, lease_seconds: float, max_processing_seconds: float
-) -> int:
-    cap_seconds = job.max_processing_seconds or max_processing_seconds
-    until_us = now_us + int(min(lease_seconds, MAX_LEASE_SECONDS) * MICROSECONDS)
-    return min(until_us, since_us + int(cap_seconds * MICROSECONDS))
-
-
 # --- apply -----------------------------------------------------------------------------------
 
 
@@ -227,30 +238,12 @@ def apply(job: Job | None, effect: fx.Effect, seq: int) -> Job:
         if effect.job.state not in MOVES[None, Move.ENQUEUE] or effect.job.token:
             raise IllegalTransition(effect.job.id, effect.job.state, Move.ENQUEUE)
         return effect.job
+    move, legal, change = _EFFECTS[type(effect)]
     if job is None:
-        raise IllegalTransition(effect.id, "unknown", LEGAL_FROM[type(effect)][0])
-    move, legal = LEGAL_FROM[type(effect)]
+        raise IllegalTransition(effect.id, "unknown", move)
     if job.state not in legal:
         raise IllegalTransition(job.id, job.state, move)
-    return _APPLY[type(effect)](job, effect, seq)
-
-
-LEGAL_FROM: Mapping[type[fx.Effect], tuple[str, frozenset[State]]] = {
-    fx.Claimed: (Move.CLAIM, frozenset({_PENDING})),
-    fx.Extended: ("extend its lease", frozenset({_IN_FLIGHT})),
-    fx.Completed: (Move.COMPLETE, frozenset({_IN_FLIGHT})),
-    fx.Cancelled: (Move.CANCEL, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT})),
-    fx.Retried: (Move.RETRY, frozenset({_IN_FLIGHT})),
-    fx.Released: (Move.RELEASE, frozenset({_IN_FLIGHT})),
-    fx.Snoozed: (Move.SNOOZE, frozenset({_IN_FLIGHT})),
-    fx.Lost: (Move.LOSE, frozenset({_IN_FLIGHT})),
-    fx.Died: (Move.DIE, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT})),
-    fx.Unblocked: (Move.UNBLOCK, frozenset({_BLOCKED})),
-    fx.Replayed: (Move.REPLAY, frozenset({_DEAD})),
-    fx.Archived: (Move.ARCHIVE, frozenset({_DEAD})),
-    fx.Restored: (Move.RESTORE, frozenset({_ARCHIVED})),
-}
-"""The states in which an effect can have happened."""
+    return change(job, effect, seq)
 
 
 def _claimed(job: Job, effect: fx.Claimed, _seq: int) -> Job:
@@ -349,18 +342,20 @@ def _restored(job: Job, _effect: fx.Restored, _seq: int) -> Job:
     return replace(job, state=_DEAD)
 
 
-_APPLY: Mapping[type[fx.Effect], Callable[..., Job]] = {
-    fx.Claimed: _claimed,
-    fx.Extended: _extended,
-    fx.Completed: _completed,
-    fx.Cancelled: _cancelled,
-    fx.Retried: _retried,
-    fx.Released: _released,
-    fx.Snoozed: _snoozed,
-    fx.Lost: _lost,
-    fx.Died: _died,
-    fx.Unblocked: _unblocked,
-    fx.Replayed: _replayed,
-    fx.Archived: _archived,
-    fx.Restored: _restored,
+_HELD = frozenset({_IN_FLIGHT})
+_EFFECTS: Mapping[type[fx.Effect], tuple[str, frozenset[State], Callable[..., Job]]] = {
+    fx.Claimed: (Move.CLAIM, frozenset({_PENDING}), _claimed),
+    fx.Extended: ("extend its lease", _HELD, _extended),
+    fx.Completed: (Move.COMPLETE, _HELD, _completed),
+    fx.Cancelled: (Move.CANCEL, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT}), _cancelled),
+    fx.Retried: (Move.RETRY, _HELD, _retried),
+    fx.Released: (Move.RELEASE, _HELD, _released),
+    fx.Snoozed: (Move.SNOOZE, _HELD, _snoozed),
+    fx.Lost: (Move.LOSE, _HELD, _lost),
+    fx.Died: (Move.DIE, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT}), _died),
+    fx.Unblocked: (Move.UNBLOCK, frozenset({_BLOCKED}), _unblocked),
+    fx.Replayed: (Move.REPLAY, frozenset({_DEAD}), _replayed),
+    fx.Archived: (Move.ARCHIVE, frozenset({_DEAD}), _archived),
+    fx.Restored: (Move.RESTORE, frozenset({_ARCHIVED}), _restored),
 }
+"""For each effect its name, the states in which it can have happened, and what it changes."""

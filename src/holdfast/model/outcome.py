@@ -36,6 +36,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field makes no sense."""
+        if self.kind is _COMPLETED and self.result is None:
+            return
         if not 0 <= self.delay_seconds <= MAX_TIME_US / MICROSECONDS / 2:
             raise InvalidInput("delay_seconds", f"{self.delay_seconds!r} is not a delay in seconds")
         if self.failure is None and self.kind in _FAILED:
@@ -46,6 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
             )
 
 
+_COMPLETED = OutcomeKind.COMPLETED
 _FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD})
 
 

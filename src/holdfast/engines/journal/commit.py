@@ -131,6 +131,7 @@ class GroupCommit:
         self._after_flush = after_flush
         self._loop = asyncio.get_running_loop()
         self._encoder = msgspec.msgpack.Encoder()
+        self._limit = writer.max_frame_bytes - frames.OVERHEAD - _FRAME_ARRAY_BYTES
         self._waiting: deque[_Batch] = deque()
         self._chores: deque[tuple[Callable[[], None], _Batch]] = deque()
         self._in_air: _Batch | None = None
@@ -140,37 +141,39 @@ class GroupCommit:
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
         """Take effects into the open batch; see ``embedded.Log``."""
-        self._check()
+        if self._closed or self.failure is not None:
+            self._check()
         count = len(effects)
         encoded = self._encoder.encode(effects)
         body = memoryview(encoded)[_array_header_bytes(count) :]
-        limit = self._writer.max_frame_bytes - frames.OVERHEAD - _FRAME_ARRAY_BYTES
-        if len(body) > limit:
-            raise TooLarge("jobs", len(body), limit, "send them in several calls")
-        promised = len(body) + frames.OVERHEAD + _FRAME_ARRAY_BYTES
+        size = len(body)
+        if size > self._limit:
+            raise TooLarge("jobs", size, self._limit, "send them in several calls")
+        promised = size + frames.OVERHEAD + _FRAME_ARRAY_BYTES
         self._writer.reserve(promised, essential=essential)
-        if not self._waiting or self._waiting[-1].size + len(body) > limit:
+        if not self._waiting or self._waiting[-1].size + size > self._limit:
             self._waiting.append(_Batch(first_seq))
         batch = self._waiting[-1]
         batch.parts.append(body)
         batch.count += count
-        batch.size += len(body)
+        batch.size += size
         batch.promised += promised
-        self._schedule()
+        if self._in_air is None and not self._launching:
+            self._schedule()
 
-    async def durable(self) -> None:
-        """Return once everything added so far is durable."""
-        self._check_failure()
-        await self._landing()
+    def landing(self) -> asyncio.Future[None] | None:
+        """Return a future for when everything added so far is durable; see ``embedded.Log``."""
+        if self.failure is not None:
+            raise self.failure
+        return self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
 
-    async def _landing(self) -> None:
-        batch = self._waiting[-1] if self._waiting else self._in_air
+    def _wait_for(self, batch: _Batch | None) -> asyncio.Future[None] | None:
         if batch is None:
-            return
+            return None
         # A future for each waiter: to await a shared one would let one caller cancel it for all.
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
-        await waiter
+        return waiter
 
     async def run(self, chore: Callable[[], None]) -> None:
         """Do something with the segments between two flushes."""
@@ -187,8 +190,8 @@ class GroupCommit:
         if self._closed:
             return
         try:
-            while self._waiting or self._in_air:
-                await self._landing()
+            while landing := self._wait_for(self._waiting[-1] if self._waiting else self._in_air):
+                await landing
             await self.run(self._writer.close)
         finally:
             self._closed = True
@@ -265,9 +268,6 @@ class GroupCommit:
     def _check(self) -> None:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
-        self._check_failure()
-
-    def _check_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
 

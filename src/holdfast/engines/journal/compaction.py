@@ -61,7 +61,7 @@ def compact(disk: Disk, order: CompactionOrder) -> Compacted:
         reader = LogReader(disk, prev_crc=newest.last_crc, last_seq=newest.last_seq)
         first = newest.first_segment
     reader.read(first, Folder(state), last=order.last_segment)
-    state.forget(state.last_at_us - int(order.remember_seconds * MICROSECONDS))
+    state.forget_before_us = state.last_at_us - int(order.remember_seconds * MICROSECONDS)
     head = SnapshotHead(
         last_seq=state.seq,
         last_at_us=state.last_at_us,

@@ -7,13 +7,13 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from secrets import token_bytes
 
 import msgspec
 
 from holdfast.engines.base import OWN_SLOT_PREFIX, Capabilities, EngineOptions
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
+from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model import lifecycle, outcome
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, InvalidInput
@@ -107,7 +107,7 @@ class JournalEngine(EmbeddedEngine):
         *,
         clock: Clock | None = None,
         options: JournalOptions | None = None,
-        random_bytes: Callable[[int], bytes] = token_bytes,
+        random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> JournalEngine:
         """Become the owner of the directory, recover what is in it, and return the engine.
 
@@ -241,7 +241,7 @@ class JournalEngine(EmbeddedEngine):
                 why = f"{job.worker} ended with the process that owned the store"
                 effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
         self._commit(effects)
-        await self.commit.durable()
+        await self._durable()
         return len(effects)
 
 

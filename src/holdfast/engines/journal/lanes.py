@@ -131,6 +131,10 @@ class Timetable:
         self._trim(tenants)
         return self._heap[0][0] if self._heap else None
 
+    def any_by(self, now_us: int) -> bool:
+        """Whether there may be a job whose moment has come."""
+        return bool(self._heap) and self._heap[0][0] <= now_us
+
     def take(self, now_us: int, tenants: Tenants) -> Iterator[Job]:
         """Take out the jobs whose moment has come, in order."""
         while self._heap and self._heap[0][0] <= now_us:

@@ -81,6 +81,8 @@ class SegmentWriter:
         self._next_number = first_number
         self._spares: deque[_Segment] = deque()
         self._promised = 0
+        self._headroom = 0
+        """What can be promised to anybody without looking closer: never more than is there."""
         self._disk_full = False
         self._abandoned = False
         self._lock = threading.Lock()
@@ -97,8 +99,10 @@ class SegmentWriter:
         Without ``essential`` the last quarter of a segment stays free for those who have it.
         """
         with self._lock:
-            while self._promised + size > self._capacity(essential=essential):
-                self._spares.append(self._allocate())
+            if size > self._headroom:
+                while self._promised + size > self._capacity(essential=essential):
+                    self._spares.append(self._allocate())
+            self._headroom -= size
             self._promised += size
 
     def append(self, payload: bytes, first_seq: int, count: int, promised: int) -> None:
@@ -109,6 +113,7 @@ class SegmentWriter:
         self.last_seq = first_seq + count - 1
         with self._lock:
             self._promised -= promised
+            self._headroom = self._capacity(essential=False) - self._promised
 
     def sync(self) -> None:
         """Return when everything written is on stable storage."""

@@ -21,7 +21,8 @@ from .lanes import Lane, QueueState, Tenants, TenantState, Timetable
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
-_FORGET_STEP = 1_000
+_FORGET_STEP = 2
+"""How many forgotten jobs to drop for each one that finishes: the backlog only shrinks."""
 
 
 class JournalState:
@@ -34,6 +35,7 @@ class JournalState:
     def __init__(self) -> None:
         self.seq = 0
         self.last_at_us = 0
+        self.forget_before_us = 0
         self._tenants: Tenants = {}
         self._scheduled = Timetable()
         self._expiring = Timetable()
@@ -41,7 +43,6 @@ class JournalState:
         self._leases: dict[int, Job] = {}
         self._unique: dict[tuple[str, str, str], Job] = {}
         self._finished: deque[Job] = deque()
-        self._forget_before_us = 0
 
     # --- fold --------------------------------------------------------------------------------
 
@@ -100,6 +101,7 @@ class JournalState:
             self._leases[job.token] = job
         elif state in _FORGETTABLE:
             self._finished.append(job)
+            self._forget(_FORGET_STEP)
         if job.unique is not None and not state.finished:
             self._claim_unique(job, job.unique)
         if job.expires_at_us is not None and (state is _PENDING or state is _BLOCKED):
@@ -118,6 +120,8 @@ class JournalState:
 
     def _promote(self, now_us: int) -> None:
         self._due_us = now_us
+        if not self._scheduled.any_by(now_us):
+            return
         for job in self._scheduled.take(now_us, self._tenants):
             tenant = self._tenants[job.tenant]
             self._lane(tenant, tenant.queues[job.queue], job).add(job)
@@ -165,7 +169,7 @@ class JournalState:
         known = self._tenants.get(tenant)
         job = None if known is None else known.jobs.get(job_id)
         if job is None or (
-            job.state in _FORGETTABLE and job.finished_at_us < self._forget_before_us
+            job.state in _FORGETTABLE and job.finished_at_us < self.forget_before_us
         ):
             return None
         return job
@@ -277,15 +281,9 @@ class JournalState:
 
     # --- forget ------------------------------------------------------------------------------
 
-    def forget(self, before_us: int) -> None:
-        """Drop completed and cancelled jobs that finished before this, a few at a time."""
-        self._forget_before_us = max(before_us, self._forget_before_us)
-        if self._finished and self._finished[0].finished_at_us < self._forget_before_us:
-            self._forget(_FORGET_STEP)
-
     def _forget(self, most: int) -> None:
         finished = self._finished
-        while most and finished and finished[0].finished_at_us < self._forget_before_us:
+        while most and finished and finished[0].finished_at_us < self.forget_before_us:
             most -= 1
             job = finished.popleft()
             tenant = self._tenants[job.tenant]

@@ -136,6 +136,7 @@ class GroupCommit:
         self._chores: deque[tuple[Callable[[], None], _Batch]] = deque()
         self._in_air: _Batch | None = None
         self._launching = False
+        self._alone = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -159,13 +160,18 @@ class GroupCommit:
         batch.size += size
         batch.promised += promised
         if self._in_air is None and not self._launching:
-            self._schedule()
+            # Not at once: what else is ready in this turn of the loop shares the flush.
+            self._launching = True
+            self._loop.call_soon(self._launch)
 
     def landing(self) -> asyncio.Future[None] | None:
         """Return a future for when everything added so far is durable; see ``embedded.Log``."""
         if self.failure is not None:
             raise self.failure
-        return self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
+        waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
+        if self._alone and self._in_air is None:
+            self._launch()  # the last flush served one caller: no use to wait for others
+        return waiter
 
     def _wait_for(self, batch: _Batch | None) -> asyncio.Future[None] | None:
         if batch is None:
@@ -182,7 +188,7 @@ class GroupCommit:
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
         self._chores.append((chore, batch))
-        self._schedule()
+        self._launch()
         await waiter
 
     async def close(self) -> None:
@@ -200,12 +206,6 @@ class GroupCommit:
             self._runner.close()
             if self.failure is not None:
                 self._writer.abandon()
-
-    def _schedule(self) -> None:
-        # Not at once: what else is ready in this turn of the loop shares the flush.
-        if self._in_air is None and not self._launching:
-            self._launching = True
-            self._loop.call_soon(self._launch)
 
     def _launch(self) -> None:
         self._launching = False
@@ -239,6 +239,8 @@ class GroupCommit:
             self._fail(batch, error)
             return
         self.batches += 1
+        if batch.count:
+            self._alone = len(batch.waiters) == 1
         _wake(batch.waiters)
         if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
             self._sync_timer = self._loop.call_later(

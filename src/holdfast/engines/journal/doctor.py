@@ -73,7 +73,7 @@ def verify(disk: Disk) -> VerifyReport:
     jobs = 0
     try:
         found = recover(disk)
-        jobs = sum(1 for _ in found.state.jobs())
+        jobs = len(found.state)
         problems.extend(found.state.problems())
     except HoldfastError as error:
         if str(error) not in problems:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from holdfast.engines.base import OWN_SLOT_PREFIX, Capabilities, EngineOptions
 from holdfast.engines.clock import Clock, SystemClock
@@ -49,6 +50,11 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     """Do everything on the event loop, one thing after another: for deterministic tests."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sync, Sync):
+            # A word from a settings file; anything unknown must not pass for "do not sync".
+            if self.sync not in list(Sync):
+                raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(Sync)}")
+            force_setattr(self, "sync", Sync(self.sync))
         if self.segment_bytes < MIN_SEGMENT_BYTES:
             raise InvalidInput("segment_bytes", f"less than {MIN_SEGMENT_BYTES:,}")
 
@@ -131,7 +137,7 @@ class JournalEngine(EmbeddedEngine):
         engine.recovery = RecoveryReport(
             closed_in_order=found.end.closed,
             last_seq=found.end.last_seq,
-            jobs=sum(1 for _job in found.state.jobs()),
+            jobs=len(found.state),
             seconds=(clock.now_us() - began_us) / MICROSECONDS,
             torn_bytes=len(found.end.torn),
             damaged_snapshots=[damaged.file for damaged in found.damaged_snapshots],

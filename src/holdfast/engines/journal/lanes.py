@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
 
@@ -39,7 +40,11 @@ class Lane:
         """Put the job at its place."""
         jobs = self._jobs
         last = jobs[-1] if self._head < len(jobs) else None
-        if last is None or _place(last) <= _place(job):
+        if (
+            last is None
+            or last.run_at_us < job.run_at_us
+            or (last.run_at_us == job.run_at_us and last.seq < job.seq)
+        ):
             jobs.append(job)
             return
         at = bisect_left(jobs, _place(job), lo=self._head, key=_place)
@@ -168,7 +173,7 @@ class QueueState:
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[str, int], Lane] = {}
-        self.tally: dict[str, int] = {}
+        self.tally: defaultdict[str, int] = defaultdict(int)
 
 
 class TenantState:

@@ -89,10 +89,13 @@ class JournalState:
         if queue is None:
             queue = tenant.queues[job.queue] = QueueState()
         state = job.state
-        queue.tally[state] = queue.tally.get(state, 0) + 1
+        queue.tally[state] += 1
         if state is _PENDING:
             if job.run_at_us <= self._due_us:
-                self._lane(tenant, queue, job).add(job)
+                lane = queue.lanes.get((job.task, job.priority))
+                if lane is None:
+                    lane = self._lane(tenant, queue, job)
+                lane.add(job)
             else:
                 self._scheduled.add(job.run_at_us, job)
         elif state is _IN_FLIGHT:
@@ -144,7 +147,7 @@ class JournalState:
             queue = tenant.queues.get(job.queue)
             if queue is None:
                 queue = tenant.queues[job.queue] = QueueState()
-            queue.tally[_PENDING] = queue.tally.get(_PENDING, 0) + 1
+            queue.tally[_PENDING] += 1
             if job.run_at_us <= last_at_us:
                 lane = due.get((job.tenant, job.queue, job.task, job.priority))
                 if lane is None:
@@ -268,6 +271,10 @@ class JournalState:
                         states[state] = states.get(state, 0) + count
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
+    def __len__(self) -> int:
+        """How many jobs are kept."""
+        return sum(len(tenant.jobs) for tenant in self._tenants.values())
+
     def jobs(self) -> Iterator[Job]:
         """Go through every job that is kept: unfinished and dead ones, then finished in order."""
         self._forget(len(self._finished))
@@ -338,10 +345,13 @@ class JournalState:
 
 def share_names(job: Job) -> None:
     """Make a decoded job share its names with every other job: a backlog repeats them."""
-    for field in ("tenant", "scope", "queue", "task", "worker"):
-        value = getattr(job, field)
-        if value:
-            force_setattr(job, field, intern(value))
+    force_setattr(job, "tenant", intern(job.tenant))
+    force_setattr(job, "queue", intern(job.queue))
+    force_setattr(job, "task", intern(job.task))
+    if job.scope:
+        force_setattr(job, "scope", intern(job.scope))
+    if job.worker:
+        force_setattr(job, "worker", intern(job.worker))
 
 
 def _lanes_of(queue: QueueState, tasks: Collection[str] | None) -> Iterator[tuple[int, Lane]]:

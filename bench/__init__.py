@@ -1,0 +1,1 @@
+"""Speed: ours, the machine's limits and what people use today, in the same run."""

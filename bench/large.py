@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.recovery import recover
+from holdfast.model.job import NewJob
 
 from . import ours
 
@@ -30,9 +30,7 @@ async def fill(directory: str, count: int) -> dict[str, float]:
     before = resident_bytes()
     start = time.perf_counter()
     for _chunk in range(count // 1_000 - 1):
-        await engine.enqueue(
-            [ours.NewJob(task="t", payload={"x": "y" * 192}) for _ in range(1_000)]
-        )
+        await engine.enqueue([NewJob(task="t", payload={"x": "y" * 192}) for _ in range(1_000)])
     seconds = time.perf_counter() - start
     per_job = (resident_bytes() - before) / (count - 1_000) - len(ours.PAYLOAD)
     # Left as a crash leaves it: no close.
@@ -46,15 +44,6 @@ async def recovery(directory: str, _count: int) -> dict[str, float]:
     report = engine.recovery
     await engine.close()
     return {"recovery_seconds": report.seconds, "recovered_jobs": report.jobs}
-
-
-async def fold(directory: str, _count: int) -> dict[str, float]:
-    """Read a directory without opening it."""
-    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
-
-    start = time.perf_counter()
-    recover(LocalDisk(directory))
-    return {"fold_seconds": time.perf_counter() - start}
 
 
 async def process(directory: str, _count: int) -> dict[str, float]:
@@ -106,7 +95,6 @@ def main() -> None:
     measures = {
         "fill": fill,
         "recovery": recovery,
-        "fold": fold,
         "process": process,
         "compaction": compaction,
     }

@@ -13,10 +13,11 @@ from holdfast.model.job import Job
 RECORD = os.urandom(300)
 
 
-def _latencies(write_at: int, append: bool, directory: Path, seconds: float) -> list[float]:
+def _latencies(directory: Path, seconds: float, *, append: bool) -> list[float]:
     path = directory / "limit"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
+        write_at = 0
         if not append:
             os.posix_fallocate(fd, 0, 64 << 20)
         os.fsync(fd)
@@ -36,8 +37,8 @@ def _latencies(write_at: int, append: bool, directory: Path, seconds: float) -> 
 
 def measure(directory: Path, seconds: float) -> dict[str, float]:
     """Measure one fdatasync after a small write, and encoding."""
-    append = sorted(_latencies(0, True, directory, seconds))
-    preallocated = sorted(_latencies(0, False, directory, seconds))
+    append = sorted(_latencies(directory, seconds, append=True))
+    preallocated = sorted(_latencies(directory, seconds, append=False))
     job = Job("0" * 36, "default", "", "default", "t", b"x" * 200, 0, 3, 2**50, 2**50, 2**30)
     effects = [Enqueued(2**50, job)] * 100
     encoder = msgspec.msgpack.Encoder()

@@ -95,9 +95,10 @@ def _sqlite(directory: Path, seconds: float) -> dict[str, float]:
 def _huey(directory: Path, seconds: float) -> dict[str, float]:
     huey = SqliteHuey(filename=str(directory / "huey.db"), fsync=True)
 
-    @huey.task()
-    def task(payload: str) -> None:
+    def nothing(payload: str) -> None:
         """Do nothing."""
+
+    task = huey.task()(nothing)
 
     text = PAYLOAD.decode()
     put = _rate(lambda: task(text), 1, seconds)

@@ -1,7 +1,7 @@
 """The results as a table: each figure with its spread, its bound, and whether it holds."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Round = dict[str, float]
 
@@ -116,7 +116,7 @@ LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | 
 ]
 
 
-def table(result: dict[str, object]) -> str:
+def table(result: Mapping[str, object]) -> str:
     """Return the results as Markdown."""
     lines = ["| figure | median | lowest – highest | bound | holds |", "|---|--:|--:|--:|---|"]
     for source, rows in ((result["rounds"], SMALL), (result["large_rounds"], LARGE)):

@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ class TestMemory(EngineConformance):
         return MemoryEngine(clock=clock, options=options)
 
 
-def journal_options(options: EngineOptions, **more: object) -> JournalOptions:
+def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
     shared = {field: getattr(options, field) for field in EngineOptions.__struct_fields__}
     return JournalOptions(**shared, **more)
 

@@ -6,10 +6,14 @@ from copy import deepcopy
 import pytest
 
 from holdfast.engines.journal import JournalEngine
+from holdfast.engines.journal import engine as engine_module
 from holdfast.engines.journal.commit import GroupCommit
-from holdfast.engines.journal.segments import SegmentWriter
+from holdfast.engines.journal.compaction import adopt
+from holdfast.engines.journal.reading import segment_numbers
+from holdfast.engines.journal.segments import SegmentWriter, segment_name
 from holdfast.model.errors import DurabilityLost, HoldfastError
 from holdfast.model.job import NewJob
+from holdfast.model.outcome import completed
 from holdfast.testing import Fault, SimDisk, VirtualClock
 
 from .workload import OPTIONS, Ledger, check_after, drain, run_until_fault
@@ -152,10 +156,6 @@ def test_control_without_a_directory_sync_the_power_cut_test_fails(monkeypatch):
 
 def test_control_segments_dropped_before_the_snapshot_is_safe(monkeypatch):
     """Deleting what a snapshot covers before it is renamed into place loses work."""
-    from holdfast.engines.journal import engine as engine_module  # noqa: PLC0415
-    from holdfast.engines.journal.compaction import adopt  # noqa: PLC0415
-    from holdfast.engines.journal.reading import segment_numbers  # noqa: PLC0415
-    from holdfast.engines.journal.segments import segment_name  # noqa: PLC0415
 
     def hasty(disk, compacted, keep_segments):
         for number in segment_numbers(disk)[:-1]:
@@ -190,11 +190,9 @@ def test_disk_full_refuses_new_work_and_lets_work_under_way_go_on():
         assert refused.code == "storage_full"
         assert "free some space" in str(refused)
         claim = await engine.claim(queues=["default"], worker="w", limit=3)
-        from holdfast.model.outcome import completed  # noqa: PLC0415
-
-        assert await engine.settle([completed(job) for job in claim.jobs]) == [None] * 3
-        for job in claim.jobs:
-            ledger.note_completion(job.id)
+        assert await engine.settle([completed(done) for done in claim.jobs]) == [None] * 3
+        for done in claim.jobs:
+            ledger.note_completion(done.id)
         disk.capacity_bytes = None
         await engine.enqueue([NewJob(task="t", id="after")])  # no restart needed
         ledger.enqueued.add("after")

@@ -51,6 +51,7 @@ class JournalMachine(EngineMachine):
 
     @rule()
     def compact(self) -> None:
+        assert isinstance(self.subject, JournalEngine)
         self.run(self.subject.compact())
 
     @rule()

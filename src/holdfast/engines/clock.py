@@ -39,8 +39,7 @@ class SystemClock:
         """Return microseconds since the epoch; never less than before."""
         monotonic_ns = time.monotonic_ns()
         offset_ns = time.time_ns() - monotonic_ns
-        if offset_ns > self._offset_ns:
-            self._offset_ns = offset_ns
+        self._offset_ns = max(self._offset_ns, offset_ns)
         return (monotonic_ns + self._offset_ns) // 1000
 
     def call_at(self, when_us: int, callback: Callable[[], None]) -> Timer:

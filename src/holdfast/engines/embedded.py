@@ -429,8 +429,7 @@ class EmbeddedEngine:
     def _now_us(self) -> int:
         state = self._state
         now_us = self._clock.now_us()
-        if now_us < state.last_at_us:
-            now_us = state.last_at_us
+        now_us = max(now_us, state.last_at_us)
         state.forget_before_us = now_us - self._remember_us
         return now_us
 

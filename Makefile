@@ -1,0 +1,54 @@
+# Everything a developer types. `make` alone lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Holdfast needs Python 3.11 or newer: set PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.PHONY: deps
+deps: $(READY) ## make the virtual environment with everything in it
+
+.PHONY: lint
+lint: $(READY) ## style, formatting, layers
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check --quiet src tests bench
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+.PHONY: types
+types: $(READY) ## mypy --strict
+	$(BIN)/mypy
+
+.PHONY: test
+test: lint types ## the whole check
+	$(BIN)/pytest -n 2
+
+.PHONY: soak
+soak: $(READY) ## the long versions: more examples, more kills, a longer fuzz
+	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
+	  $(BIN)/pytest -n 2 --timeout 7200 tests/crash tests/fuzz tests/conformance
+
+.PHONY: bench
+bench: $(READY) ## speed, beside the machine's limits and what people use today
+	$(BIN)/python -m bench
+
+.PHONY: build
+build: $(READY) ## make the wheel and the source distribution
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(BIN)/python -m build
+
+.PHONY: clean
+clean: ## remove everything that can be made again
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

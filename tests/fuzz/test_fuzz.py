@@ -1,0 +1,53 @@
+"""The fuzzer, for a few seconds; ``make soak`` lets it run for longer."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SECONDS = os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS", "12")
+FUZZER = Path(__file__).with_name("fuzz_journal.py")
+
+
+BROKEN = """
+import sys
+sys.path.insert(0, {folder!r})
+import fuzz_journal
+from holdfast.engines.journal import recovery
+from holdfast.engines.journal.schema import RecordReader
+recovery.Folder.__call__ = lambda self, frame, name, offset: [
+    self._state.fold(effect, seq)
+    for seq, effect in enumerate(
+        RecordReader(name).effects(frame.payload, frame.schema), frame.first_seq
+    )
+]
+fuzz_journal.main()
+"""
+
+
+def fuzz(script: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    limits = ["-rss_limit_mb=512", "-timeout=20", f"-artifact_prefix={tmp_path}/"]
+    return subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "corpus"), *limits, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+
+def test_stored_bytes_of_any_kind_raise_typed_errors_only(tmp_path):
+    done = fuzz(FUZZER, tmp_path, f"-max_total_time={SECONDS}")
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
+    runs = re.search(r"Done (\d+) runs", done.stderr)
+    assert runs is not None, done.stderr[-2_000:]
+    assert int(runs[1]) > 1_000
+
+
+def test_control_the_fuzzer_finds_a_decoder_that_lets_a_raw_error_through(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text(BROKEN.format(folder=str(FUZZER.parent)))
+    done = fuzz(broken, tmp_path, "-runs=20000")
+    assert done.returncode != 0
+    assert "Uncaught Python exception" in done.stdout + done.stderr

@@ -116,12 +116,12 @@ def run_until_fault(disk: Disk, ledger: Ledger, clock: VirtualClock, *, seed: in
     async def run() -> bool:
         try:
             engine = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
-        except (HoldfastError, OSError):
+        except HoldfastError:
             return False
         try:
             await work(engine, clock, ledger, seed=seed)
             await engine.close()
-        except (HoldfastError, OSError):
+        except HoldfastError:
             return False
         return True
 

@@ -1,7 +1,7 @@
 """Who reaches what."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.access import SYSTEM, Caller
@@ -85,6 +85,7 @@ def test_only_who_is_bound_to_nothing_is_unlimited(caller: Caller, unlimited: bo
     assert caller.unlimited is unlimited
 
 
+@settings(deadline=None)
 @given(held=PATHS, asked=PATHS)
 def test_containment_is_by_whole_steps_of_the_path(held: list[str], asked: list[str]) -> None:
     caller = Caller(scopes=("/".join(held),))

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engines.clock import SystemClock
@@ -102,6 +102,7 @@ MOVES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(moves=MOVES)
 def test_it_never_goes_back_and_is_never_behind_the_wall(moves: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -2,15 +2,15 @@
 
 import urllib.error
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from email.message import Message
 from http import HTTPStatus
 
 import pytest
 
-from holdfast.model.failure import Classifier, FailureClass, retry_after_seconds
+from holdfast.model.failure import FailureClass, retry_after_seconds
 
-NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+from .test_failure import NOW, judged
+
 IN_90_SECONDS = "Thu, 01 Jan 2026 12:01:30 GMT"
 AN_HOUR_AGO = "Thu, 01 Jan 2026 11:00:00 GMT"
 
@@ -47,15 +47,6 @@ def urllib_error(status: int, headers: Mapping[str, object]) -> Exception:
 
 Shape = Callable[[int, Mapping[str, object]], Exception]
 SHAPES: list[Shape] = [ResponseError, StatusError, urllib_error]
-
-
-def judged(error: BaseException) -> tuple[str, str, FailureClass, float | None]:
-    rule, verdict = Classifier().judge(error, NOW)
-    failure = Classifier().classify(error, NOW)
-    assert failure.error_reason == verdict.error_reason
-    assert failure.failure_class is verdict.failure_class
-    assert failure.retry_after_seconds == verdict.retry_after_seconds
-    return rule, verdict.error_reason, verdict.failure_class, verdict.retry_after_seconds
 
 
 @pytest.mark.parametrize("shape", SHAPES)

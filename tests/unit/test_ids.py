@@ -4,7 +4,7 @@ import random
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
@@ -18,6 +18,7 @@ def one(now_us: int, entropy: bytes) -> str:
     return made
 
 
+@settings(deadline=None)
 @given(now_us=TIMES_US, entropy=ENTROPY)
 def test_an_id_is_a_uuid_of_version_7_in_its_canonical_form(now_us: int, entropy: bytes) -> None:
     made = one(now_us, entropy)
@@ -29,6 +30,7 @@ def test_an_id_is_a_uuid_of_version_7_in_its_canonical_form(now_us: int, entropy
     assert parsed.int >> 62 & 0b11 == 0b10
 
 
+@settings(deadline=None)
 @given(now_us=TIMES_US, entropy=ENTROPY)
 def test_the_first_48_bits_are_the_milliseconds(now_us: int, entropy: bytes) -> None:
     assert uuid.UUID(one(now_us, entropy)).int >> 80 == now_us // 1_000
@@ -41,6 +43,7 @@ def test_the_example_of_the_rfc() -> None:
     assert made == "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 
 
+@settings(deadline=None)
 @given(first=TIMES_US, second=TIMES_US, entropy=ENTROPY, other=ENTROPY)
 def test_ids_sort_by_their_milliseconds(
     first: int, second: int, entropy: bytes, other: bytes
@@ -71,6 +74,7 @@ def test_every_bit_that_an_id_has_room_for_comes_from_the_entropy(bit: int) -> N
     assert (one(0, flipped) == one(0, bytes(RANDOM_BYTES))) is spare
 
 
+@settings(deadline=None)
 @given(now_us=TIMES_US, entropy=st.lists(ENTROPY, max_size=5))
 def test_there_is_one_id_for_every_piece_of_entropy(now_us: int, entropy: list[bytes]) -> None:
     made = uuid7s(now_us, b"".join(entropy))

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import effects as fx
@@ -134,6 +134,7 @@ def test_a_loss_past_the_budget_is_a_death_and_is_counted() -> None:
     assert (job.state, job.losses) == (State.DEAD, 1)
 
 
+@settings(deadline=None)
 @given(
     attempt=st.integers(1, 20),
     before_replay=st.integers(0, 20),
@@ -243,6 +244,7 @@ def test_an_extension_counts_from_now_and_its_cap_from_the_claim(
     assert (effect.lease_until_us - NOW) / MICROSECONDS == expected
 
 
+@settings(deadline=None)
 @given(lease=st.floats(0.001, 1e9), cap=st.floats(0.001, 1e9), own=st.floats(0.001, 1e9))
 def test_no_lease_is_longer_than_what_was_asked_an_hour_or_the_cap(
     lease: float, cap: float, own: float

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import InvalidInput
@@ -70,6 +70,7 @@ def test_jitter_is_full_and_asked_for_once() -> None:
     assert asked == [(0.0, 6.0)]
 
 
+@settings(deadline=None)
 @given(base=SECONDS, cap=SECONDS, attempt=ATTEMPTS, seed=st.integers())
 def test_a_delay_is_between_nothing_and_the_smaller_of_backoff_and_cap(
     base: float, cap: float, attempt: int, seed: int
@@ -81,12 +82,14 @@ def test_a_delay_is_between_nothing_and_the_smaller_of_backoff_and_cap(
     assert top == cap or math.isclose(top, base * 2.0 ** min(attempt - 1, 63))
 
 
+@settings(deadline=None)
 @given(base=SECONDS, cap=SECONDS, attempt=ATTEMPTS)
 def test_a_later_attempt_never_waits_less(base: float, cap: float, attempt: int) -> None:
     policy = RetryPolicy(OFTEN + 1, base, cap)
     assert delay(policy, attempt) <= delay(policy, attempt + 1)
 
 
+@settings(deadline=None)
 @given(asked=SECONDS, most=SECONDS, base=SECONDS, attempt=ATTEMPTS)
 def test_retry_after_is_a_floor_up_to_its_own_cap(
     asked: float, most: float, base: float, attempt: int
@@ -106,6 +109,7 @@ def test_an_upstream_that_asks_for_ever_gets_the_cap() -> None:
     assert delay(RetryPolicy(), 1, asks_for(math.inf), lowest) == 3_600.0
 
 
+@settings(deadline=None)
 @given(attempt=st.integers(1, OFTEN))
 def test_what_is_deterministic_is_never_tried_again(attempt: int) -> None:
     for failure in (
@@ -115,6 +119,7 @@ def test_what_is_deterministic_is_never_tried_again(attempt: int) -> None:
         assert RetryPolicy(OFTEN + 1).delay_seconds(failure, attempt, never) is None
 
 
+@settings(deadline=None)
 @given(max_attempts=st.integers(1, OFTEN), over=st.integers(0, OFTEN))
 def test_there_is_no_next_run_once_the_attempts_are_used_up(max_attempts: int, over: int) -> None:
     policy = RetryPolicy(max_attempts)

@@ -154,7 +154,7 @@ class Engine(Protocol):
     ) -> list[int | LeaseLost]:
         """Renew leases from now; for each, in order, when it ends (in µs) or a ``LeaseLost``.
 
-        No lease is renewed past the job's ``max_processing_seconds``.
+        No lease is renewed past the job's ``max_processing_seconds``, and none ends sooner.
         """
 
     async def reclaim(

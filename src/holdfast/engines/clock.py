@@ -37,8 +37,10 @@ class SystemClock:
 
     def now_us(self) -> int:
         """Return microseconds since the epoch; never less than before."""
+        # The wall clock first: a pause between the two can then only make the offset too small.
+        wall_ns = time.time_ns()
         monotonic_ns = time.monotonic_ns()
-        offset_ns = time.time_ns() - monotonic_ns
+        offset_ns = wall_ns - monotonic_ns
         self._offset_ns = max(self._offset_ns, offset_ns)
         return (monotonic_ns + self._offset_ns) // 1000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import json
+import math
 import traceback as tracebacks
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+REASON_LIMIT = 100
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 
@@ -85,18 +87,24 @@ class Classifier:
     def classify(self, error: BaseException, now: datetime) -> Failure:
         """Return the failure to store for this exception. ``now`` resolves Retry-After dates."""
         verdict = self.judge(error, now)[1]
+        wait_seconds = verdict.retry_after_seconds
+        if wait_seconds is not None and not 0 <= wait_seconds < math.inf:
+            wait_seconds = None
         return Failure(
-            verdict.error_reason,
+            _bounded(verdict.error_reason, REASON_LIMIT),
             verdict.failure_class,
             _bounded(f"{type(error).__name__}: {_text(error)}", MESSAGE_LIMIT),
             _traceback(error),
-            verdict.retry_after_seconds,
+            wait_seconds,
         )
 
     def judge(self, error: BaseException, now: datetime) -> tuple[str, Verdict]:
         """Return the name of the rule that decides, and its verdict."""
         for rule in self.rules:
-            verdict = rule.judge(error, now)
+            try:
+                verdict = rule.judge(error, now)
+            except Exception:  # noqa: BLE001, S112 - an error's own properties may do anything
+                continue
             if verdict is not None:
                 return rule.name, verdict
         return "unexpected", _verdict("unexpected")
@@ -120,10 +128,10 @@ def retry_after_seconds(value: str, now: datetime) -> float | None:
     """Return the seconds that a Retry-After header asks for; None when it makes no sense."""
     value = value.strip()
     if value.isascii() and value.isdigit():
-        return float(value)
+        return float(value[:12])
     try:
         when = parsedate_to_datetime(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
@@ -139,9 +147,10 @@ def _declared(error: BaseException, _now: datetime) -> Verdict | None:
     reason = getattr(error, "error_reason", None)
     if not isinstance(reason, str) or not reason:
         return None
-    stated = getattr(error, "failure_class", REASONS.get(reason, FailureClass.UNKNOWN))
-    known = isinstance(stated, FailureClass)
-    return Verdict(reason, stated if known else FailureClass.UNKNOWN)
+    stated = getattr(error, "failure_class", None)
+    if isinstance(stated, str) and stated in list(FailureClass):
+        return Verdict(reason, FailureClass(stated))
+    return Verdict(reason, REASONS.get(reason, FailureClass.UNKNOWN))
 
 
 def _http_status(error: BaseException, now: datetime) -> Verdict | None:
@@ -210,9 +219,15 @@ _UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHO
 def _unreachable(error: BaseException, _now: datetime) -> Verdict | None:
     if isinstance(error, ConnectionError):
         return _verdict("connection")
-    resolver_failed = type(error).__name__ == "gaierror" and isinstance(error, OSError)
-    if resolver_failed or (isinstance(error, OSError) and error.errno in _UNREACHABLE):
+    if not isinstance(error, OSError):
+        return None
+    # By name: importing socket and urllib for two classes would make the model do I/O.
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "gaierror" in names or error.errno in _UNREACHABLE:
         return _verdict("connection")
+    if "URLError" in names:
+        inner = getattr(error, "reason", None)
+        return _verdict("timeout" if isinstance(inner, TimeoutError) else "connection")
     return None
 
 

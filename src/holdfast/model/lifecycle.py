@@ -131,12 +131,12 @@ def claim(job: Job, token: int, worker: str, terms: LeaseTerms) -> fx.Claimed:
 
 
 def extend(job: Job, terms: LeaseTerms) -> fx.Extended:
-    """Renew the lease from now; it never ends past the cap on processing."""
+    """Renew the lease from now; never past the cap on processing, and never to end sooner."""
     if job.state is not _IN_FLIGHT:
         raise IllegalTransition(job.id, job.state, "extend its lease")
     cap_seconds = job.max_processing_seconds or terms.max_processing_seconds
     until_us = terms.capped(job.claimed_at_us, terms.lease_seconds, cap_seconds)
-    return fx.Extended(terms.now_us, job.tenant, job.id, until_us)
+    return fx.Extended(terms.now_us, job.tenant, job.id, max(until_us, job.lease_until_us))
 
 
 def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
@@ -178,7 +178,7 @@ def expire(job: Job, now_us: int) -> fx.Died:
 
 
 def cancel(job: Job, now_us: int) -> fx.Cancelled:
-    """Give up a job that has not been claimed."""
+    """Give up a job."""
     _check(job, Move.CANCEL)
     return fx.Cancelled(now_us, job.tenant, job.id)
 

@@ -151,7 +151,11 @@ class GroupCommit:
         if size > self._limit:
             raise TooLarge("jobs", size, self._limit, "send them in several calls")
         promised = size + frames.OVERHEAD + _FRAME_ARRAY_BYTES
-        self._writer.reserve(promised, essential=essential)
+        try:
+            self._writer.reserve(promised, essential=essential)
+        except OSError as error:
+            self._fail(_Batch(0), error)
+            self._check()
         if not self._waiting or self._waiting[-1].size + size > self._limit:
             self._waiting.append(_Batch(first_seq))
         batch = self._waiting[-1]

@@ -17,7 +17,7 @@ from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model import lifecycle, outcome
 from holdfast.model.effects import Effect
-from holdfast.model.errors import HoldfastError, InvalidInput
+from holdfast.model.errors import HoldfastError, InvalidInput, StorageError
 from holdfast.model.job import MICROSECONDS
 
 from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
@@ -128,12 +128,19 @@ class JournalEngine(EmbeddedEngine):
         try:
             found = recover(disk) if options.inline else await asyncio.to_thread(recover, disk)
             writer = _begin_log(disk, found, options, random_bytes)
-            engine = cls(disk, found.state, writer, clock, options, random_bytes)
-        except BaseException:
+        except BaseException as error:
             disk.unlock()
+            if isinstance(error, OSError):
+                raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
-        engine._note_files(found)
-        ended = await engine._end_own_leases(closed_in_order=found.end.closed)
+        engine = cls(disk, found.state, writer, clock, options, random_bytes)
+        try:
+            engine._note_files(found)
+            ended = await engine._end_own_leases(closed_in_order=found.end.closed)
+        except BaseException:
+            with contextlib.suppress(HoldfastError):
+                await engine.close()
+            raise
         engine.recovery = RecoveryReport(
             closed_in_order=found.end.closed,
             last_seq=found.end.last_seq,
@@ -186,12 +193,15 @@ class JournalEngine(EmbeddedEngine):
             int.from_bytes(self._random_bytes(4), "little"),
         )
         keep = self._journal_options.keep_segments
-        if self._journal_options.inline:
-            done = compact(self._disk, order)
-            adopt(self._disk, done, keep)
-        else:
-            done = await compact_elsewhere(order)
-            await asyncio.to_thread(adopt, self._disk, done, keep)
+        try:
+            if self._journal_options.inline:
+                done = compact(self._disk, order)
+                adopt(self._disk, done, keep)
+            else:
+                done = await compact_elsewhere(order)
+                await asyncio.to_thread(adopt, self._disk, done, keep)
+        except OSError as error:
+            raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
         return done
 
@@ -227,7 +237,7 @@ class JournalEngine(EmbeddedEngine):
     async def _compact_quietly(self) -> None:
         try:
             await self.compact()
-        except (HoldfastError, OSError) as error:
+        except HoldfastError as error:
             # The log is whole without it: say so, and try again after the next segment.
             self._failed_at_bytes = self._writer.sealed_bytes
             logger.warning("journal.compaction_failed %s", error)

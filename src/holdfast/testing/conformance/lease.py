@@ -80,6 +80,14 @@ class LeaseRules(Suite):
 
         self.check(scenario)
 
+    def test_extend_never_shortens_a_lease(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a", estimated_seconds=120)
+            [job] = await desk.take()
+            assert await desk.engine.extend([job], lease_seconds=5) == [job.lease_until_us]
+
+        self.check(scenario)
+
     def test_no_heartbeat_holds_a_job_past_max_processing_seconds(self) -> None:
         async def scenario(desk: Desk) -> None:
             await desk.put("a", max_processing_seconds=100)

@@ -107,7 +107,7 @@ class _Batch:
         self.count = 0
         self.size = 0
         self.promised = 0
-        self.parts: list[bytes | memoryview] = []
+        self.parts: list[bytes] = []
         self.waiters: list[asyncio.Future[None]] = []
 
 
@@ -146,7 +146,7 @@ class GroupCommit:
             self._check()
         count = len(effects)
         encoded = self._encoder.encode(effects)
-        body = memoryview(encoded)[_array_header_bytes(count) :]
+        body = encoded[_array_header_bytes(count) :]
         size = len(body)
         if size > self._limit:
             raise TooLarge("jobs", size, self._limit, "send them in several calls")

@@ -7,7 +7,8 @@ one of its sectors still blank. Everything else that fails a check is ``CorruptL
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -18,6 +19,9 @@ from .disk import LOG, Disk, read_all
 from .frames import BadFrame, Frame, Kind
 from .schema import SCHEMA
 from .segments import SUFFIX, SegmentHead, segment_name
+
+_WORTH_A_THREAD = 3
+"""Up to so many segments are read one after another."""
 
 Visit = Callable[[Frame, str, int], None]
 """Called with each frame of records, the file's name and the frame's offset."""
@@ -65,12 +69,16 @@ class LogReader:
     def read(self, first: int, visit: Visit, *, last: int | None = None) -> LogEnd:
         """Read from segment ``first`` to the end of the log, or to the end of ``last``."""
         numbers = [n for n in segment_numbers(self._disk) if n >= first]
+        wanted = [n for n in numbers if last is None or n <= last]
         number = first
-        while number in numbers and (last is None or number <= last):
-            segment = self._open(number, following=[n for n in numbers if n > number])
+        for found, data in self._contents(wanted):
+            if found != number:
+                break  # there is a gap: what lies behind it must be blank
+            following = [n for n in numbers if n > number]
+            segment = self._segment(number, data, following)
             if segment is None:
                 break
-            end = self._segment(segment, visit, following=[n for n in numbers if n > number])
+            end = self._frames(segment, visit, following)
             number += 1
             if end is not None:
                 self._check_blank([n for n in numbers if n >= number])
@@ -78,10 +86,23 @@ class LogReader:
         self._check_blank([n for n in numbers if n >= number and last is None])
         return LogEnd(number, self.prev_crc, self.last_seq, closed=False)
 
-    def _open(self, number: int, following: list[int]) -> _Segment | None:
-        """Return the segment; None if nothing was ever written to it."""
+    def _contents(self, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
+        """Go through the segments, reading one ahead where there are several."""
+        if len(numbers) <= _WORTH_A_THREAD:
+            for number in numbers:
+                yield number, read_all(self._disk, segment_name(number))
+            return
+        with ThreadPoolExecutor(1) as ahead:
+            reading = ahead.submit(read_all, self._disk, segment_name(numbers[0]))
+            for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+                data = reading.result()
+                if following is not None:
+                    reading = ahead.submit(read_all, self._disk, segment_name(following))
+                yield number, data
+
+    def _segment(self, number: int, data: bytes, following: list[int]) -> _Segment | None:
+        """Check the segment's description; None if nothing was ever written to it."""
         name = segment_name(number)
-        data = read_all(self._disk, name)
         try:
             first = frames.read(data, 0)
         except BadFrame as bad:
@@ -101,7 +122,7 @@ class LogReader:
             return None
         return _Segment(number, name, data, head, first.end)
 
-    def _segment(self, segment: _Segment, visit: Visit, following: list[int]) -> LogEnd | None:
+    def _frames(self, segment: _Segment, visit: Visit, following: list[int]) -> LogEnd | None:
         """Read one segment; return the end of the log if it is in here."""
         offset = segment.first_offset
         while True:

@@ -57,15 +57,16 @@ class JournalState:
             tenant = self._tenants[name] = TenantState()
         old = tenant.jobs.get(job_id)
         job = lifecycle.apply(old, effect, seq)
-        if effect.at_us > self._due_us:
-            self._promote(effect.at_us)
+        self.seq = seq
+        if effect.at_us > self.last_at_us:
+            self.last_at_us = effect.at_us
+            if effect.at_us > self._due_us:
+                self._promote(effect.at_us)
         # First of all the new job: the indexes know the old one as a ghost from here on.
         tenant.jobs[job_id] = job
         if old is not None:
             self._leave(tenant, old)
         self._enter(tenant, job)
-        self.seq = seq
-        self.last_at_us = effect.at_us
         return job
 
     def _leave(self, tenant: TenantState, job: Job) -> None:

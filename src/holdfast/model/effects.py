@@ -11,18 +11,18 @@ from collections.abc import Mapping
 import msgspec
 
 from .failure import Failure
-from .job import Job
+from .job import Job, Whole
 
 
 class Enqueued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """A job came to be."""
 
-    at_us: int
+    at_us: Whole
     job: Job
 
 
 class _Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    at_us: int
+    at_us: Whole
     tenant: str
     id: str
 
@@ -30,15 +30,15 @@ class _Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Claimed(_Change, frozen=True, array_like=True, gc=False, tag=2):
     """A worker holds it under a lease."""
 
-    token: int
+    token: Whole
     worker: str
-    lease_until_us: int
+    lease_until_us: Whole
 
 
 class Extended(_Change, frozen=True, array_like=True, gc=False, tag=3):
     """Its lease ends later."""
 
-    lease_until_us: int
+    lease_until_us: Whole
 
 
 class Completed(_Change, frozen=True, array_like=True, gc=False, tag=4):
@@ -54,7 +54,7 @@ class Cancelled(_Change, frozen=True, array_like=True, gc=False, tag=5):
 class Retried(_Change, frozen=True, array_like=True, gc=False, tag=6):
     """It failed and is queued again, at the tail."""
 
-    run_at_us: int
+    run_at_us: Whole
     failure: Failure
 
 
@@ -65,7 +65,7 @@ class Released(_Change, frozen=True, array_like=True, gc=False, tag=7):
 class Snoozed(_Change, frozen=True, array_like=True, gc=False, tag=8):
     """It was handed back for later: no attempt charged."""
 
-    run_at_us: int
+    run_at_us: Whole
 
 
 class Lost(_Change, frozen=True, array_like=True, gc=False, tag=9):
@@ -78,7 +78,7 @@ class Died(_Change, frozen=True, array_like=True, gc=False, tag=10):
     """It failed for good."""
 
     failure: Failure
-    losses: int
+    losses: Whole
 
 
 class Unblocked(_Change, frozen=True, array_like=True, gc=False, tag=11):

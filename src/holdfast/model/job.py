@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -28,6 +28,10 @@ MAX_LEASE_SECONDS = 3_600.0
 NAME_LIMIT = 255
 SCOPE_LIMIT = 1_000
 MAX_TIME_US = 2**62
+
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_US)]
+"""A count, a sequence number, a token or a time, as it may be stored: room to add to it."""
 
 
 class State(enum.StrEnum):
@@ -90,26 +94,26 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task: str
     payload: bytes
     priority: int
-    max_attempts: int
-    created_at_us: int
-    run_at_us: int
-    seq: int
+    max_attempts: Whole
+    created_at_us: Whole
+    run_at_us: Whole
+    seq: Whole
     state: State = State.PENDING
-    attempt: int = 0
-    expires_at_us: int | None = None
+    attempt: Whole = 0
+    expires_at_us: Whole | None = None
     unique: str | None = None
     estimated_seconds: float | None = None
     max_processing_seconds: float | None = None
-    version: int = 1
-    token: int = 0
+    version: Whole = 1
+    token: Whole = 0
     worker: str = ""
-    claimed_at_us: int = 0
-    lease_until_us: int = 0
-    losses: int = 0
+    claimed_at_us: Whole = 0
+    lease_until_us: Whole = 0
+    losses: Whole = 0
     failure: Failure | None = None
-    finished_at_us: int = 0
+    finished_at_us: Whole = 0
     result: bytes | None = None
-    attempts_before_replay: int = 0
+    attempts_before_replay: Whole = 0
 
     @property
     def place(self) -> tuple[int, int]:

@@ -37,6 +37,9 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 """No frame is larger: a length is bounded before it is trusted."""
 
 
+MAX_SEQ = 2**62
+
+
 class Kind(enum.IntEnum):
     """What a frame holds."""
 
@@ -114,6 +117,8 @@ def read(buffer: bytes, offset: int, salt: int | None = 0) -> Frame | None:
     end = start + length + CRC.size
     if length > MAX_FRAME_BYTES or end > len(buffer):
         raise BadFrame(offset, f"a frame of {length} bytes does not fit in the file")
+    if first_seq > MAX_SEQ:
+        raise BadFrame(offset, f"sequence number {first_seq} is out of range")
     payload = buffer[start : start + length]
     crc = zlib.crc32(payload, header_crc)
     if crc != CRC.unpack_from(buffer, start + length)[0]:

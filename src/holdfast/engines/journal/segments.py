@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.model.errors import StorageFull
+from holdfast.model.job import Whole
 
 from . import frames
 from .disk import LOG, Disk, write_all
@@ -33,9 +34,9 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 class SegmentHead(msgspec.Struct, frozen=True):
     """What a segment says of itself in its first frame."""
 
-    number: int
-    size: int
-    salt: int
+    number: Whole
+    size: Whole
+    salt: Whole
     holdfast_version: str = __version__
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.model.errors import CorruptLog, UnknownFormat
-from holdfast.model.job import Job
+from holdfast.model.job import Job, Whole
 
 from . import frames
 from .disk import SNAPSHOTS, Disk, read_all, write_all
@@ -32,13 +32,13 @@ _MAX_CHUNK_BYTES = 1 << 31
 class SnapshotHead(msgspec.Struct, frozen=True):
     """What a snapshot says of itself."""
 
-    last_seq: int
-    last_at_us: int
-    last_crc: int
+    last_seq: Whole
+    last_at_us: Whole
+    last_crc: Whole
     """The CRC of the log frame in which ``last_seq`` stands: the log goes on from there."""
-    first_segment: int
+    first_segment: Whole
     """The first segment that holds something newer."""
-    salt: int
+    salt: Whole
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -151,3 +151,38 @@ def test_snapshots_may_live_in_another_directory(tmp_path: Path):
         assert not (tmp_path / "data" / "snapshots").exists()
 
     asyncio.run(run())
+
+
+def test_closing_during_a_compaction_leaves_a_directory_that_opens(tmp_path):
+    """Whatever moment of it: no process and no thread goes on behind the engine's back."""
+
+    async def run(turns: int) -> None:
+        options = JournalOptions(segment_bytes=64 * 1024, compact_bytes=64 * 1024)
+        engine = await JournalEngine.open(tmp_path, options=options)
+        before = (await engine.counts()).get("default", Counts()).pending
+        number = 0
+        while engine._compacting is None:
+            number += 1
+            await engine.enqueue([job(f"{turns}-{number}", payload={"x": "y" * 2_000})])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await engine.close()
+        again = await JournalEngine.open(tmp_path, options=options)
+        assert again.recovery.closed_in_order
+        assert (await again.counts())["default"].pending == before + number
+        await again.close()
+
+    for turns in (0, 1, 3, 10, 1_000):
+        asyncio.run(run(turns))
+
+
+def test_compactions_do_not_run_into_each_other(tmp_path):
+    async def run() -> None:
+        engine = await JournalEngine.open(tmp_path, options=JournalOptions(segment_bytes=64 * 1024))
+        await engine.enqueue([job("a")])
+        first, second = await asyncio.gather(engine.compact(), engine.compact())
+        assert first is not None
+        assert second is None, "nothing had changed since the first"
+        await engine.close()
+
+    asyncio.run(run())

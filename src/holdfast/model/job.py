@@ -187,7 +187,7 @@ def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
     try:
         if isinstance(payload, bytes):
             _OBJECT.decode(payload)
-            return payload
+            return bytes(memoryview(payload))
         if not isinstance(payload, Mapping):
             raise PayloadInvalid("payload", f"a {type(payload).__name__} is not a JSON object")
         encoded = msgspec.json.encode(payload)

@@ -37,10 +37,12 @@ async def compact_elsewhere(order: CompactionOrder) -> Compacted:
         answer = await process.stdout.read()
         complaint = await process.stderr.read()
         status = await process.wait()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
     finally:
         process.stdin.close()
-        if process.returncode is None:
-            process.kill()
     if status != 0:
         lines = complaint.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise StorageError(f"compaction failed and will be tried again: {lines[-1]}")

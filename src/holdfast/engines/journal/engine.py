@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import msgspec
@@ -100,6 +100,7 @@ class JournalEngine(EmbeddedEngine):
         self._writer = writer
         self._journal_options = options
         self._journal_state = state
+        self._compaction = asyncio.Lock()
         self._compacting: asyncio.Task[None] | None = None
         self._snapshot_bytes = 0
         self._snapshot_seq = 0
@@ -171,16 +172,23 @@ class JournalEngine(EmbeddedEngine):
             self._compacting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._compacting
-        try:
-            await super().close()
-        finally:
-            self._disk.unlock()
+        # Somebody's own compaction is waited for: nothing may touch the files once we let go.
+        async with self._compaction:
+            try:
+                await super().close()
+            finally:
+                self._disk.unlock()
 
     async def compact(self) -> Compacted | None:
         """Write a snapshot of everything up to now and drop what it makes needless.
 
         Return None when nothing has changed since the last one.
         """
+        async with self._compaction:
+            self._check_open()
+            return await self._compact()
+
+    async def _compact(self) -> Compacted | None:
         await self.commit.run(self._writer.seal)
         if self._writer.last_seq == self._snapshot_seq:
             return None
@@ -199,7 +207,7 @@ class JournalEngine(EmbeddedEngine):
                 adopt(self._disk, done, keep)
             else:
                 done = await compact_elsewhere(order)
-                await asyncio.to_thread(adopt, self._disk, done, keep)
+                await _to_the_end(asyncio.to_thread(adopt, self._disk, done, keep))
         except OSError as error:
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
@@ -259,6 +267,16 @@ class JournalEngine(EmbeddedEngine):
         self._commit(effects)
         await self._durable()
         return len(effects)
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Await this even if the caller is cancelled meanwhile: it must not go on behind our back."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _begin_log(

@@ -127,7 +127,7 @@ def test_a_text_that_is_no_string_is_still_a_failure() -> None:
 
 def test_lone_surrogates_are_written_out() -> None:
     failure = caught(throw(ValueError("name \udcff\ud800 \U0001f600 é\x00")))
-    assert failure.message == "ValueError: name \\udcff\\ud800 \U0001f600 é\x00"
+    assert failure.message == "ValueError: name \\udcff\\ud800 \U0001f600 é␀"
 
 
 def test_a_message_of_surrogates_is_bounded_as_it_is_written() -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import Job, JobRef, NewJob
+from holdfast.model.job import Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.outcome import Outcome
 
 DEFAULT_LEASE_SECONDS = 30.0
@@ -92,7 +92,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a job may stay claimed, heartbeats or not, unless it says otherwise."""
     max_payload_bytes: int = 256 * 1024
 
+    def __post_init__(self) -> None:
+        for field in ("remember_seconds", "max_processing_seconds"):
+            check_seconds(field, getattr(self, field))
+        check_size("max_payload_bytes", self.max_payload_bytes, 2)
 
+
+@runtime_checkable
 class HeldJob(JobRef, Protocol):
     """A job and the token under which somebody holds it: a claimed ``Job`` is one."""
 

@@ -14,7 +14,16 @@ from typing import Protocol, TypeVar
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.effects import Effect, Enqueued
-from holdfast.model.errors import AccessDenied, DuplicateId, EngineClosed, InvalidInput, LeaseLost
+from holdfast.model.errors import (
+    AccessDenied,
+    DuplicateId,
+    DurabilityLost,
+    EngineClosed,
+    InvalidInput,
+    LeaseLost,
+    StorageFull,
+    TooLarge,
+)
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
@@ -24,7 +33,7 @@ from holdfast.model.job import (
     NewJob,
     State,
     admit,
-    check_name,
+    check_id,
     check_seconds,
 )
 from holdfast.model.outcome import Outcome, release
@@ -32,7 +41,6 @@ from holdfast.model.outcome import Outcome, release
 from .arrivals import Arrivals
 from .base import (
     DEFAULT_LEASE_SECONDS,
-    MAX_CLAIM,
     Admission,
     Capabilities,
     Claim,
@@ -43,6 +51,7 @@ from .base import (
     Receipt,
     Reclaim,
 )
+from .checks import check_all, check_limit, check_names
 from .clock import Clock
 
 T = TypeVar("T")
@@ -108,6 +117,9 @@ class Log(Protocol):
         Essential ones (all but new work) may use the space held in reserve.
         """
 
+    def stop(self, error: BaseException) -> None:
+        """Take nothing more in: the state may not be what the log says."""
+
     def landing(self) -> asyncio.Future[None] | None:
         """Return a future of the caller's own for when everything added so far is durable.
 
@@ -140,6 +152,9 @@ class EmbeddedEngine:
         self._options = options
         self._remember_us = int(options.remember_seconds * MICROSECONDS)
         self._arrivals = Arrivals(clock)
+        self._ahead_us = 0
+        """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
+        self._token_offset = 0
         self._closed = False
 
     # --- move --------------------------------------------------------------------------------
@@ -154,6 +169,9 @@ class EmbeddedEngine:
         """See ``Engine.enqueue``."""
         self._check_open()
         try:
+            jobs = check_all("jobs", jobs, NewJob)
+            if on_duplicate not in ("refuse", "skip"):
+                raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
             return self._enqueue(jobs, caller, on_duplicate, self._now_us())
         finally:
             # As in _answer, and without its calls: this is the verb that is called the most.
@@ -165,7 +183,8 @@ class EmbeddedEngine:
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
     ) -> list[LeaseLost | None]:
         """See ``Engine.settle``."""
-        return await self._answer(lambda now: self._settle(outcomes, caller, now))
+        checked = check_all("outcomes", outcomes, Outcome)
+        return await self._answer(lambda now: self._settle(checked, caller, now))
 
     async def claim(
         self,
@@ -180,35 +199,41 @@ class EmbeddedEngine:
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
-        _check_limit(limit)
-        check_name("worker", worker)
+        check_limit(limit)
+        check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        if isinstance(queues, str) or isinstance(tasks, str):
-            raise InvalidInput("queues", "give a collection of names, not one string")
-        if wait_seconds:
+        queues = check_names("queues", queues)
+        tasks = None if tasks is None else check_names("tasks", tasks)
+        outcomes = check_all("settle", settle, Outcome)
+        if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
         give_up_us = self._now_us() + int(wait_seconds * MICROSECONDS)
         while True:
             self._check_open()
             now_us = self._now_us()
             jobs: list[Job] = []
+            answer_now = True
             try:
-                settled = self._settle(settle, caller, now_us)
+                settled = self._settle(outcomes, caller, now_us)
                 jobs = self._claim(queues, tasks, limit, worker, lease_seconds, caller, now_us)
+                answer_now = bool(jobs or outcomes or now_us >= give_up_us)
             finally:
-                await self._durable_or_hand_back(jobs)
-            if jobs or settle or now_us >= give_up_us:
+                if answer_now:
+                    await self._durable_or_hand_back(jobs)
+            if answer_now:
                 return Claim(jobs, settled)
+            # No await between looking and waiting: nothing can arrive unseen.
             due_us = self._state.next_due_us(now_us)
             until_us = give_up_us if due_us is None else min(give_up_us, due_us)
-            await self._arrivals.wait(queues, until_us)
+            await self._arrivals.wait(queues, until_us - self._ahead_us)
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
     ) -> list[int | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        return await self._answer(lambda now: self._extend(held, lease_seconds, caller, now))
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        return await self._answer(lambda now: self._extend(leases, lease_seconds, caller, now))
 
     async def reclaim(
         self,
@@ -218,8 +243,9 @@ class EmbeddedEngine:
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
-        _check_limit(limit)
-        return await self._answer(lambda now: self._reclaim(limit, forced, caller, now))
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        return await self._answer(lambda now: self._reclaim(limit, refs, caller, now))
 
     # --- look --------------------------------------------------------------------------------
 
@@ -227,7 +253,9 @@ class EmbeddedEngine:
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
     ) -> list[Job | None]:
         """See ``Engine.get``."""
-        return await self._answer(lambda _now: [self._find(tenant, i, caller) for i in ids])
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        return await self._answer(lambda _now: [self._find(tenant, i, caller) for i in wanted])
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""
@@ -304,13 +332,13 @@ class EmbeddedEngine:
         now_us: int,
     ) -> list[Job]:
         terms = lifecycle.LeaseTerms(now_us, lease_seconds, self._options.max_processing_seconds)
-        token = self._state.seq
+        # A token is the number of its claim, above all that an earlier life issued: it only grows.
+        token = self._state.seq + self._token_offset
         effects: list[Effect] = []
         for job in self._state.claimable(queues, tasks, caller, limit, now_us):
-            # A token is the sequence number of its claim: for one job it can only grow.
             token += 1
             effects.append(lifecycle.claim(job, token, worker, terms))
-        return self._commit(effects)
+        return self._commit_most(effects)
 
     def _settle(
         self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
@@ -370,7 +398,7 @@ class EmbeddedEngine:
         unclaimed: list[Effect] = [
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
         ]
-        jobs = self._commit([*lost, *unclaimed])
+        jobs = self._commit_most([*lost, *unclaimed])
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
 
     def _why_overdue(self, job: Job) -> tuple[str, str]:
@@ -407,14 +435,32 @@ class EmbeddedEngine:
             return []
         state = self._state
         first_seq = seq = state.seq + 1
-        self._log.add(effects, first_seq, essential=essential)
         jobs: list[Job] = []
-        for effect in effects:
-            jobs.append(state.fold(effect, seq))
-            seq += 1
+        try:
+            self._log.add(effects, first_seq, essential=essential)
+            for effect in effects:
+                jobs.append(state.fold(effect, seq))
+                seq += 1
+        except (TooLarge, StorageFull, DurabilityLost, EngineClosed):
+            raise  # nothing was taken in
+        except BaseException as error:
+            # The log may have what the state has not, after an interrupt too: go no further.
+            self._log.stop(error)
+            raise
         if self._arrivals.anybody:
             self._arrivals.announce({job.queue for job in jobs if job.state is State.PENDING})
         return jobs
+
+    def _commit_most(self, effects: list[Effect]) -> list[Job]:
+        """Commit as many of these as there is room for in one step, from the first on."""
+        while effects:
+            try:
+                return self._commit(effects)
+            except TooLarge:
+                effects = effects[: len(effects) // 2]
+            except StorageFull:
+                break
+        return []
 
     def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.holder(lease.token)
@@ -428,19 +474,13 @@ class EmbeddedEngine:
 
     def _now_us(self) -> int:
         state = self._state
-        now_us = self._clock.now_us()
-        now_us = max(now_us, state.last_at_us)
+        now_us = max(self._clock.now_us() + self._ahead_us, state.last_at_us)
         state.forget_before_us = now_us - self._remember_us
         return now_us
 
     def _check_open(self) -> None:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
-
-
-def _check_limit(limit: int) -> None:
-    if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
-        raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
 
 
 def _check_reach(tenant: str, scope: str, caller: Caller) -> None:

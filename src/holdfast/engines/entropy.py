@@ -6,6 +6,7 @@ Each fetch lets go of the interpreter lock, which costs a busy event loop more t
 from __future__ import annotations
 
 import os
+import threading
 from secrets import token_bytes
 
 _PIECE_BYTES = 8_192
@@ -15,6 +16,7 @@ class RandomPool:
     """Hands out random bytes; no two calls, in whatever process, get the same ones."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._pool = b""
         self._used = 0
         if hasattr(os, "register_at_fork"):
@@ -23,19 +25,21 @@ class RandomPool:
 
     def __call__(self, count: int) -> bytes:
         """Return this many random bytes."""
-        end = self._used + count
-        if end > len(self._pool):
-            if count > _PIECE_BYTES:
-                return token_bytes(count)
-            self._pool, self._used, end = token_bytes(_PIECE_BYTES), 0, count
-        taken = self._pool[self._used : end]
-        self._used = end
-        return taken
+        with self._lock:
+            end = self._used + count
+            if end > len(self._pool):
+                if count > _PIECE_BYTES:
+                    return token_bytes(count)
+                self._pool, self._used, end = token_bytes(_PIECE_BYTES), 0, count
+            taken = self._pool[self._used : end]
+            self._used = end
+            return taken
 
     def clear(self) -> None:
         """Forget what is left."""
+        self._lock = threading.Lock()
         self._pool, self._used = b"", 0
 
 
 random_bytes = RandomPool()
-"""The pool of this process; for one thread at a time."""
+"""The pool of this process."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.effects import Effect, job_key
+from holdfast.model.errors import DurabilityLost
 from holdfast.model.job import Job, State
 
 from .base import Capabilities, Counts, EngineOptions
@@ -42,8 +43,23 @@ class MemoryEngine(EmbeddedEngine):
 class NoLog:
     """Nothing is durable, so there is nothing to wait for."""
 
-    def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
+    def __init__(self) -> None:
+        self._stopped: BaseException | None = None
+
+    def add(
+        self,
+        effects: Sequence[Effect],  # noqa: ARG002 - the contract of a log
+        first_seq: int,  # noqa: ARG002
+        *,
+        essential: bool,  # noqa: ARG002
+    ) -> None:
         """Take everything and keep nothing."""
+        if self._stopped is not None:
+            raise DurabilityLost(f"the state is in doubt: {self._stopped}")
+
+    def stop(self, error: BaseException) -> None:
+        """Refuse everything from here on."""
+        self._stopped = error
 
     def landing(self) -> None:
         """Have nothing to wait for."""

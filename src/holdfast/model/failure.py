@@ -13,6 +13,8 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from .errors import InvalidInput
+
 REASON_LIMIT = 100
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
@@ -60,6 +62,27 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def of(cls, error_reason: str, message: str) -> Failure:
         """Return the failure of a reason in ``REASONS``."""
         return cls(error_reason, REASONS[error_reason], message)
+
+
+def check_failure(failure: Failure) -> None:
+    """Raise ``InvalidInput`` unless the failure can be stored and read again."""
+    if not isinstance(failure, Failure):
+        raise InvalidInput("failure", f"a {type(failure).__name__} is not a Failure")
+    texts = (
+        ("error_reason", failure.error_reason, REASON_LIMIT),
+        ("message", failure.message, MESSAGE_LIMIT),
+        ("traceback", failure.traceback, TRACEBACK_LIMIT),
+    )
+    for field, text, limit in texts:
+        if type(text) is not str or text != _bounded(text, limit):
+            raise InvalidInput(field, f"not a plain text of at most {limit:,} characters")
+    if type(failure.failure_class) is not FailureClass or not failure.error_reason:
+        raise InvalidInput("failure", "it needs an error_reason and a FailureClass")
+    wait_seconds = failure.retry_after_seconds
+    if wait_seconds is not None and (
+        type(wait_seconds) not in (int, float) or not 0 <= wait_seconds < math.inf
+    ):
+        raise InvalidInput("retry_after_seconds", f"{wait_seconds!r} is not a number of seconds")
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -258,7 +281,8 @@ def _traceback(error: BaseException) -> str:
 
 
 def _bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()
+    # No NUL either: stored bytes tell an unfinished write by its blank sectors.
+    text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "␀")
     if len(text) <= limit:
         return text
     return "…" + text[-limit + 1 :] if keep_end else text[: limit - 1] + "…"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 
@@ -125,6 +125,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return _OBJECT.decode(self.payload)
 
 
+@runtime_checkable
 class JobRef(Protocol):
     """Whatever names a job: a ``Job``, or any object with its tenant and id."""
 
@@ -164,7 +165,7 @@ def admit(
     return Job(
         check_id(job_id),
         check_name("tenant", new.tenant),
-        check_scope(new.scope) if new.scope else "",
+        "" if new.scope == "" else check_scope(new.scope),
         check_name("queue", new.queue),
         check_name("task", new.task),
         payload,
@@ -185,7 +186,7 @@ def admit(
 def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
     """Return the payload as JSON in a buffer of its own size, or raise ``PayloadInvalid``."""
     try:
-        if isinstance(payload, bytes):
+        if type(payload) is bytes:
             _OBJECT.decode(payload)
             return bytes(memoryview(payload))
         if not isinstance(payload, Mapping):
@@ -208,6 +209,8 @@ def _has_non_finite(value: object) -> bool:
         return any(_has_non_finite(item) for item in value.values())
     if isinstance(value, list | tuple | set | frozenset):
         return any(_has_non_finite(item) for item in value)
+    if isinstance(value, msgspec.Struct) or hasattr(value, "__dataclass_fields__"):
+        return _has_non_finite(msgspec.to_builtins(value))
     return False
 
 
@@ -219,12 +222,16 @@ def check_id(value: str, field: str = "id") -> str:
 
 
 @lru_cache(maxsize=4096)
-def check_name(field: str, value: str) -> str:
-    """Return the name, shared with every equal one, or raise ``InvalidInput``."""
+def _shared(field: str, value: str) -> str:
     return intern(check_id(value, field))
 
 
-@lru_cache(maxsize=4096)
+def check_name(field: str, value: str) -> str:
+    """Return the name, shared with every equal one, or raise ``InvalidInput``."""
+    # The type first: what is looked up in the cache must be hashable, and no look-alike.
+    return _shared(field, value) if type(value) is str else check_id(value, field)
+
+
 def check_scope(scope: str) -> str:
     """Return the scope path, or raise ``InvalidInput``."""
     whole = type(scope) is str and len(scope) <= SCOPE_LIMIT and scope.isprintable()
@@ -238,6 +245,11 @@ def check_seconds(field: str, value: float, most: float = MAX_TIME_US / MICROSEC
     if type(value) not in (int, float) or not 0 < value <= most:
         raise InvalidInput(field, f"{value!r} is not a number of seconds up to {most:g}")
     return float(value)
+
+
+def check_size(field: str, value: int, least: int) -> int:
+    """Return a number of bytes or files, or raise ``InvalidInput``."""
+    return _whole(field, value, least, MAX_TIME_US)
 
 
 def _whole(field: str, value: int, least: int, most: int) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from .access import DEFAULT_TENANT
 from .errors import InvalidInput, TooLarge
-from .failure import Failure
+from .failure import Failure, check_failure
 from .job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
 
 
@@ -36,16 +36,34 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field makes no sense."""
+        if type(self.kind) is not OutcomeKind:
+            raise InvalidInput("kind", f"{self.kind!r} is not an OutcomeKind")
+        if type(self.id) is not str or type(self.tenant) is not str or type(self.token) is not int:
+            raise InvalidInput("token", "an outcome names a tenant, an id and a whole token")
         if self.kind is _COMPLETED and self.result is None:
             return
-        if not 0 <= self.delay_seconds <= MAX_TIME_US / MICROSECONDS / 2:
+        if (
+            type(self.delay_seconds) not in (int, float)
+            or not 0 <= self.delay_seconds <= MAX_TIME_US / MICROSECONDS / 2
+        ):
             raise InvalidInput("delay_seconds", f"{self.delay_seconds!r} is not a delay in seconds")
         if self.failure is None and self.kind in _FAILED:
             raise InvalidInput("failure", f"{self.kind.value} needs the failure that led to it")
-        if self.result is not None and len(self.result) > MAX_RESULT_BYTES:
-            raise TooLarge(
-                "result", len(self.result), MAX_RESULT_BYTES, "store it and return a reference"
-            )
+        if self.failure is not None:
+            check_failure(self.failure)
+        if self.result is not None:
+            _check_result(self.result)
+
+
+def _check_result(result: bytes) -> None:
+    if type(result) is not bytes:
+        raise InvalidInput("result", f"a {type(result).__name__} is not JSON in bytes")
+    if len(result) > MAX_RESULT_BYTES:
+        raise TooLarge("result", len(result), MAX_RESULT_BYTES, "store it and return a reference")
+    try:
+        msgspec.json.decode(result)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidInput("result", f"not JSON ({error})") from None
 
 
 _COMPLETED = OutcomeKind.COMPLETED

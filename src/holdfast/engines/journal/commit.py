@@ -100,7 +100,7 @@ class ThreadRunner:
 
 
 class _Batch:
-    __slots__ = ("count", "first_seq", "parts", "promised", "size", "waiters")
+    __slots__ = ("count", "first_seq", "owner", "parts", "promised", "size", "waiters")
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
@@ -108,6 +108,8 @@ class _Batch:
         self.size = 0
         self.promised = 0
         self.parts: list[bytes] = []
+        self.owner: asyncio.Future[None] | None = None
+        """Who asked for this, if it is a chore: only they hear that it could not be done."""
         self.waiters: list[asyncio.Future[None]] = []
 
 
@@ -138,6 +140,7 @@ class GroupCommit:
         self._launching = False
         self._alone = False
         self._sync_timer: asyncio.TimerHandle | None = None
+        self._closing = False
         self._closed = False
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
@@ -154,7 +157,7 @@ class GroupCommit:
         try:
             self._writer.reserve(promised, essential=essential)
         except OSError as error:
-            self._fail(_Batch(0), error)
+            self._fail(error)
             self._check()
         if not self._waiting or self._waiting[-1].size + size > self._limit:
             self._waiting.append(_Batch(first_seq))
@@ -171,7 +174,7 @@ class GroupCommit:
     def landing(self) -> asyncio.Future[None] | None:
         """Return a future for when everything added so far is durable; see ``embedded.Log``."""
         if self.failure is not None:
-            raise self.failure
+            raise self._failed()
         waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
         if self._alone and self._in_air is None:
             self._launch()  # the last flush served one caller: no use to wait for others
@@ -189,16 +192,16 @@ class GroupCommit:
         """Do something with the segments between two flushes."""
         self._check()
         batch = _Batch(0)
-        waiter = self._loop.create_future()
-        batch.waiters.append(waiter)
+        batch.owner = self._loop.create_future()
         self._chores.append((chore, batch))
         self._launch()
-        await waiter
+        await batch.owner
 
     async def close(self) -> None:
         """Make everything durable and end the log in order."""
-        if self._closed:
+        if self._closing:
             return
+        self._closing = True
         try:
             while landing := self._wait_for(self._waiting[-1] if self._waiting else self._in_air):
                 await landing
@@ -208,8 +211,7 @@ class GroupCommit:
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
             self._runner.close()
-            if self.failure is not None:
-                self._writer.abandon()
+            self._writer.abandon()
 
     def _launch(self) -> None:
         self._launching = False
@@ -220,7 +222,7 @@ class GroupCommit:
         elif self._waiting:
             batch = self._waiting.popleft()
             self._start(lambda: self._flush(batch), batch)
-        elif self._writer.needs_spare and not self._closed:
+        elif self._writer.needs_spare and not self._closing:
             self._start(self._writer.prepare, _Batch(0))
 
     def _start(self, work: Callable[[], None], batch: _Batch) -> None:
@@ -235,13 +237,13 @@ class GroupCommit:
 
     def _landed(self, batch: _Batch, error: BaseException | None) -> None:
         self._in_air = None
-        if isinstance(error, StorageFull) and not batch.count:
-            _wake(batch.waiters, error)  # a chore found no room, and wrote nothing
-            self._launch()
+        full = isinstance(error, StorageFull) and not batch.count
+        if error is not None and not full:
+            self._fail(error, batch)
             return
-        if error is not None:
-            self._fail(batch, error)
-            return
+        if batch.owner is not None:
+            # A chore that found no room has written nothing; its owner alone is told.
+            _wake([batch.owner], error if isinstance(error, StorageFull) else None)
         self.batches += 1
         if batch.count:
             self._alone = len(batch.waiters) == 1
@@ -259,15 +261,22 @@ class GroupCommit:
             self._chores.append((self._writer.sync, _Batch(0)))
             self._launch()
 
-    def _fail(self, batch: _Batch, error: BaseException) -> None:
+    def stop(self, error: BaseException) -> None:
+        """Take nothing more in; see ``embedded.Log``."""
+        if self.failure is None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException, batch: _Batch | None = None) -> None:
         """Stop for good: after a failed write or sync nobody knows what the disk holds."""
         self.failure = DurabilityLost(
             f"the log could not be written ({error}): the engine has stopped and nothing is "
             "retried. Mend the disk and start again: what was acknowledged is on it"
         )
         self.failure.__cause__ = error
-        for failed in (batch, *self._waiting, *(chore[1] for chore in self._chores)):
-            _wake(failed.waiters, self.failure)
+        batches = [*self._waiting, *(chore[1] for chore in self._chores)]
+        for failed in batches if batch is None else [batch, *batches]:
+            for waiter in [*failed.waiters, *([failed.owner] if failed.owner else [])]:
+                _wake([waiter], self._failed())
         self._waiting.clear()
         self._chores.clear()
 
@@ -275,7 +284,13 @@ class GroupCommit:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
         if self.failure is not None:
-            raise self.failure
+            raise self._failed()
+
+    def _failed(self) -> DurabilityLost:
+        """Return the failure as an exception of its own: a shared one would hoard tracebacks."""
+        again = DurabilityLost(str(self.failure))
+        again.__cause__ = None if self.failure is None else self.failure.__cause__
+        return again
 
 
 _FRAME_ARRAY_BYTES = 5

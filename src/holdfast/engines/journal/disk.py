@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import weakref
 from pathlib import Path
 from typing import Protocol
 
@@ -119,10 +120,11 @@ class LocalDisk:
 
     def __init__(self, root: str | os.PathLike[str], *, snapshots: str | None = None) -> None:
         """Take the directory; its snapshots may be kept elsewhere."""
-        self._root = Path(root)
+        # Absolute from the start: a daemon may change its directory later.
+        self._root = Path(root).absolute()
         self._places = {
             LOG: self._root / LOG,
-            SNAPSHOTS: Path(snapshots) if snapshots else self._root / SNAPSHOTS,
+            SNAPSHOTS: Path(snapshots).absolute() if snapshots else self._root / SNAPSHOTS,
         }
         self._lock_fd: int | None = None
 
@@ -140,7 +142,7 @@ class LocalDisk:
         """Become the owner of the directory, creating it if need be."""
         try:
             for path in (self._root, *self._places.values()):
-                path.mkdir(parents=True, exist_ok=True)
+                _make_directory(path)
             # Python opens files close-on-exec: a child never inherits the lock.
             fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -157,12 +159,15 @@ class LocalDisk:
                 f"{self._root} is owned by process {owner}: stop it first, or talk to it instead "
                 "of opening its directory"
             ) from None
-        os.ftruncate(fd, 0)
-        _pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # who owns it is only for messages: a disk may be full
+            os.ftruncate(fd, 0)
+            _pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
+        _HELD_LOCKS.add(self)
 
     def unlock(self) -> None:
         """Give the directory up."""
+        _HELD_LOCKS.discard(self)
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -227,13 +232,7 @@ class LocalDisk:
 
     def sync_directory(self, place: str) -> None:
         """Return when the names in this place are on stable storage."""
-        if sys.platform == "win32":
-            return  # Windows has no handle to sync a directory by; NTFS journals its names.
-        fd = os.open(self._places[place], os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync_directory(self._places[place])
 
     def forget_cached(self, fd: int) -> None:
         """Ask the system to read the file from the device the next time."""
@@ -243,6 +242,38 @@ class LocalDisk:
     def _path(self, name: str) -> Path:
         place, _, rest = name.partition("/")
         return self._places[place] / rest
+
+
+_HELD_LOCKS: weakref.WeakSet[LocalDisk] = weakref.WeakSet()
+
+
+def _let_go_of_locks() -> None:
+    """In a forked child: it must not keep its parent's directory owned once the parent is gone."""
+    for disk in list(_HELD_LOCKS):
+        disk.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_of_locks)
+
+
+def _make_directory(path: Path) -> None:
+    """Make the directory and every parent that is missing, each durable in its own parent."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    if sys.platform == "win32":
+        return  # Windows has no handle to sync a directory by; NTFS journals its names.
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 if sys.platform == "win32":

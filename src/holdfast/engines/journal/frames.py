@@ -151,16 +151,19 @@ SECTOR = 512
 def looks_torn(buffer: bytes, offset: int, salt: int) -> bool:
     """Whether the bad frame at this offset was never written whole.
 
-    The file was zeros before. A write that the power cut short leaves at least one sector of the
-    frame as it was; a frame of which every sector arrived and that fails its checksum was whole
-    once and has been damaged since.
+    The file was zeros before, and no stored text has a zero byte. A write that a crash cut short
+    lacks its end, or leaves at least one sector of the frame as it was; a frame of which every
+    sector arrived and that fails its checksum was whole once and has been damaged since.
     """
-    end = max(len(buffer.rstrip(b"\0")), min(offset + OVERHEAD, len(buffer)))
+    written = len(buffer.rstrip(b"\0"))
+    end = max(written, min(offset + OVERHEAD, len(buffer)))
     header = buffer[offset : offset + HEADER.size]
     if len(header) == HEADER.size and header[:4] == MAGIC:
         length, stored_crc = HEADER.unpack(header)[4], HEADER.unpack(header)[8]
         if zlib.crc32(header[:-4], salt) == stored_crc:
             end = max(end, min(offset + OVERHEAD + length, len(buffer)))
+    if written <= max(end - CRC.size, offset + HEADER.size - CRC.size):
+        return True  # the write stopped part-way: its last bytes, a checksum, are missing
     while offset < end:
         stop = min((offset // SECTOR + 1) * SECTOR, end)
         if not any(buffer[offset:stop]):

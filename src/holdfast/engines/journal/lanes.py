@@ -166,24 +166,18 @@ class Timetable:
             self._ghosts -= 1
 
 
-class QueueState:
-    """One queue of one tenant: its due jobs by task and priority, and its counts."""
-
-    __slots__ = ("lanes", "tally")
-
-    def __init__(self) -> None:
-        self.lanes: dict[tuple[str, int], Lane] = {}
-        self.tally: defaultdict[str, int] = defaultdict(int)
-
-
 class TenantState:
-    """Everything of one tenant."""
+    """Everything of one tenant: its jobs, and how many each queue has in each state."""
 
-    __slots__ = ("jobs", "queues")
+    __slots__ = ("jobs", "tallies")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
-        self.queues: dict[str, QueueState] = {}
+        self.tallies: defaultdict[str, defaultdict[str, int]] = defaultdict(_counter)
+
+
+def _counter() -> defaultdict[str, int]:
+    return defaultdict(int)
 
 
 Tenants = dict[str, TenantState]
@@ -191,4 +185,5 @@ Tenants = dict[str, TenantState]
 
 def is_current(job: Job, tenants: Tenants) -> bool:
     """Whether the job is still as it was when it was put here."""
-    return tenants[job.tenant].jobs.get(job.id) is job
+    tenant = tenants.get(job.tenant)
+    return tenant is not None and tenant.jobs.get(job.id) is job

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast import __version__
-from holdfast.model.errors import StorageFull
+from holdfast.model.errors import InvariantViolation, StorageFull
 from holdfast.model.job import Whole
 
 from . import frames
@@ -37,6 +37,8 @@ class SegmentHead(msgspec.Struct, frozen=True):
     number: Whole
     size: Whole
     salt: Whole
+    relaxed: bool = False
+    """Whether several frames may have been written before a sync: a power cut may tear them all."""
     holdfast_version: str = __version__
 
 
@@ -68,6 +70,7 @@ class SegmentWriter:
         last_seq: int,
         segment_bytes: int,
         random_bytes: Callable[[int], bytes],
+        relaxed: bool = False,
     ) -> None:
         """Begin a new segment; raise ``StorageFull`` when there is no room for one."""
         self.segment_bytes = segment_bytes
@@ -78,6 +81,7 @@ class SegmentWriter:
         self.last_seq = last_seq
         self._disk = disk
         self._random_bytes = random_bytes
+        self._relaxed = relaxed
         self._prev_crc = prev_crc
         self._next_number = first_number
         self._spares: deque[_Segment] = deque()
@@ -87,6 +91,7 @@ class SegmentWriter:
         self._disk_full = False
         self._abandoned = False
         self._lock = threading.Lock()
+        self._allocating = threading.Lock()
         self._current = self._allocate()
 
     @property
@@ -99,15 +104,19 @@ class SegmentWriter:
 
         Without ``essential`` the last quarter of a segment stays free for those who have it.
         """
-        with self._lock:
-            if size > self._headroom:
-                while self._promised + size > self._capacity(essential=essential):
-                    self._spares.append(self._allocate())
-            self._headroom -= size
-            self._promised += size
+        while True:
+            with self._lock:
+                room = self._capacity(essential=essential) if size > self._headroom else None
+                if room is None or self._promised + size <= room:
+                    self._headroom -= size
+                    self._promised += size
+                    return
+            self._add_spare()
 
     def append(self, payload: bytes, first_seq: int, count: int, promised: int) -> None:
         """Write one frame of records. It is not durable before ``sync``."""
+        if first_seq != self.last_seq + 1:
+            raise InvariantViolation(f"seq {first_seq} cannot follow {self.last_seq}")
         if len(payload) + frames.OVERHEAD > self._current.room:
             self._rotate()
         self._write(Kind.RECORDS, payload, first_seq, count)
@@ -128,17 +137,23 @@ class SegmentWriter:
 
     def prepare(self) -> None:
         """Allocate the next segment ahead of time; a full disk is not an error yet."""
-        with self._lock:
-            try:
-                if not self._spares:
-                    self._spares.append(self._allocate())
-            except StorageFull:
-                self._disk_full = True
+        try:
+            if not self._spares:
+                self._add_spare()
+        except StorageFull:
+            self._disk_full = True
 
     def seal(self) -> None:
         """End the current segment, so that it can be compacted, and begin another."""
-        if self._current.offset > _head_end(self._current.head):
-            self._rotate()
+        if self._current.offset <= _head_end(self._current.head):
+            return
+        while True:
+            # What was promised must still fit when the rest of this segment is given up.
+            with self._lock:
+                if self._spares and self._promised <= self._room_in(list(self._spares)):
+                    break
+            self._add_spare()
+        self._rotate()
 
     def close(self) -> None:
         """End the log in order: after this any damage to it is known as such."""
@@ -149,6 +164,7 @@ class SegmentWriter:
         self.abandon()
         for spare in self._spares:
             self._disk.remove(segment_name(spare.head.number))
+        self._spares.clear()
         self._disk.sync_directory(LOG)
 
     def abandon(self) -> None:
@@ -160,23 +176,26 @@ class SegmentWriter:
                     self._disk.close(segment.fd)
 
     def _capacity(self, *, essential: bool) -> int:
-        room = self._current.room
-        if self._spares:
-            # A frame that does not fit at the end of a segment leaves the rest of it unused.
-            room = max(0, room - self.max_frame_bytes)
-            room += sum(spare.room - self.max_frame_bytes for spare in self._spares)
+        room = self._room_in([self._current, *self._spares])
         return room if essential else room - self.reserve_bytes
+
+    def _room_in(self, segments: list[_Segment]) -> int:
+        """How much surely fits into these, one after another."""
+        if len(segments) == 1:
+            return segments[0].room
+        # A frame that does not fit at the end of a segment leaves the rest of it unused.
+        return sum(max(0, segment.room - self.max_frame_bytes) for segment in segments)
 
     def _rotate(self) -> None:
         # The next segment first: a sealed one without a next is damage.
-        with self._lock:
-            if not self._spares:
-                self._spares.append(self._allocate())
+        if not self._spares:
+            self._add_spare()
         self._write(Kind.SEAL, b"", self.last_seq + 1, 0)
         self.sync()
         full = self._current
         with self._lock:
             self._current = self._spares.popleft()
+            self._headroom = self._capacity(essential=False) - self._promised
         self._disk.close(full.fd)
         self.sealed_bytes += full.offset
 
@@ -194,9 +213,16 @@ class SegmentWriter:
         write_all(self._disk, segment.fd, frame, segment.offset)
         segment.offset += len(frame)
 
+    def _add_spare(self) -> None:
+        """Allocate a segment; nobody who only promises room waits for the disk meanwhile."""
+        with self._allocating:
+            segment = self._allocate()
+            with self._lock:
+                self._spares.append(segment)
+
     def _allocate(self) -> _Segment:
         salt = int.from_bytes(self._random_bytes(4), "little")
-        head = SegmentHead(self._next_number, self.segment_bytes, salt)
+        head = SegmentHead(self._next_number, self.segment_bytes, salt, self._relaxed)
         frame, _crc = frames.encode(Kind.HEAD, SCHEMA, msgspec.msgpack.encode(head))
         name = segment_name(head.number)
         try:

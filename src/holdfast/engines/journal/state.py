@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from sys import intern
@@ -17,7 +17,7 @@ from holdfast.model.effects import Effect, Enqueued
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
 
-from .lanes import Lane, QueueState, Tenants, TenantState, Timetable
+from .lanes import Lane, Tenants, TenantState, Timetable, is_current
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
@@ -36,7 +36,10 @@ class JournalState:
         self.seq = 0
         self.last_at_us = 0
         self.forget_before_us = 0
+        self.last_token = 0
+        """The highest token that any job here has had."""
         self._tenants: Tenants = {}
+        self._lines: dict[str, dict[tuple[str, str, int], Lane]] = {}
         self._scheduled = Timetable()
         self._expiring = Timetable()
         self._due_us = 0
@@ -54,28 +57,40 @@ class JournalState:
             name, job_id = effect.tenant, effect.id
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[name] = TenantState()
+            tenant = TenantState()
         old = tenant.jobs.get(job_id)
         job = lifecycle.apply(old, effect, seq)
+        self._check(old, job)
         self.seq = seq
         if effect.at_us > self.last_at_us:
             self.last_at_us = effect.at_us
             if effect.at_us > self._due_us:
                 self._promote(effect.at_us)
         # First of all the new job: the indexes know the old one as a ghost from here on.
+        self._tenants[name] = tenant
         tenant.jobs[job_id] = job
         if old is not None:
             self._leave(tenant, old)
         self._enter(tenant, job)
         return job
 
+    def _check(self, old: Job | None, job: Job) -> None:
+        """Raise if the job cannot be what this effect says; nothing has been touched yet."""
+        if job.state is _IN_FLIGHT and self._leases.get(job.token, old) is not old:
+            raise InvariantViolation(f"token {job.token} of job {job.id!r} is held already")
+        if job.unique is not None and not job.state.finished:
+            key = job.tenant, job.queue, job.unique
+            if self._unique.get(key, old) is not old:
+                raise InvariantViolation(
+                    f"unique key {job.unique!r} of job {job.id!r} is taken already"
+                )
+
     def _leave(self, tenant: TenantState, job: Job) -> None:
-        queue = tenant.queues[job.queue]
         state = job.state
-        queue.tally[state] -= 1
+        tenant.tallies[job.queue][state] -= 1
         if state is _PENDING:
             if job.run_at_us <= self._due_us:
-                queue.lanes[job.task, job.priority].drop(job)
+                self._leave_lane(job)
             else:
                 self._scheduled.drop(self._tenants)
         elif state is _IN_FLIGHT:
@@ -85,41 +100,44 @@ class JournalState:
         if job.expires_at_us is not None and (state is _PENDING or state is _BLOCKED):
             self._expiring.drop(self._tenants)
 
+    def _leave_lane(self, job: Job) -> None:
+        lanes = self._lines[job.queue]
+        key = job.tenant, job.task, job.priority
+        lane = lanes[key]
+        lane.drop(job)
+        if not lane:
+            # A claim looks at every lane of its queue: none of them is empty.
+            del lanes[key]
+            if not lanes:
+                del self._lines[job.queue]
+
     def _enter(self, tenant: TenantState, job: Job) -> None:
-        queue = tenant.queues.get(job.queue)
-        if queue is None:
-            queue = tenant.queues[job.queue] = QueueState()
         state = job.state
-        queue.tally[state] += 1
+        tenant.tallies[job.queue][state] += 1
         if state is _PENDING:
             if job.run_at_us <= self._due_us:
-                lane = queue.lanes.get((job.task, job.priority))
-                if lane is None:
-                    lane = self._lane(tenant, queue, job)
-                lane.add(job)
+                self._lane(tenant, job).add(job)
             else:
                 self._scheduled.add(job.run_at_us, job)
         elif state is _IN_FLIGHT:
-            if job.token in self._leases:
-                raise InvariantViolation(f"token {job.token} of job {job.id!r} is held already")
             self._leases[job.token] = job
+            self.last_token = max(self.last_token, job.token)
         elif state in _FORGETTABLE:
             self._finished.append(job)
             self._forget(_FORGET_STEP)
         if job.unique is not None and not state.finished:
-            self._claim_unique(job, job.unique)
+            self._unique[job.tenant, job.queue, job.unique] = job
         if job.expires_at_us is not None and (state is _PENDING or state is _BLOCKED):
             self._expiring.add(job.expires_at_us, job)
 
-    def _claim_unique(self, job: Job, unique: str) -> None:
-        if (job.tenant, job.queue, unique) in self._unique:
-            raise InvariantViolation(f"unique key {unique!r} of job {job.id!r} is taken already")
-        self._unique[job.tenant, job.queue, unique] = job
-
-    def _lane(self, tenant: TenantState, queue: QueueState, job: Job) -> Lane:
-        lane = queue.lanes.get((job.task, job.priority))
+    def _lane(self, tenant: TenantState, job: Job) -> Lane:
+        lanes = self._lines.get(job.queue)
+        if lanes is None:
+            lanes = self._lines[job.queue] = {}
+        key = job.tenant, job.task, job.priority
+        lane = lanes.get(key)
         if lane is None:
-            lane = queue.lanes[job.task, job.priority] = Lane(tenant.jobs)
+            lane = lanes[key] = Lane(tenant.jobs)
         return lane
 
     def _promote(self, now_us: int) -> None:
@@ -127,42 +145,38 @@ class JournalState:
         if not self._scheduled.any_by(now_us):
             return
         for job in self._scheduled.take(now_us, self._tenants):
-            tenant = self._tenants[job.tenant]
-            self._lane(tenant, tenant.queues[job.queue], job).add(job)
+            self._lane(self._tenants[job.tenant], job).add(job)
 
     def load(self, jobs: Iterable[Job], seq: int, last_at_us: int) -> None:
         """Fill an empty state from a snapshot's jobs."""
         self.seq, self.last_at_us, self._due_us = seq, last_at_us, last_at_us
-        due: dict[tuple[str, str, str, int], list[Job]] = {}
+        due: defaultdict[tuple[str, str, str, int], list[Job]] = defaultdict(list)
         later: list[tuple[int, Job]] = []
         expiring: list[tuple[int, Job]] = []
         for job in jobs:
             share_names(job)
+            self._check(None, job)
+            self.last_token = max(self.last_token, job.token)
             tenant = self._tenants.get(job.tenant)
             if tenant is None:
                 tenant = self._tenants[job.tenant] = TenantState()
+            if job.id in tenant.jobs:
+                raise InvariantViolation(f"job {job.id!r} is there twice")
             tenant.jobs[job.id] = job
             if job.state is not _PENDING:
                 self._enter(tenant, job)
                 continue
-            queue = tenant.queues.get(job.queue)
-            if queue is None:
-                queue = tenant.queues[job.queue] = QueueState()
-            queue.tally[_PENDING] += 1
+            tenant.tallies[job.queue][_PENDING] += 1
             if job.run_at_us <= last_at_us:
-                lane = due.get((job.tenant, job.queue, job.task, job.priority))
-                if lane is None:
-                    lane = due[job.tenant, job.queue, job.task, job.priority] = []
-                lane.append(job)
+                due[job.tenant, job.queue, job.task, job.priority].append(job)
             else:
                 later.append((job.run_at_us, job))
             if job.unique is not None:
-                self._claim_unique(job, job.unique)
+                self._unique[job.tenant, job.queue, job.unique] = job
             if job.expires_at_us is not None:
                 expiring.append((job.expires_at_us, job))
-        for (name, queue_name, _task, _priority), lane in due.items():
-            tenant = self._tenants[name]
-            self._lane(tenant, tenant.queues[queue_name], lane[0]).load(lane)
+        for lane in due.values():
+            self._lane(self._tenants[lane[0].tenant], lane[0]).load(lane)
         self._scheduled.load(later)
         self._expiring.load(expiring)
 
@@ -216,13 +230,12 @@ class JournalState:
         self, queues: Collection[str], tasks: Collection[str] | None, caller: Caller
     ) -> Iterator[Job]:
         lanes: list[tuple[int, Lane]] = []
-        for name, tenant in self._tenants.items():
-            if caller.tenant is not None and name != caller.tenant:
-                continue
-            for queue_name in queues:
-                queue = tenant.queues.get(queue_name)
-                if queue is not None:
-                    lanes.extend(_lanes_of(queue, tasks))
+        for queue in queues:
+            for (tenant, task, priority), lane in self._lines.get(queue, {}).items():
+                within = caller.tenant is None or tenant == caller.tenant
+                if within and (tasks is None or task in tasks):
+                    lane.trim()
+                    lanes.append((priority, lane))
         lanes.sort(key=lambda lane: -lane[0])
         for _priority, group in groupby(lanes, key=lambda lane: lane[0]):
             same = [lane for _, lane in group]
@@ -264,11 +277,9 @@ class JournalState:
             for name, tenant in self._tenants.items():
                 if caller.tenant is not None and name != caller.tenant:
                     continue
-                for queue_name, queue in tenant.queues.items():
-                    if not any(queue.tally.values()):
-                        continue
-                    states = found.setdefault(queue_name, {})
-                    for state, count in queue.tally.items():
+                for queue, tally in tenant.tallies.items():
+                    states = found.setdefault(queue, {})
+                    for state, count in tally.items():
                         states[state] = states.get(state, 0) + count
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
@@ -284,7 +295,7 @@ class JournalState:
                 if job.state not in _FORGETTABLE:
                     yield job
         for job in self._finished:
-            if self._tenants[job.tenant].jobs.get(job.id) is job:
+            if is_current(job, self._tenants):
                 yield job
 
     # --- forget ------------------------------------------------------------------------------
@@ -294,10 +305,16 @@ class JournalState:
         while most and finished and finished[0].finished_at_us < self.forget_before_us:
             most -= 1
             job = finished.popleft()
-            tenant = self._tenants[job.tenant]
-            if tenant.jobs.get(job.id) is job:
-                tenant.queues[job.queue].tally[job.state] -= 1
+            tenant = self._tenants.get(job.tenant)
+            if tenant is not None and tenant.jobs.get(job.id) is job:
                 del tenant.jobs[job.id]
+                tally = tenant.tallies[job.queue]
+                tally[job.state] -= 1
+                # Names come and go: nothing is kept of a queue or a tenant without jobs.
+                if not any(tally.values()):
+                    del tenant.tallies[job.queue]
+                if not tenant.jobs:
+                    del self._tenants[job.tenant]
 
     def problems(self) -> list[str]:
         """Recount everything; return what is inconsistent, a sentence each."""
@@ -315,11 +332,11 @@ class JournalState:
             if job.state is _IN_FLIGHT and self._leases.get(job.token) is not job:
                 found.append(f"job {job.id!r} is in flight but its token is not")
         for name, tenant in self._tenants.items():
-            for queue_name, queue in tenant.queues.items():
-                for state, count in queue.tally.items():
-                    counted = tally[name, queue_name, state]
+            for queue, states in tenant.tallies.items():
+                for state, count in states.items():
+                    counted = tally[name, queue, state]
                     if count != counted:
-                        found.append(f"queue {queue_name!r} counts {count} {state}, has {counted}")
+                        found.append(f"queue {queue!r} counts {count} {state}, has {counted}")
         indexed = {
             "leases": len(self._leases),
             "due jobs": sum(map(len, self._lanes())),
@@ -339,9 +356,8 @@ class JournalState:
         return found
 
     def _lanes(self) -> Iterator[Lane]:
-        for tenant in self._tenants.values():
-            for queue in tenant.queues.values():
-                yield from queue.lanes.values()
+        for lanes in self._lines.values():
+            yield from lanes.values()
 
 
 def share_names(job: Job) -> None:
@@ -353,19 +369,6 @@ def share_names(job: Job) -> None:
         force_setattr(job, "scope", intern(job.scope))
     if job.worker:
         force_setattr(job, "worker", intern(job.worker))
-
-
-def _lanes_of(queue: QueueState, tasks: Collection[str] | None) -> Iterator[tuple[int, Lane]]:
-    for key in list(queue.lanes):
-        task, priority = key
-        if tasks is not None and task not in tasks:
-            continue
-        lane = queue.lanes[key]
-        lane.trim()
-        if len(lane):
-            yield priority, lane
-        else:
-            del queue.lanes[key]
 
 
 def _place(job: Job) -> tuple[int, int]:

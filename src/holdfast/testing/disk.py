@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import errno
 import random
+from copy import deepcopy
 
 from holdfast.model.errors import DirectoryInUse
 
@@ -186,15 +187,23 @@ class SimDisk:
         """Return the disk as the next process finds it: after a kill, or, seeded, a power cut."""
         found = SimDisk(capacity_bytes=self.capacity_bytes, ignore_syncs=self.ignore_syncs)
         if seed is None:
-            names = dict(self._names)
-            contents = {id(file): bytes(file.content) for file in names.values()}
-        else:
-            rng = random.Random(seed)
-            names = self._names_after_power_cut(rng)
-            contents = {id(file): _after_power_cut(file, rng) for file in names.values()}
-        for name, file in names.items():
-            found.put(name, contents[id(file)])
+            # The system lives on: what was not synced is there to see, and still not safe.
+            twins = {id(file): deepcopy(file) for file in self._files()}
+            found._names = {name: twins[id(file)] for name, file in self._names.items()}
+            found._durable_names = {n: twins[id(file)] for n, file in self._durable_names.items()}
+            found._unsynced_names = [
+                (what, name, new, None if file is None else twins[id(file)])
+                for what, name, new, file in self._unsynced_names
+            ]
+            return found
+        rng = random.Random(seed)
+        for name, file in self._names_after_power_cut(rng).items():
+            found.put(name, _after_power_cut(file, rng))
         return found
+
+    def _files(self) -> list[_File]:
+        created = [file for _what, _name, _new, file in self._unsynced_names if file is not None]
+        return [*self._names.values(), *self._durable_names.values(), *created]
 
     def put(self, name: str, data: bytes) -> None:
         """Put a durable file in place: a golden one, or a damaged one."""

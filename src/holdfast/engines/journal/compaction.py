@@ -15,11 +15,12 @@ import msgspec
 from holdfast.model.job import MICROSECONDS
 
 from .disk import LOG, SNAPSHOTS, Disk
-from .reading import LogReader, segment_numbers
-from .recovery import Folder, newest_snapshot
+from .reading import segment_numbers
+from .recovery import Folder, starting_point
 from .segments import SUFFIX, segment_name
 from .snapshot import (
     SnapshotHead,
+    is_whole,
     put_in_place,
     read_head,
     snapshot_names,
@@ -52,15 +53,9 @@ class Compacted(msgspec.Struct, frozen=True):
 
 def compact(disk: Disk, order: CompactionOrder) -> Compacted:
     """Write the snapshot up to the end of ``last_segment`` under a temporary name."""
-    state, newest, damaged = newest_snapshot(disk)
-    if newest is None:
-        if damaged:
-            raise damaged[0]
-        reader, first = LogReader(disk), 1
-    else:
-        reader = LogReader(disk, prev_crc=newest.last_crc, last_seq=newest.last_seq)
-        first = newest.first_segment
-    reader.read(first, Folder(state), last=order.last_segment)
+    start = starting_point(disk)
+    state, reader = start.state, start.reader
+    reader.read(start.first_segment, Folder(state), last=order.last_segment)
     state.forget_before_us = state.last_at_us - int(order.remember_seconds * MICROSECONDS)
     head = SnapshotHead(
         last_seq=state.seq,
@@ -77,9 +72,12 @@ def adopt(disk: Disk, compacted: Compacted, keep_segments: int) -> None:
     """Put a compacted snapshot in place and let go of everything that it makes needless."""
     name = put_in_place(disk, compacted.unfinished)
     logger.info("journal.snapshot_written file=%s bytes=%d", name, compacted.size)
-    kept, rest = snapshot_names(disk)[:KEPT_SNAPSHOTS], snapshot_names(disk)[KEPT_SNAPSHOTS:]
-    for old in rest:
-        disk.remove(old)
+    # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
+    names = snapshot_names(disk)
+    kept = [old for old in names if old == name or is_whole(disk, old)][:KEPT_SNAPSHOTS]
+    for old in names:
+        if old not in kept:
+            disk.remove(old)
     disk.sync_directory(SNAPSHOTS)
     if len(kept) == KEPT_SNAPSHOTS:
         needed_from = read_head(disk, kept[-1]).first_segment

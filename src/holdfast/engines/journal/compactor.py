@@ -34,8 +34,7 @@ async def compact_elsewhere(order: CompactionOrder) -> Compacted:
     try:
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         await process.stdin.drain()
-        answer = await process.stdout.read()
-        complaint = await process.stderr.read()
+        answer, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
         status = await process.wait()
     except BaseException:
         process.kill()
@@ -46,7 +45,11 @@ async def compact_elsewhere(order: CompactionOrder) -> Compacted:
     if status != 0:
         lines = complaint.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise StorageError(f"compaction failed and will be tried again: {lines[-1]}")
-    return msgspec.json.decode(answer, type=Compacted)
+    try:
+        # The last line: whatever the interpreter's start-up prints comes before it.
+        return msgspec.json.decode(answer.splitlines()[-1], type=Compacted)
+    except (IndexError, msgspec.MsgspecError) as error:
+        raise StorageError(f"the compacting process gave no answer ({error})") from None
 
 
 def _leave_with_owner() -> None:
@@ -60,10 +63,14 @@ def main() -> None:
     threading.Thread(target=_leave_with_owner, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(10)  # the owner's event loop goes first
-    answer = compact(LocalDisk(order.root, snapshots=order.snapshots), order)
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-    sys.stdout.buffer.flush()
-    os._exit(0)  # the reading thread would hold up an orderly end
+    status = 0
+    try:
+        answer = compact(LocalDisk(order.root, snapshots=order.snapshots), order)
+        os.write(1, b"\n" + msgspec.json.encode(answer) + b"\n")
+    except Exception as error:  # noqa: BLE001 - the owner reads the last line
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        status = 1
+    os._exit(status)  # the reading thread would hold up an orderly end
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.model.errors import DirectoryInUse, StorageError
 
@@ -19,6 +19,7 @@ LOG = "log"
 SNAPSHOTS = "snapshots"
 
 
+@runtime_checkable
 class Disk(Protocol):
     """The calls that the journal makes. They raise ``OSError`` as the system does."""
 

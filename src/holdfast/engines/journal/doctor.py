@@ -205,9 +205,11 @@ def salvage(
                 contradicting += not _fold_if_possible(state, effect, seq)
             last_seq = end_seq
         # Past anything that the unreadable part may have issued.
-        last_seq = max([last_seq, *(job.token for job in state.jobs())]) + 1_000_000
+        last_seq += 1_000_000
         salt = int.from_bytes(random_bytes(4), "little")
-        head = SnapshotHead(last_seq, state.last_at_us, 0, 1, salt)
+        # Segment numbers go on as well: tokens are above those of every segment before.
+        next_number = max([0, *segment_numbers(source)]) + 1
+        head = SnapshotHead(last_seq, state.last_at_us, 0, next_number, salt)
         jobs = list(state.jobs())
         put_in_place(target, write_unfinished(target, head, jobs)[0])
     finally:
@@ -263,16 +265,18 @@ def _salt_of(data: bytes) -> int | None:
 
 
 def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
-    """Read every segment that is there, those that a snapshot covers too."""
+    """Read as much of the log as hangs together, what a snapshot covers too."""
     numbers = segment_numbers(disk)
-    if not numbers or numbers[0] == 1:
+    whole = not numbers or numbers == list(range(1, numbers[-1] + 1))
+    if whole:
         return LogReader(disk).read(1, visit)
+    # An interrupted clean-up may have left some older segments behind: they are not needed.
     for name in reversed(snapshot_names(disk)):
         try:
             head = read_head(disk, name)
         except CorruptLog:
             continue
-        if head.first_segment >= numbers[0]:
+        if head.first_segment in numbers:
             reader = LogReader(disk, prev_crc=head.last_crc, last_seq=head.last_seq)
             return reader.read(head.first_segment, visit)
     raise CorruptLog(segment_name(numbers[0]), 0, 0, "nothing says what came before it")

@@ -11,27 +11,28 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.engines.base import OWN_SLOT_PREFIX, Capabilities, EngineOptions
+from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, EngineOptions
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model import lifecycle, outcome
 from holdfast.model.effects import Effect
-from holdfast.model.errors import HoldfastError, InvalidInput, StorageError
-from holdfast.model.job import MICROSECONDS
+from holdfast.model.errors import HoldfastError, InvalidInput, StorageError, StorageFull
+from holdfast.model.job import MICROSECONDS, check_seconds, check_size
 
 from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
 from .compaction import Compacted, CompactionOrder, adopt, compact
 from .compactor import compact_elsewhere
 from .disk import Disk, LocalDisk, file_size
-from .recovery import Recovered, recover, repair, seal_of, tidy
+from .recovery import Recovered, make_durable, recover, repair, seal_of, tidy
 from .segments import DEFAULT_SEGMENT_BYTES, SegmentWriter, segment_name
-from .snapshot import snapshot_name
+from .snapshot import discard_unfinished, snapshot_name
 from .state import JournalState
 
 logger = logging.getLogger("holdfast.journal")
 
 MIN_SEGMENT_BYTES = 4 * 1024
+_TOKENS_PER_SEGMENT_BITS = 36
 DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024
 
 
@@ -50,13 +51,16 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     """Do everything on the event loop, one thing after another: for deterministic tests."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.sync, Sync):
             # A word from a settings file; anything unknown must not pass for "do not sync".
             if self.sync not in list(Sync):
                 raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(Sync)}")
             force_setattr(self, "sync", Sync(self.sync))
-        if self.segment_bytes < MIN_SEGMENT_BYTES:
-            raise InvalidInput("segment_bytes", f"less than {MIN_SEGMENT_BYTES:,}")
+        check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
+        check_size("compact_bytes", self.compact_bytes, 1)
+        check_size("keep_segments", self.keep_segments, 0)
+        check_seconds("sync_interval_seconds", self.sync_interval_seconds)
 
 
 class RecoveryReport(msgspec.Struct, frozen=True):
@@ -100,6 +104,7 @@ class JournalEngine(EmbeddedEngine):
         self._writer = writer
         self._journal_options = options
         self._journal_state = state
+        self._closing = False
         self._compaction = asyncio.Lock()
         self._compacting: asyncio.Task[None] | None = None
         self._snapshot_bytes = 0
@@ -121,6 +126,8 @@ class JournalEngine(EmbeddedEngine):
         Raise ``DirectoryInUse``, ``CorruptLog``, ``UnknownFormat``, ``StorageFull`` or another
         ``StorageError``; then nothing was lost or changed for the worse.
         """
+        if isinstance(directory, bytes) or not isinstance(directory, str | Path | Disk):
+            raise InvalidInput("directory", f"a {type(directory).__name__} is not a directory")
         disk = LocalDisk(directory) if isinstance(directory, str | Path) else directory
         clock = clock or SystemClock()
         options = options or JournalOptions()
@@ -138,7 +145,9 @@ class JournalEngine(EmbeddedEngine):
         try:
             engine._note_files(found)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
-        except BaseException:
+        except BaseException as error:
+            # Not in order: what this life did not do the next one must.
+            engine.commit.stop(error)
             with contextlib.suppress(HoldfastError):
                 await engine.close()
             raise
@@ -167,13 +176,18 @@ class JournalEngine(EmbeddedEngine):
         return self.commit.failure
 
     async def close(self) -> None:
-        """See ``Engine.close``; the log is ended in order."""
+        """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""
+        self._closing = True
+        await _to_the_end(self._close())
+
+    async def _close(self) -> None:
         if self._compacting is not None:
             self._compacting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._compacting
+            await asyncio.wait([self._compacting])
         # Somebody's own compaction is waited for: nothing may touch the files once we let go.
         async with self._compaction:
+            if self._closed:
+                return
             try:
                 await super().close()
             finally:
@@ -189,7 +203,13 @@ class JournalEngine(EmbeddedEngine):
             return await self._compact()
 
     async def _compact(self) -> Compacted | None:
-        await self.commit.run(self._writer.seal)
+        discard_unfinished(self._disk)
+        try:
+            await self.commit.run(self._writer.seal)
+        except StorageFull:
+            # No room to begin another segment: what is sealed already can still be given up.
+            if self._writer.sealed_bytes <= self._covered_bytes:
+                raise
         if self._writer.last_seq == self._snapshot_seq:
             return None
         covered_bytes = self._writer.sealed_bytes
@@ -232,20 +252,27 @@ class JournalEngine(EmbeddedEngine):
         numbers = range(first, self._writer.last_sealed + 1)
         waiting = sum(file_size(self._disk, segment_name(number)) for number in numbers)
         self._remember_snapshot(seq, size, self._writer.sealed_bytes - waiting)
+        # Time goes on from the log's, whatever the clock says by now.
+        self._ahead_us = max(0, found.state.last_at_us - self._clock.now_us())
+        # Above every token of an earlier life, those that were lost with unsynced records too.
+        floor = max(
+            (self._writer.last_sealed + 1) << _TOKENS_PER_SEGMENT_BITS, found.state.last_token
+        )
+        self._token_offset = floor - found.state.seq
 
     def _after_flush(self) -> None:
         if (
             self.compaction_due()
             and self._compacting is None
             and self._failed_at_bytes != self._writer.sealed_bytes
-            and not self._closed
+            and not self._closing
         ):
             self._compacting = asyncio.get_running_loop().create_task(self._compact_quietly())
 
     async def _compact_quietly(self) -> None:
         try:
             await self.compact()
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
             # The log is whole without it: say so, and try again after the next segment.
             self._failed_at_bytes = self._writer.sealed_bytes
             logger.warning("journal.compaction_failed %s", error)
@@ -255,18 +282,23 @@ class JournalEngine(EmbeddedEngine):
     async def _end_own_leases(self, *, closed_in_order: bool) -> int:
         """End the leases of slots that lived in the process that owned this directory before."""
         now_us = self._now_us()
-        effects: list[Effect] = []
-        for job in self._journal_state.in_flight():
-            if not job.worker.startswith(OWN_SLOT_PREFIX):
-                continue
-            if closed_in_order:
-                effects.append(lifecycle.settle(job, outcome.release(job), now_us))
-            else:
-                why = f"{job.worker} ended with the process that owned the store"
-                effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
-        self._commit(effects)
-        await self._durable()
-        return len(effects)
+        ended = 0
+        while own := [
+            job for job in self._journal_state.in_flight() if job.worker.startswith(OWN_SLOT_PREFIX)
+        ]:
+            effects: list[Effect] = []
+            for job in own[:MAX_CLAIM]:
+                if closed_in_order:
+                    effects.append(lifecycle.settle(job, outcome.release(job), now_us))
+                else:
+                    why = f"{job.worker} ended with the process that owned the store"
+                    effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
+            done = len(self._commit_most(effects))
+            if not done:
+                raise StorageFull(f"{self._disk.root} has no room to end the leases of its slots")
+            ended += done
+            await self._durable()
+        return ended
 
 
 async def _to_the_end(work: Coroutine[None, None, None]) -> None:
@@ -287,6 +319,7 @@ def _begin_log(
 ) -> SegmentWriter:
     """Make the files ready to go on: the next segment first, then the end of the last one."""
     end = found.end
+    make_durable(disk, found)
     tidy(disk, end)
     mend = repair(disk, end)
     writer = SegmentWriter(
@@ -296,6 +329,7 @@ def _begin_log(
         last_seq=end.last_seq,
         segment_bytes=options.segment_bytes,
         random_bytes=random_bytes,
+        relaxed=options.sync is not Sync.ALWAYS,
     )
     if mend is not None:
         mend()

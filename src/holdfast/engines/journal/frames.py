@@ -66,6 +66,8 @@ class Frame(msgspec.Struct, frozen=True):
     prev_crc: int
     crc: int
     payload: bytes
+    start: int
+    """The offset of its first byte."""
     end: int
     """The offset of the byte after it."""
 
@@ -123,7 +125,7 @@ def read(buffer: bytes, offset: int, salt: int | None = 0) -> Frame | None:
     crc = zlib.crc32(payload, header_crc)
     if crc != CRC.unpack_from(buffer, start + length)[0]:
         raise BadFrame(offset, "the frame's content fails its checksum")
-    return Frame(kind, schema, first_seq, count, prev_crc, crc, payload, end)
+    return Frame(kind, schema, first_seq, count, prev_crc, crc, payload, offset, end)
 
 
 def is_blank(buffer: bytes, offset: int) -> bool:

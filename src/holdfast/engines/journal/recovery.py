@@ -14,7 +14,7 @@ from holdfast.model.errors import CorruptLog, HoldfastError, InvariantViolation
 from holdfast.model.job import Job
 
 from . import frames
-from .disk import LOG, Disk, write_all
+from .disk import LOG, SNAPSHOTS, Disk, write_all
 from .frames import Frame, Kind
 from .reading import LogEnd, LogReader, segment_numbers
 from .schema import SCHEMA, RecordReader
@@ -37,23 +37,53 @@ class Recovered(msgspec.Struct):
 def recover(disk: Disk) -> Recovered:
     """Read the directory; change nothing. Raise ``CorruptLog`` or ``UnknownFormat``."""
     with _no_garbage_collection():
-        state, snapshot, damaged = newest_snapshot(disk)
-        if snapshot is None:
-            numbers = segment_numbers(disk)
-            if damaged and (not numbers or numbers[0] != 1):
-                raise damaged[0]
-            reader, first = LogReader(disk), 1
-            if numbers and numbers[0] != 1:
-                raise CorruptLog(
-                    segment_name(numbers[0]), 0, 0, "the segments and snapshots before it are gone"
-                )
-        else:
-            reader = LogReader(disk, prev_crc=snapshot.last_crc, last_seq=snapshot.last_seq)
-            first = snapshot.first_segment
-        end = reader.read(first, Folder(state))
-        if state.seq != reader.last_seq:
-            raise InvariantViolation(f"folded up to {state.seq}, read up to {reader.last_seq}")
-    return Recovered(state, end, snapshot, damaged)
+        start = starting_point(disk)
+        end = start.reader.read(start.first_segment, Folder(start.state))
+        if start.state.seq != start.reader.last_seq:
+            raise InvariantViolation(
+                f"folded up to {start.state.seq}, read up to {start.reader.last_seq}"
+            )
+    return Recovered(start.state, end, start.snapshot, start.damaged)
+
+
+class StartingPoint(msgspec.Struct):
+    """The newest whole snapshot, loaded, and the log from there on."""
+
+    state: JournalState
+    reader: LogReader
+    first_segment: int
+    snapshot: SnapshotHead | None
+    damaged: list[CorruptLog]
+
+
+def starting_point(disk: Disk) -> StartingPoint:
+    """Find where to read from: a damaged snapshot costs time as long as the log reaches back."""
+    state, snapshot, damaged = newest_snapshot(disk)
+    if snapshot is not None:
+        reader = LogReader(disk, prev_crc=snapshot.last_crc, last_seq=snapshot.last_seq)
+        return StartingPoint(state, reader, snapshot.first_segment, snapshot, damaged)
+    numbers = segment_numbers(disk)
+    if damaged and (not numbers or numbers[0] != 1):
+        raise damaged[0]
+    if numbers and numbers[0] != 1:
+        raise CorruptLog(
+            segment_name(numbers[0]), 0, 0, "the segments and snapshots before it are gone"
+        )
+    return StartingPoint(state, LogReader(disk), 1, None, damaged)
+
+
+def make_durable(disk: Disk, found: Recovered) -> None:
+    """Sync what recovery read: a killed owner may have left it in the page cache alone."""
+    first = 1 if found.snapshot is None else found.snapshot.first_segment
+    for number in segment_numbers(disk):
+        if number >= first:
+            fd = disk.open(segment_name(number))
+            try:
+                disk.sync(fd)
+            finally:
+                disk.close(fd)
+    disk.sync_directory(LOG)
+    disk.sync_directory(SNAPSHOTS)
 
 
 class Folder:
@@ -88,10 +118,10 @@ def effects_of(frame: Frame, name: str, readers: dict[str, RecordReader]) -> lis
         effects = reader.effects(frame.payload, frame.schema)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         problem = f"the records cannot be read ({error})"
-        raise CorruptLog(name, frame.end, frame.first_seq, problem) from None
+        raise CorruptLog(name, frame.start, frame.first_seq, problem) from None
     if len(effects) != frame.count:
         problem = f"{len(effects)} records where {frame.count} were promised"
-        raise CorruptLog(name, frame.end, frame.first_seq, problem)
+        raise CorruptLog(name, frame.start, frame.first_seq, problem)
     return effects
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 
 import msgspec
 
-from holdfast.model.errors import CorruptLog, UnknownFormat
+from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.job import Job, Whole
 
 from . import frames
@@ -26,7 +26,8 @@ SUFFIX = ".snap"
 UNFINISHED_SUFFIX = ".new"
 _CHUNK_JOBS = 4_096
 _CHUNKS_AHEAD = 2
-_MAX_CHUNK_BYTES = 1 << 31
+_MOST_CHUNK_BYTES = frames.MAX_FRAME_BYTES // 2
+"""A chunk of several jobs is smaller, so that it fits into a frame even if nothing compresses."""
 
 
 class SnapshotHead(msgspec.Struct, frozen=True):
@@ -86,10 +87,10 @@ def write_unfinished(disk: Disk, head: SnapshotHead, jobs: Iterable[Job]) -> tup
 
 
 def _parts(encoder: msgspec.msgpack.Encoder, jobs: list[Job]) -> Iterator[tuple[bytes, int]]:
-    """Compress a chunk, in halves as long as one is too large for a frame."""
-    compressed = zlib.compress(encoder.encode(jobs), 1)
-    if len(compressed) <= frames.MAX_FRAME_BYTES:
-        yield compressed, len(jobs)
+    """Compress a chunk, in halves as long as one is too large."""
+    encoded = encoder.encode(jobs)
+    if len(jobs) == 1 or len(encoded) <= _MOST_CHUNK_BYTES:
+        yield zlib.compress(encoded, 1), len(jobs)
         return
     middle = len(jobs) // 2
     yield from _parts(encoder, jobs[:middle])
@@ -104,6 +105,16 @@ def put_in_place(disk: Disk, unfinished: str) -> str:
     disk.rename(unfinished, name)
     disk.sync_directory(SNAPSHOTS)
     return name
+
+
+def is_whole(disk: Disk, name: str) -> bool:
+    """Whether every checksum of the snapshot is right."""
+    try:
+        for _frame in _frames(read_all(disk, name), name):
+            pass
+    except CorruptLog:
+        return False
+    return True
 
 
 def discard_unfinished(disk: Disk) -> None:
@@ -146,15 +157,23 @@ def read_snapshot(
 
     try:
         load(jobs(), head)
-    except (zlib.error, msgspec.MsgspecError, ValueError, UnicodeDecodeError) as error:
+    except (
+        zlib.error,
+        msgspec.MsgspecError,
+        ValueError,
+        UnicodeDecodeError,
+        InvariantViolation,
+    ) as error:
         problem = f"its jobs cannot be read ({error})"
         raise CorruptLog(name, 0, head.last_seq, problem) from None
     return head
 
 
 def _unpack(payload: bytes) -> bytes:
+    # A job fits into a log frame: one that does not cannot have come from there.
+    limit = frames.MAX_FRAME_BYTES * 2
     unpacker = zlib.decompressobj()
-    data = unpacker.decompress(payload, _MAX_CHUNK_BYTES)
+    data = unpacker.decompress(payload, limit)
     if not unpacker.eof:
         raise zlib.error("the compressed part is incomplete or too large")
     return data

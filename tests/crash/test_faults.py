@@ -79,6 +79,31 @@ def test_killed_at_every_call_of_the_recovery_from_a_kill():
         check_after(left.crash(), ledger, clock)
 
 
+def test_killed_at_every_call_then_used_again_then_the_power_goes():
+    """What a kill left in the page cache is made safe before anybody builds on it."""
+    for call in range(1, CALLS + 1, 2):
+        disk = SimDisk(faults={call: Fault.KILL})
+        ledger, clock = Ledger(), VirtualClock()
+        run_until_fault(disk, ledger, clock)
+        second = disk.crash()
+        second.faults = {9 + call % 40: Fault.KILL}
+        run_until_fault(second, ledger, clock, seed=2)
+        for cut in range(2):
+            check_after(second.crash(call * 10 + cut), deepcopy(ledger), deepcopy(clock))
+
+
+@pytest.mark.parametrize("then", [Fault.KILL, Fault.EIO, Fault.ENOSPC])
+def test_a_write_cut_short_and_then_failed_is_a_torn_end(then):
+    for call in range(1, CALLS + 1):
+        disk = SimDisk(faults={call: Fault.SHORT, call + 1: then})
+        ledger, clock = Ledger(), VirtualClock()
+        run_until_fault(disk, ledger, clock)
+        try:
+            check_after(disk.crash(), ledger, clock)
+        except HoldfastError as error:
+            raise AssertionError(f"{then} after a short write at call {call}: {error}") from error
+
+
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT])
 def test_a_fault_at_every_call_is_typed_and_loses_nothing(fault):
     for call in range(1, CALLS + 1):
@@ -157,10 +182,10 @@ def test_control_without_a_directory_sync_the_power_cut_test_fails(monkeypatch):
 def test_control_segments_dropped_before_the_snapshot_is_safe(monkeypatch):
     """Deleting what a snapshot covers before it is renamed into place loses work."""
 
-    def hasty(disk, compacted, keep_segments):
+    def hasty(disk, compacted, keep_segments, **more):
         for number in segment_numbers(disk)[:-1]:
             disk.remove(segment_name(number))
-        adopt(disk, compacted, keep_segments)
+        adopt(disk, compacted, keep_segments, **more)
 
     monkeypatch.setattr(engine_module, "adopt", hasty)
     failures = 0

@@ -95,7 +95,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in ("remember_seconds", "max_processing_seconds"):
             check_seconds(field, getattr(self, field))
-        check_size("max_payload_bytes", self.max_payload_bytes, 2)
+        check_size("max_payload_bytes", self.max_payload_bytes, 2, 8 << 20)
 
 
 @runtime_checkable

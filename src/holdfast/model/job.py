@@ -247,9 +247,9 @@ def check_seconds(field: str, value: float, most: float = MAX_TIME_US / MICROSEC
     return float(value)
 
 
-def check_size(field: str, value: int, least: int) -> int:
+def check_size(field: str, value: int, least: int, most: int = MAX_TIME_US) -> int:
     """Return a number of bytes or files, or raise ``InvalidInput``."""
-    return _whole(field, value, least, MAX_TIME_US)
+    return _whole(field, value, least, most)
 
 
 def _whole(field: str, value: int, least: int, most: int) -> int:

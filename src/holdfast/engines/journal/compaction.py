@@ -68,18 +68,20 @@ def compact(disk: Disk, order: CompactionOrder) -> Compacted:
     return Compacted(unfinished, size, state.seq)
 
 
-def adopt(disk: Disk, compacted: Compacted, keep_segments: int) -> None:
+def adopt(
+    disk: Disk, compacted: Compacted, keep_segments: int, *, keep_snapshots: int = KEPT_SNAPSHOTS
+) -> None:
     """Put a compacted snapshot in place and let go of everything that it makes needless."""
     name = put_in_place(disk, compacted.unfinished)
     logger.info("journal.snapshot_written file=%s bytes=%d", name, compacted.size)
     # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
     names = snapshot_names(disk)
-    kept = [old for old in names if old == name or is_whole(disk, old)][:KEPT_SNAPSHOTS]
+    kept = [old for old in names if old == name or is_whole(disk, old)][:keep_snapshots]
     for old in names:
         if old not in kept:
             disk.remove(old)
     disk.sync_directory(SNAPSHOTS)
-    if len(kept) == KEPT_SNAPSHOTS:
+    if len(kept) == keep_snapshots:
         needed_from = read_head(disk, kept[-1]).first_segment
         _let_go(disk, lambda number: number < needed_from, keep_segments)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from holdfast.model.errors import HoldfastError, InvalidInput, StorageError, Sto
 from holdfast.model.job import MICROSECONDS, check_seconds, check_size
 
 from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
-from .compaction import Compacted, CompactionOrder, adopt, compact
+from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
 from .compactor import compact_elsewhere
 from .disk import Disk, LocalDisk, file_size
 from .recovery import Recovered, make_durable, recover, repair, seal_of, tidy
@@ -204,12 +205,14 @@ class JournalEngine(EmbeddedEngine):
 
     async def _compact(self) -> Compacted | None:
         discard_unfinished(self._disk)
+        keep_snapshots = KEPT_SNAPSHOTS
         try:
             await self.commit.run(self._writer.seal)
         except StorageFull:
-            # No room to begin another segment: what is sealed already can still be given up.
+            # No room to begin another segment: give up what is sealed, and the second snapshot.
             if self._writer.sealed_bytes <= self._covered_bytes:
                 raise
+            keep_snapshots = 1
         if self._writer.last_seq == self._snapshot_seq:
             return None
         covered_bytes = self._writer.sealed_bytes
@@ -224,10 +227,11 @@ class JournalEngine(EmbeddedEngine):
         try:
             if self._journal_options.inline:
                 done = compact(self._disk, order)
-                adopt(self._disk, done, keep)
+                adopt(self._disk, done, keep, keep_snapshots=keep_snapshots)
             else:
                 done = await compact_elsewhere(order)
-                await _to_the_end(asyncio.to_thread(adopt, self._disk, done, keep))
+                take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
+                await _to_the_end(asyncio.to_thread(take))
         except OSError as error:
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)

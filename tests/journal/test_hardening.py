@@ -245,21 +245,23 @@ def test_a_forked_child_does_not_keep_the_directory(tmp_path):
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(run())\n"
     )
-    owner = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    child = int(owner.stdout)
+    # Its output is not read to the end: the child keeps it open.
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)], stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert owner.wait() == -signal.SIGKILL
 
-    async def run() -> None:
-        engine = await JournalEngine.open(tmp_path)
-        await engine.close()
+        async def run() -> None:
+            engine = await JournalEngine.open(tmp_path)
+            await engine.close()
 
-    try:
-        asyncio.run(run())
-    finally:
-        os.kill(child, signal.SIGKILL)
+        try:
+            os.kill(child, 0)
+            asyncio.run(run())
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):

@@ -28,9 +28,12 @@ def check_names(field: str, names: Collection[str]) -> tuple[str, ...]:
 
 def check_all(field: str, items: Iterable[T], kind: type[T]) -> list[T]:
     """Return these items as a list, or raise ``InvalidInput`` if one is not of this kind."""
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+    if type(items) is list:
+        found: list[T] = items
+    elif isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise InvalidInput(field, f"a {type(items).__name__} is not a sequence")
-    found = items if type(items) is list else list(items)
+    else:
+        found = list(items)
     for item in found:
         if not isinstance(item, kind):
             raise InvalidInput(field, f"a {type(item).__name__} is not a {kind.__name__}")

@@ -67,7 +67,8 @@ class JournalState:
             if effect.at_us > self._due_us:
                 self._promote(effect.at_us)
         # First of all the new job: the indexes know the old one as a ghost from here on.
-        self._tenants[name] = tenant
+        if not tenant.jobs:
+            self._tenants[name] = tenant
         tenant.jobs[job_id] = job
         if old is not None:
             self._leave(tenant, old)

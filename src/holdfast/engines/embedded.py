@@ -121,7 +121,7 @@ class Log(Protocol):
         """Take nothing more in: the state may not be what the log says."""
 
     def landing(self) -> asyncio.Future[None] | None:
-        """Return a future of the caller's own for when everything added so far is durable.
+        """Send off what was added; return a future of the caller's own for when it is durable.
 
         None when it is already. Raise ``DurabilityLost``, at once or in the future, if it never
         will be.
@@ -428,6 +428,7 @@ class EmbeddedEngine:
         except asyncio.CancelledError:
             # Nobody is there to hold them: hand them back instead of letting leases run out.
             self._settle([release(job) for job in jobs], SYSTEM, self._now_us())
+            self._log.landing()  # nobody waits for it, but it must go out
             raise
 
     def _commit(self, effects: list[Effect], *, essential: bool = True) -> list[Job]:

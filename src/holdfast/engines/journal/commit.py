@@ -122,7 +122,7 @@ class GroupCommit:
         runner: Runner,
         sync: Sync,
         sync_interval_seconds: float,
-        after_flush: Callable[[], None],
+        after_rotation: Callable[[], None],
     ) -> None:
         self.failure: DurabilityLost | None = None
         self.batches = 0
@@ -130,7 +130,8 @@ class GroupCommit:
         self._runner = runner
         self._sync = sync
         self._sync_interval_seconds = sync_interval_seconds
-        self._after_flush = after_flush
+        self._after_rotation = after_rotation
+        self._sealed_bytes = writer.sealed_bytes
         self._loop = asyncio.get_running_loop()
         self._encoder = msgspec.msgpack.Encoder()
         self._limit = writer.max_frame_bytes - frames.OVERHEAD - _FRAME_ARRAY_BYTES
@@ -166,7 +167,7 @@ class GroupCommit:
         batch.count += count
         batch.size += size
         batch.promised += promised
-        if self._in_air is None and not self._launching:
+        if self._in_air is None and not self._launching and not self._alone:
             # Not at once: what else is ready in this turn of the loop shares the flush.
             self._launching = True
             self._loop.call_soon(self._launch)
@@ -177,7 +178,9 @@ class GroupCommit:
             raise self._failed()
         waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
         if self._alone and self._in_air is None:
-            self._launch()  # the last flush served one caller: no use to wait for others
+            # The last flush served one caller: no use to wait for others, and no turn of the
+            # loop to lose before the thread gets to run.
+            self._launch()
         return waiter
 
     def _wait_for(self, batch: _Batch | None) -> asyncio.Future[None] | None:
@@ -253,7 +256,9 @@ class GroupCommit:
                 self._sync_interval_seconds, self._sync_in_background
             )
         self._launch()
-        self._after_flush()
+        if self._writer.sealed_bytes != self._sealed_bytes:
+            self._sealed_bytes = self._writer.sealed_bytes
+            self._after_rotation()
 
     def _sync_in_background(self) -> None:
         self._sync_timer = None

@@ -97,7 +97,7 @@ class JournalEngine(EmbeddedEngine):
             InlineRunner() if options.inline else ThreadRunner(loop),
             options.sync,
             options.sync_interval_seconds,
-            after_flush=self._after_flush,
+            after_rotation=self._after_rotation,
         )
         capabilities = Capabilities(name="journal", durable=True, shared=False)
         super().__init__(capabilities, state, self.commit, clock, random_bytes, options)
@@ -111,7 +111,6 @@ class JournalEngine(EmbeddedEngine):
         self._snapshot_bytes = 0
         self._snapshot_seq = 0
         self._covered_bytes = 0
-        self._failed_at_bytes: int | None = None
 
     @classmethod
     async def open(
@@ -264,13 +263,8 @@ class JournalEngine(EmbeddedEngine):
         )
         self._token_offset = floor - found.state.seq
 
-    def _after_flush(self) -> None:
-        if (
-            self.compaction_due()
-            and self._compacting is None
-            and self._failed_at_bytes != self._writer.sealed_bytes
-            and not self._closing
-        ):
+    def _after_rotation(self) -> None:
+        if self.compaction_due() and self._compacting is None and not self._closing:
             self._compacting = asyncio.get_running_loop().create_task(self._compact_quietly())
 
     async def _compact_quietly(self) -> None:
@@ -278,7 +272,6 @@ class JournalEngine(EmbeddedEngine):
             await self.compact()
         except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
             # The log is whole without it: say so, and try again after the next segment.
-            self._failed_at_bytes = self._writer.sealed_bytes
             logger.warning("journal.compaction_failed %s", error)
         finally:
             self._compacting = None

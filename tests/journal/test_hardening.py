@@ -234,15 +234,18 @@ def test_closing_again_does_not_give_up_somebody_elses_lock():
 
 
 def test_a_forked_child_does_not_keep_the_directory(tmp_path):
+    # The child ends its parent, once it runs: then the fork is over on both sides.
     script = (
         "import asyncio, multiprocessing, os, signal, sys, time\n"
         "from holdfast.engines.journal import JournalEngine\n"
+        "def child():\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    time.sleep(60)\n"
         "async def run():\n"
         "    await JournalEngine.open(sys.argv[1])\n"
-        "    child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,))\n"
-        "    child.start()\n"
-        "    print(child.pid, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    multiprocessing.get_context('fork').Process(target=child).start()\n"
+        "    time.sleep(60)\n"
         "asyncio.run(run())\n"
     )
     # Its output is not read to the end: the child keeps it open.

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -452,5 +453,39 @@ def test_a_queue_named_twice_is_one_queue():
         claim = await engine.claim(queues=["q", "q"], worker="w", limit=2)
         assert [one.id for one in claim.jobs] == ["a"]
         assert len(recover(disk.crash()).state) == 1
+
+    asyncio.run(run())
+
+
+def test_every_directory_that_is_made_is_durable_in_its_parent(tmp_path, monkeypatch):
+    synced: set[str] = set()
+    real = os.fsync
+
+    def note(fd: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+
+    async def run() -> None:
+        engine = await JournalEngine.open(tmp_path / "new" / "data")
+        await engine.close()
+
+    asyncio.run(run())
+    assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "data")} <= synced
+
+
+def test_what_the_interpreter_prints_at_its_start_does_not_spoil_a_compaction(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "sitecustomize.py").write_text("print('hello from sitecustomize')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    async def run() -> None:
+        options = JournalOptions(segment_bytes=65536)
+        engine = await JournalEngine.open(tmp_path / "data", options=options)
+        await engine.enqueue([job("a")])
+        assert await engine.compact() is not None
+        await engine.close()
 
     asyncio.run(run())

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engines.base import Engine, EngineOptions
 from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.commit import GroupCommit
 from holdfast.engines.memory import MemoryEngine
 from holdfast.testing import SimDisk, VirtualClock
 from holdfast.testing.conformance import EngineConformance
@@ -28,6 +29,14 @@ class TestJournalOnSimDisk(EngineConformance):
         return await JournalEngine.open(
             SimDisk(), clock=clock, options=journal_options(options, inline=True)
         )
+
+
+class TestJournalInACrowd(TestJournalOnSimDisk):
+    """Every enqueue goes the way of those that are decided together."""
+
+    @pytest.fixture(autouse=True)
+    def crowd(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(GroupCommit, "crowded", True)
 
 
 class TestJournalOnDisk(EngineConformance):

@@ -358,6 +358,6 @@ def test_a_full_queue_of_waiting_batches_is_split_into_frames_at_calls():
 
 
 def test_control_answers_before_durability_fail_the_unique_test(monkeypatch):
-    monkeypatch.setattr(GroupCommit, "landing", lambda self: None)
+    monkeypatch.setattr(GroupCommit, "landing", lambda self, callers=1: None)
     with pytest.raises(AssertionError):
         test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable()

@@ -13,10 +13,8 @@ from typing import Protocol, TypeVar
 
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.effects import Effect, Enqueued
+from holdfast.model.effects import Effect
 from holdfast.model.errors import (
-    AccessDenied,
-    DuplicateId,
     DurabilityLost,
     EngineClosed,
     InvalidInput,
@@ -32,7 +30,6 @@ from holdfast.model.job import (
     JobRef,
     NewJob,
     State,
-    admit,
     check_id,
     check_seconds,
 )
@@ -41,7 +38,6 @@ from holdfast.model.outcome import Outcome, release
 from .arrivals import Arrivals
 from .base import (
     DEFAULT_LEASE_SECONDS,
-    Admission,
     Capabilities,
     Claim,
     Counts,
@@ -53,6 +49,7 @@ from .base import (
 )
 from .checks import check_all, check_limit, check_names
 from .clock import Clock
+from .intake import Gathering, Intake, Request
 
 T = TypeVar("T")
 
@@ -120,11 +117,15 @@ class Log(Protocol):
     def stop(self, error: BaseException) -> None:
         """Take nothing more in: the state may not be what the log says."""
 
-    def landing(self) -> asyncio.Future[None] | None:
-        """Send off what was added; return a future of the caller's own for when it is durable.
+    @property
+    def crowded(self) -> bool:
+        """Whether several callers share a flush, so that it pays to decide for them together."""
 
-        None when it is already. Raise ``DurabilityLost``, at once or in the future, if it never
-        will be.
+    def landing(self, callers: int = 1) -> asyncio.Future[None] | None:
+        """Send off what was added; return a future of its own for when it is durable.
+
+        None when it is already; ``callers`` is how many wait for it. Raise ``DurabilityLost``, at
+        once or in the future, if it never will be.
         """
 
     async def close(self) -> None:
@@ -152,6 +153,7 @@ class EmbeddedEngine:
         self._options = options
         self._remember_us = int(options.remember_seconds * MICROSECONDS)
         self._arrivals = Arrivals(clock)
+        self._gathering = Gathering(self._enqueue_all, log.landing)
         self._ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self._token_offset = 0
@@ -168,16 +170,12 @@ class EmbeddedEngine:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         self._check_open()
-        try:
-            jobs = check_all("jobs", jobs, NewJob)
-            if on_duplicate not in ("refuse", "skip"):
-                raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-            return self._enqueue(jobs, caller, on_duplicate, self._now_us())
-        finally:
-            # As in _answer, and without its calls: this is the verb that is called the most.
-            landing = self._log.landing()
-            if landing is not None:
-                await landing
+        jobs = check_all("jobs", jobs, NewJob)
+        if on_duplicate not in ("refuse", "skip"):
+            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        if self._log.crowded:
+            return await self._gathering.add(jobs, caller, on_duplicate)
+        return await self._answer(lambda now: self._enqueue(jobs, caller, on_duplicate, now))
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
@@ -269,6 +267,7 @@ class EmbeddedEngine:
         """See ``Engine.close``."""
         if self._closed:
             return
+        self._gathering.decide()
         self._closed = True
         self._arrivals.announce_end()
         await self._log.close()
@@ -278,48 +277,38 @@ class EmbeddedEngine:
     def _enqueue(
         self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate, now_us: int
     ) -> list[Receipt]:
-        seq = self._state.seq
-        effects: list[Effect] = []
-        receipts: list[Receipt] = []
-        duplicates: list[str] = []
-        batch: set[tuple[str, str]] = set()
-        unique: dict[tuple[str, str, str], str] = {}
-        fresh_ids = uuid7s(now_us, self._random_bytes(RANDOM_BYTES * len(jobs)))
-        everything = caller.unlimited
-        for new, fresh_id in zip(jobs, fresh_ids, strict=True):
-            if not everything:
-                _check_reach(new.tenant, new.scope, caller)
-            job_id = fresh_id if new.id is None else new.id
-            job = admit(new, job_id, now_us, seq + 1, self._options.max_payload_bytes)
-            if job.unique is not None:
-                key = job.tenant, job.queue, job.unique
-                first_id = unique.get(key) or self._first_of(key, caller)
-                if first_id is not None:
-                    receipts.append(Receipt(first_id, Admission.EXISTING))
-                    continue
-            if new.id is not None:
-                if (job.tenant, job_id) in batch or self._state.get(job.tenant, job_id):
-                    duplicates.append(job_id)
-                    receipts.append(Receipt(job_id, Admission.SKIPPED))
-                    continue
-                batch.add((job.tenant, job_id))
-            if job.unique is not None:
-                unique[job.tenant, job.queue, job.unique] = job_id
-            seq += 1
-            effects.append(Enqueued(now_us, job))
-            receipts.append(Receipt(job_id))
-        if duplicates and on_duplicate == "refuse":
-            raise DuplicateId(duplicates)
-        self._commit(effects, essential=False)
+        intake = self._intake(len(jobs), now_us)
+        receipts = intake.take(jobs, caller, on_duplicate)
+        self._commit(intake.effects, essential=False)
         return receipts
 
-    def _first_of(self, key: tuple[str, str, str], caller: Caller) -> str | None:
-        first = self._state.unfinished(*key)
-        if first is None:
-            return None
-        if not caller.reaches(first.tenant, first.scope):
-            raise AccessDenied("unique", key[2])
-        return first.id
+    def _intake(self, count: int, now_us: int) -> Intake:
+        fresh_ids = uuid7s(now_us, self._random_bytes(RANDOM_BYTES * count))
+        return Intake(self._state, now_us, iter(fresh_ids), self._options.max_payload_bytes)
+
+    def _enqueue_all(self, requests: Sequence[Request]) -> None:
+        """Decide on requests that came together: one commit, an answer each."""
+        now_us = self._now_us()
+        intake = self._intake(sum(len(request.jobs) for request in requests), now_us)
+        for request in requests:
+            try:
+                request.answer = intake.take(request.jobs, request.caller, request.on_duplicate)
+            except Exception as error:  # noqa: BLE001 - it is this request's own answer
+                request.answer = error
+        try:
+            self._commit(intake.effects, essential=False)
+        except (TooLarge, StorageFull):
+            self._enqueue_singly(requests, now_us)
+
+    def _enqueue_singly(self, requests: Sequence[Request], now_us: int) -> None:
+        """Decide on requests for which there is no room together: there may be for some."""
+        for request in requests:
+            try:
+                request.answer = self._enqueue(
+                    request.jobs, request.caller, request.on_duplicate, now_us
+                )
+            except Exception as error:  # noqa: BLE001 - it is this request's own answer
+                request.answer = error
 
     def _claim(
         self,
@@ -482,10 +471,3 @@ class EmbeddedEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
-
-
-def _check_reach(tenant: str, scope: str, caller: Caller) -> None:
-    if caller.tenant is not None and tenant != caller.tenant:
-        raise AccessDenied("tenant", tenant)
-    if not caller.reaches(tenant, scope):
-        raise AccessDenied("scope", scope)

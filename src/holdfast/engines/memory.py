@@ -61,7 +61,12 @@ class NoLog:
         """Refuse everything from here on."""
         self._stopped = error
 
-    def landing(self) -> None:
+    @property
+    def crowded(self) -> bool:
+        """Nobody waits here."""
+        return False
+
+    def landing(self, callers: int = 1) -> None:
         """Have nothing to wait for."""
 
     async def close(self) -> None:

@@ -144,7 +144,10 @@ _OBJECT = msgspec.json.Decoder(dict[str, object])
 def admit(
     new: NewJob, job_id: str, now_us: int, seq: int, max_payload_bytes: int = MAX_PAYLOAD_BYTES
 ) -> Job:
-    """Return the job that this request asks for; raise ``InvalidInput`` naming the bad field."""
+    """Return the job that this request asks for, under an id that is known to be good.
+
+    Raise ``InvalidInput`` naming the bad field.
+    """
     payload = encode_payload(new.payload)
     if len(payload) > max_payload_bytes:
         raise TooLarge(
@@ -162,15 +165,20 @@ def admit(
         check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS)
     if new.max_processing_seconds is not None:
         check_seconds("max_processing_seconds", new.max_processing_seconds)
+    try:
+        checked = _kind(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
+    except TypeError:  # not even hashable: the check itself says which one
+        checked = _kind.__wrapped__(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
+    tenant, queue, task, priority, max_attempts = checked
     return Job(
-        check_id(job_id),
-        check_name("tenant", new.tenant),
+        job_id,
+        tenant,
         "" if new.scope == "" else check_scope(new.scope),
-        check_name("queue", new.queue),
-        check_name("task", new.task),
+        queue,
+        task,
         payload,
-        _whole("priority", new.priority, -32_768, 32_767),
-        _whole("max_attempts", new.max_attempts, 1, 1_000_000),
+        priority,
+        max_attempts,
         now_us,
         run_at_us,
         seq,
@@ -180,6 +188,20 @@ def admit(
         None if new.unique is None else check_name("unique", new.unique),
         new.estimated_seconds,
         new.max_processing_seconds,
+    )
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _kind(
+    tenant: str, queue: str, task: str, priority: int, max_attempts: int
+) -> tuple[str, str, str, int, int]:
+    """Return these, checked and shared: most jobs have them in common with many others."""
+    return (
+        check_name("tenant", tenant),
+        check_name("queue", queue),
+        check_name("task", task),
+        _whole("priority", priority, -32_768, 32_767),
+        _whole("max_attempts", max_attempts, 1, 1_000_000),
     )
 
 

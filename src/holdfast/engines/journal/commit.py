@@ -100,7 +100,7 @@ class ThreadRunner:
 
 
 class _Batch:
-    __slots__ = ("count", "first_seq", "owner", "parts", "promised", "size", "waiters")
+    __slots__ = ("callers", "count", "first_seq", "owner", "parts", "promised", "size", "waiters")
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
@@ -111,6 +111,7 @@ class _Batch:
         self.owner: asyncio.Future[None] | None = None
         """Who asked for this, if it is a chore: only they hear that it could not be done."""
         self.waiters: list[asyncio.Future[None]] = []
+        self.callers = 0
 
 
 class GroupCommit:
@@ -172,23 +173,29 @@ class GroupCommit:
             self._launching = True
             self._loop.call_soon(self._launch)
 
-    def landing(self) -> asyncio.Future[None] | None:
+    @property
+    def crowded(self) -> bool:
+        """Whether the last flush served several callers; see ``embedded.Log``."""
+        return not self._alone
+
+    def landing(self, callers: int = 1) -> asyncio.Future[None] | None:
         """Return a future for when everything added so far is durable; see ``embedded.Log``."""
         if self.failure is not None:
             raise self._failed()
-        waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air)
-        if self._alone and self._in_air is None:
-            # The last flush served one caller: no use to wait for others, and no turn of the
-            # loop to lose before the thread gets to run.
+        waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air, callers)
+        if (self._alone or callers > 1) and self._in_air is None:
+            # One caller after another, or a crowd that has gathered already: no use to wait for
+            # more, and no turn of the loop to lose before the thread gets to run.
             self._launch()
         return waiter
 
-    def _wait_for(self, batch: _Batch | None) -> asyncio.Future[None] | None:
+    def _wait_for(self, batch: _Batch | None, callers: int = 1) -> asyncio.Future[None] | None:
         if batch is None:
             return None
         # A future for each waiter: to await a shared one would let one caller cancel it for all.
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
+        batch.callers += callers
         return waiter
 
     async def run(self, chore: Callable[[], None]) -> None:
@@ -249,7 +256,7 @@ class GroupCommit:
             _wake([batch.owner], error if isinstance(error, StorageFull) else None)
         self.batches += 1
         if batch.count:
-            self._alone = len(batch.waiters) == 1
+            self._alone = batch.callers == 1
         _wake(batch.waiters)
         if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
             self._sync_timer = self._loop.call_later(

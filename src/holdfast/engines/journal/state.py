@@ -60,7 +60,8 @@ class JournalState:
             tenant = TenantState()
         old = tenant.jobs.get(job_id)
         job = lifecycle.apply(old, effect, seq)
-        self._check(old, job)
+        if job.unique is not None or job.state is _IN_FLIGHT:
+            self._check(old, job)
         self.seq = seq
         if effect.at_us > self.last_at_us:
             self.last_at_us = effect.at_us

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from holdfast.engines.base import Admission, Counts, EngineOptions
+from holdfast.engines.base import Admission, Counts, EngineOptions, Receipt
+from holdfast.model.access import Caller
 from holdfast.model.errors import (
+    AccessDenied,
     DuplicateId,
     InvalidInput,
     PayloadInvalid,
@@ -220,5 +224,42 @@ class EnqueueRules(Suite):
                 ]
             )
             assert [receipt.id for receipt in receipts] == ["a", "b", "c", "a"]
+
+        self.check(scenario)
+
+    def test_calls_at_once_are_each_answered_for_themselves(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            reader = Caller(tenant="default", scopes=("library:2",))
+            engine = desk.engine
+            answers = await asyncio.gather(
+                engine.enqueue([new_job(id="a"), new_job(id="b")]),
+                engine.enqueue([new_job(id="c"), new_job(id="a")]),
+                engine.enqueue([new_job(id="a"), new_job(id="d")], on_duplicate="skip"),
+                engine.enqueue([new_job(id="e", unique="u", scope="library:1")]),
+                engine.enqueue([new_job(id="f", unique="u")]),
+                engine.enqueue([new_job(unique="u", scope="library:2")], caller=reader),
+                engine.enqueue([new_job(id="g"), new_job(priority=10**6)]),
+                engine.enqueue([new_job(id="h")]),
+                return_exceptions=True,
+            )
+            assert answers[0] == [Receipt("a"), Receipt("b")]
+            assert isinstance(answers[1], DuplicateId)
+            assert answers[2] == [Receipt("a", Admission.SKIPPED), Receipt("d")]
+            assert answers[3:5] == [[Receipt("e")], [Receipt("e", Admission.EXISTING)]]
+            assert isinstance(answers[5], AccessDenied)
+            assert isinstance(answers[6], InvalidInput)
+            assert answers[7] == [Receipt("h")]
+            assert await desk.take_ids() == ["a", "b", "d", "e", "h"]
+
+        self.check(scenario)
+
+    def test_calls_at_once_that_are_too_large_together_are_taken_singly(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            payload = {"x": "y" * 250_000}
+            answers = await asyncio.gather(
+                *(desk.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))
+            )
+            assert [len(receipts) for receipts in answers] == [8] * 6
+            assert (await desk.counts()).pending == 48
 
         self.check(scenario)

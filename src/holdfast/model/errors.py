@@ -14,6 +14,13 @@ HoldfastError
 │   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
 │   ├── UnknownFormat       written by a version that this one cannot read
 │   └── DirectoryInUse      another process owns the directory
+├── Unavailable             nobody there to answer; try again later
+│   └── NoOwner             no process owns the store: start one
+├── UnknownTask             no task of this name is registered here
+├── JobNotFound             there is no such job, or not within reach
+├── JobFailed               the awaited job is dead, or was cancelled
+├── ResultTimeout           the awaited job has not finished in time
+├── WrongLoop               called from a place that would wait for itself
 ├── EngineClosed            the engine was closed
 └── InvariantViolation      a bug in Holdfast: please report it
 
@@ -22,6 +29,7 @@ HoldfastError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -177,3 +185,63 @@ class InvariantViolation(HoldfastError):
     """A bug in Holdfast: please report it with this message."""
 
     code = "invariant_violation"
+
+
+class Unavailable(HoldfastError):
+    """Nobody was there to answer."""
+
+    code = "unavailable"
+
+
+class NoOwner(Unavailable):
+    """No process owns the store."""
+
+    code = "no_owner"
+
+
+class UnknownTask(HoldfastError):
+    """No task of this name is registered here."""
+
+    code = "unknown_task"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no task is named {name!r}; known are: {names}")
+        self.name = name
+
+
+class JobNotFound(HoldfastError):
+    """There is no such job, or not within the caller's reach."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"there is no job {job_id!r}: it never was, or it finished longer ago than finished "
+            "jobs are kept"
+        )
+        self.job_id = job_id
+
+
+class JobFailed(HoldfastError):
+    """The awaited job will have no result."""
+
+    code = "job_failed"
+
+    def __init__(self, job_id: str, state: str, error_reason: str, message: str) -> None:
+        super().__init__(f"job {job_id!r} is {state}: {message or error_reason}")
+        self.job_id = job_id
+        self.state = state
+        self.error_reason = error_reason
+
+
+class ResultTimeout(HoldfastError):
+    """The awaited job has not finished in time; it goes on."""
+
+    code = "result_timeout"
+
+
+class WrongLoop(HoldfastError):
+    """Called from a place that would wait for itself."""
+
+    code = "wrong_loop"

@@ -22,10 +22,10 @@ def seconds_of(field: str, value: Duration) -> float:
         seconds = value.total_seconds()
     elif isinstance(value, str):
         seconds = _parsed(field, value.strip())
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
+    elif isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(field, f"a {type(value).__name__} is not a duration")
+    else:
+        seconds = float(value)
     if not 0 <= seconds < math.inf:
         raise InvalidInput(field, f"{value!r} is not a duration from 0 up")
     return seconds

@@ -156,6 +156,8 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
         return fx.Snoozed(now_us, tenant, job_id, run_at_us)
     if outcome.failure is None:
         raise InvariantViolation(f"outcome {kind} of job {job_id!r} carries no failure")
+    if kind is OutcomeKind.LOST:
+        return _lose(job, now_us, outcome.failure)
     if kind is OutcomeKind.DEAD or exhausted(job):
         return fx.Died(now_us, tenant, job_id, outcome.failure, job.losses)
     return fx.Retried(now_us, tenant, job_id, run_at_us, outcome.failure)
@@ -164,7 +166,10 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
 def lose(job: Job, now_us: int, error_reason: str, message: str) -> fx.Lost | fx.Died:
     """End the lease of an attempt that went silent, or took too long."""
     _check(job, Move.LOSE)
-    failure = Failure.of(error_reason, message)
+    return _lose(job, now_us, Failure.of(error_reason, message))
+
+
+def _lose(job: Job, now_us: int, failure: Failure) -> fx.Lost | fx.Died:
     if runs_alone(job) or exhausted(job):
         return fx.Died(now_us, job.tenant, job.id, failure, job.losses + 1)
     return fx.Lost(now_us, job.tenant, job.id, failure)
@@ -214,6 +219,7 @@ _SETTLES: Mapping[OutcomeKind, Move] = {
     OutcomeKind.RELEASE: Move.RELEASE,
     OutcomeKind.SNOOZE: Move.SNOOZE,
     OutcomeKind.DEAD: Move.DIE,
+    OutcomeKind.LOST: Move.LOSE,
 }
 
 

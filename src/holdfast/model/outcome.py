@@ -13,7 +13,7 @@ from .job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
 
 
 class OutcomeKind(enum.StrEnum):
-    """The six ways in which an attempt ends."""
+    """The seven ways in which an attempt ends."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -21,6 +21,7 @@ class OutcomeKind(enum.StrEnum):
     RELEASE = "release"
     SNOOZE = "snooze"
     DEAD = "dead"
+    LOST = "lost"
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -67,7 +68,7 @@ def _check_result(result: bytes) -> None:
 
 
 _COMPLETED = OutcomeKind.COMPLETED
-_FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD})
+_FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD, OutcomeKind.LOST})
 
 
 def completed(job: Job, result: bytes | None = None) -> Outcome:
@@ -98,3 +99,9 @@ def snooze(job: Job, delay_seconds: float) -> Outcome:
 def dead(job: Job, failure: Failure) -> Outcome:
     """It failed for good."""
     return Outcome(OutcomeKind.DEAD, job.id, job.token, job.tenant, failure=failure)
+
+
+def lost(job: Job, message: str) -> Outcome:
+    """The process that ran it is gone: a loss, as if its lease had run out, but known at once."""
+    failure = Failure.of("worker_lost", message)
+    return Outcome(OutcomeKind.LOST, job.id, job.token, job.tenant, failure=failure)

@@ -23,6 +23,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     base_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 300.0
     retry_after_max_seconds: float = 3_600.0
+    fixed_seconds: float | None = None
+    """Wait exactly this long instead of ever longer."""
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -41,6 +43,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """
         if failure.failure_class is FailureClass.DETERMINISTIC or attempt >= self.max_attempts:
             return None
+        if self.fixed_seconds is not None:
+            return self.fixed_seconds
         # 2**63 seconds is past any cap; the bound keeps huge attempt counts from overflowing.
         exponential = self.base_backoff_seconds * 2.0 ** min(attempt - 1, 63)
         jittered = uniform(0.0, min(self.max_backoff_seconds, exponential))

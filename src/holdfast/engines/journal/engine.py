@@ -285,7 +285,8 @@ class JournalEngine(EmbeddedEngine):
         ]:
             effects: list[Effect] = []
             for job in own[:MAX_CLAIM]:
-                if closed_in_order:
+                if closed_in_order or lifecycle.runs_alone(job):
+                    # One that ran alone, in a process of its own, did not end its owner.
                     effects.append(lifecycle.settle(job, outcome.release(job), now_us))
                 else:
                     why = f"{job.worker} ended with the process that owned the store"

@@ -1,0 +1,1 @@
+"""Who moves the work: worker, loops, operations."""

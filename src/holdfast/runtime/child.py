@@ -1,0 +1,143 @@
+"""The child process that runs one job at a time for a worker: ``python -m holdfast.runtime.child``.
+
+Orders come in on the standard input and reports go out on what was the standard output, each a
+length and a msgpack body. The child leaves when its input ends: it never outlives its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import signal
+import struct
+import sys
+import threading
+from typing import BinaryIO
+
+import msgspec
+
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome
+from holdfast.model.retry import RetryPolicy
+
+from .attempt import Attempt, enter, leave
+from .builtin import add_builtin
+from .definition import Definition, is_async
+from .loading import load_definition
+from .verdicts import Verdicts
+
+LENGTH = struct.Struct(">I")
+
+
+class Charter(msgspec.Struct, frozen=True):
+    """What a child is told once."""
+
+    reference: str | None
+    retry: RetryPolicy
+    memory_limit_bytes: int | None = None
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Run this job."""
+
+    job: Job
+    timeout_seconds: float | None
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How it goes, and in the end the outcome. ``ready`` and ``broken`` are about the child."""
+
+    ready: bool = False
+    broken: str | None = None
+    outcome: Outcome | None = None
+    progress_share: float | None = None
+    progress_note: str = ""
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """Return the next body, or None at the end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    body = stream.read(LENGTH.unpack(head)[0])
+    return body or None
+
+
+def frame(body: msgspec.Struct) -> bytes:
+    """Return the body with its length before it."""
+    encoded = msgspec.msgpack.encode(body)
+    return LENGTH.pack(len(encoded)) + encoded
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever a task prints must not get between the reports
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
+    charter_body = read_frame(sys.stdin.buffer)
+    if charter_body is None:
+        return
+    charter = msgspec.msgpack.decode(charter_body, type=Charter)
+    orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(orders,), daemon=True).start()
+    try:
+        if charter.memory_limit_bytes is not None:
+            _limit_memory(charter.memory_limit_bytes)
+        definition = load_definition(charter.reference) if charter.reference else Definition()
+        add_builtin(definition)
+    except BaseException as error:  # noqa: BLE001 - the worker must hear why there is no child
+        out.write(frame(Report(broken=f"{type(error).__name__}: {error}")))
+        return
+    verdicts = Verdicts(definition.classifier, charter.retry)
+    out.write(frame(Report(ready=True)))
+    while True:
+        outcome = _run(orders.get(), definition, verdicts, out)
+        out.write(frame(Report(outcome=outcome)))
+
+
+def _receive(orders: queue.SimpleQueue[Order]) -> None:
+    decoder = msgspec.msgpack.Decoder(Order)
+    while (body := read_frame(sys.stdin.buffer)) is not None:
+        orders.put(decoder.decode(body))
+    os._exit(0)  # the worker is gone, whatever is going on here
+
+
+def _run(order: Order, definition: Definition, verdicts: Verdicts, out: BinaryIO) -> Outcome:
+    job = order.job
+    task = definition.tasks.get(job.task)
+    if task is None:
+        return verdicts.of_error(job, None, LookupError(f"the child knows no task {job.task!r}"))
+    attempt = Attempt(job, task, order.timeout_seconds)
+    attempt.report_progress_to(
+        lambda share, note: _tell(out, Report(progress_share=share, progress_note=note))
+    )
+    token = enter(attempt)
+    try:
+        args, kwargs = task.signature.arguments(job.payload)
+        value = task.function(*args, **kwargs)
+        if is_async(task.function):
+            value = asyncio.run(value)  # type: ignore[arg-type]
+        return verdicts.of_value(job, task, value)
+    except BaseException as error:  # noqa: BLE001 - SystemExit too is only this job's failure
+        return verdicts.of_error(job, task, error)
+    finally:
+        leave(token)
+
+
+def _tell(out: BinaryIO, report: Report) -> None:
+    with contextlib.suppress(OSError):
+        out.write(frame(report))
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    if sys.platform == "win32":
+        return  # Windows has no such limit for a process to set itself
+    import resource  # noqa: PLC0415 - not on Windows
+
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+if __name__ == "__main__":
+    main()

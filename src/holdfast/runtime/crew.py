@@ -1,0 +1,353 @@
+"""A crew: slots that serve the same queues. It claims for them, runs, and settles.
+
+Settling what is done and claiming what is next is one call. It goes out when an outcome is ready
+or a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out
+by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+from holdfast.engines.base import MAX_CLAIM, Engine
+from holdfast.model.errors import EngineClosed, LeaseLost, StorageFull, Unavailable
+from holdfast.model.job import MICROSECONDS, Job
+from holdfast.model.outcome import Outcome, release
+
+from .attempt import Attempt
+from .deadlines import Deadlines
+from .definition import Definition
+from .executor import Executor
+
+logger = logging.getLogger("holdfast.worker")
+
+CLAIM_WAIT_SECONDS = 1.0
+"""How long a claim waits for work: after this it looks again at which queues there are."""
+_PATIENCE_SECONDS = 0.5
+_GRACE_SECONDS = 1.0
+"""How long an attempt that was told to end may take for it."""
+
+
+class Terms(Protocol):
+    """What every crew of a worker goes by; settings that may change are read each time."""
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a claim holds a job before it must be renewed."""
+
+    @property
+    def task_timeout_seconds(self) -> float:
+        """How long an attempt may take unless its task says otherwise."""
+
+
+class End(enum.Enum):
+    """Why an attempt was ended from outside."""
+
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    DRAINED = "drained"
+
+
+class Crew:
+    """Some slots, the queues that they serve, and what they are at."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        definition: Definition,
+        *,
+        worker: str,
+        queues: Callable[[], Sequence[str]],
+        size: int,
+        terms: Terms,
+        finished: Callable[[Attempt, Outcome | None, float], None],
+    ) -> None:
+        self.size = size
+        self.running: dict[Hashable, Attempt] = {}
+        self.refused = 0
+        """How many outcomes came too late."""
+        self._engine = engine
+        self._executor = executor
+        self._definition = definition
+        self._worker = worker
+        self._queues = queues
+        self._terms = terms
+        self._finished = finished
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[tuple[Job, float]] = deque()
+        self._outcomes: list[Outcome] = []
+        self._slots: dict[int, asyncio.Task[None]] = {}
+        self._next_slot = 0
+        self._idle: list[asyncio.Future[None]] = []
+        self._ended: dict[Hashable, End] = {}
+        self._deadlines = Deadlines(lambda slot: self._end(slot, End.TIMEOUT))
+        self._stirred = asyncio.Event()
+        self._waiting = False
+        self._settling: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._dispatcher: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to claim."""
+        self.resize(self.size)
+        self._dispatcher = self._loop.create_task(self._dispatch(), name="holdfast-dispatch")
+
+    def resize(self, size: int) -> None:
+        """Have this many slots; those too many end when they are free."""
+        self.size = size
+        while len(self._slots) < size:
+            self._add_slot()
+        for idle in self._idle:
+            _wake(idle)
+        self._stirred.set()
+
+    async def heartbeat(self) -> None:
+        """Renew the leases of what is running; end what has lost its own."""
+        now = self._loop.time()
+        lease_seconds = self._terms.lease_seconds
+        held: list[tuple[Hashable, Attempt]] = []
+        for slot, attempt in list(self.running.items()):
+            if attempt.lease_ends - now < lease_seconds * 2 / 3:
+                held.append((slot, attempt))
+        if not held:
+            return
+        try:
+            answers = await self._engine.extend(
+                [attempt.job for _slot, attempt in held], lease_seconds=lease_seconds
+            )
+        except (Unavailable, StorageFull) as error:
+            # Unknown: go on until the lease that is known to be held runs out.
+            logger.warning("worker.heartbeat_failed %s", error)
+            answers = [_until_us(attempt) for _slot, attempt in held]
+        for (slot, attempt), answer in zip(held, answers, strict=True):
+            if self.running.get(slot) is not attempt:
+                continue
+            if isinstance(answer, LeaseLost):
+                self._end(slot, End.LOST)
+                continue
+            attempt.lease_ends = _local_end(attempt.job, answer, attempt.claim_sent)
+            if attempt.lease_ends <= self._loop.time():
+                self._end(slot, End.LOST)
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Claim no more, wait for what is running, hand back the rest, settle everything."""
+        self._stopping = True
+        self._outcomes += [release(job) for job, _sent in self._ready]
+        self._ready.clear()
+        self._stirred.set()
+        if self._dispatcher is not None:
+            if self._waiting:
+                self._dispatcher.cancel()  # nothing is settled by a claim that only waits
+            await asyncio.wait([self._dispatcher])
+        await self._wait_for_running(drain_seconds)
+        for slot in list(self.running):
+            self._end(slot, End.DRAINED)
+        await self._wait_for_running(_GRACE_SECONDS)
+        # What would not even be cancelled is handed back over its head.
+        self._outcomes += [release(attempt.job) for attempt in self.running.values()]
+        self.running.clear()
+        for task in self._slots.values():
+            task.cancel()
+        self._deadlines.close()
+        await self._settle_quietly()
+
+    # --- claim and settle --------------------------------------------------------------------
+
+    async def _dispatch(self) -> None:
+        while not self._stopping:
+            self._stirred.clear()
+            demand = self.size - len(self.running) - len(self._ready)
+            if self._settling is not None or (not self._outcomes and demand <= 0):
+                await self._stirred.wait()
+                continue
+            if demand <= 0:
+                await self._settle_all()
+                continue
+            outcomes, self._outcomes = self._outcomes, []
+            try:
+                await self._claim(demand, outcomes)
+            except (Unavailable, StorageFull) as error:
+                self._outcomes = outcomes + self._outcomes
+                logger.warning("worker.claim_failed %s", error)
+                await asyncio.sleep(_PATIENCE_SECONDS)
+            except EngineClosed:
+                return
+
+    async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
+        sent = self._loop.time()
+        self._waiting = not outcomes
+        try:
+            claim = await self._engine.claim(
+                queues=self._queues(),
+                tasks=list(self._definition.tasks),
+                worker=self._worker,
+                limit=min(demand, MAX_CLAIM),
+                lease_seconds=self._terms.lease_seconds,
+                wait_seconds=CLAIM_WAIT_SECONDS if not outcomes else 0.0,
+                settle=outcomes,
+            )
+        finally:
+            self._waiting = False
+        self._count_refused(claim.settled)
+        if not claim.jobs:
+            return
+        if self._stopping:
+            self._outcomes += [release(job) for job in claim.jobs]
+            return
+        self._ready.extend((job, sent) for job in claim.jobs)
+        if self._idle:
+            _wake(self._idle.pop())
+
+    def _done(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        if self._waiting and self._settling is None:
+            self._settling = self._loop.create_task(self._settle_meanwhile())
+        self._stirred.set()
+
+    async def _settle_meanwhile(self) -> None:
+        """Settle while a claim waits for work."""
+        try:
+            await self._settle_quietly()
+        finally:
+            self._settling = None
+            self._stirred.set()
+
+    async def _settle_quietly(self) -> None:
+        try:
+            while self._outcomes:
+                await self._settle_all()
+        except (Unavailable, StorageFull, EngineClosed) as error:
+            logger.warning("worker.settle_failed %s", error)
+
+    async def _settle_all(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        try:
+            self._count_refused(await self._engine.settle(outcomes))
+        except (Unavailable, StorageFull):
+            self._outcomes = outcomes + self._outcomes
+            raise
+
+    def _count_refused(self, settled: list[LeaseLost | None]) -> None:
+        for refusal in settled:
+            if refusal is not None:
+                self.refused += 1
+                logger.warning("worker.late_outcome_refused %s", refusal)
+
+    # --- slots -------------------------------------------------------------------------------
+
+    def _add_slot(self) -> None:
+        slot = self._next_slot
+        self._next_slot += 1
+        # A context of its own: what one job leaves in it must not reach the next crew.
+        task = self._loop.create_task(self._serve(slot), context=contextvars.Context())
+        self._slots[slot] = task
+
+    async def _serve(self, slot: int) -> None:
+        clean = contextvars.copy_context()
+        while len(self._slots) <= self.size:
+            if not self._ready:
+                idle = self._loop.create_future()
+                self._idle.append(idle)
+                try:
+                    await idle
+                finally:
+                    if idle in self._idle:
+                        self._idle.remove(idle)
+                continue
+            job, sent = self._ready.popleft()
+            if self._ready and self._idle:
+                # One wakes the next: jobs that never wait are all done by the first.
+                _wake(self._idle.pop())
+            await self._run(slot, job, sent)
+            if contextvars.copy_context() != clean:
+                break  # the task left something in its context: this slot has served
+        del self._slots[slot]
+        if not self._stopping:
+            self.resize(self.size)
+
+    async def _run(self, slot: int, job: Job, sent: float) -> None:
+        task = self._definition.tasks[job.task]
+        timeout_seconds = task.timeout_seconds or self._terms.task_timeout_seconds
+        attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
+        attempt.lease_ends = _local_end(job, job.lease_until_us, sent)
+        self.running[slot] = attempt
+        self._deadlines.set(slot, attempt.started + timeout_seconds)
+        outcome: Outcome | None
+        try:
+            outcome = await self._executor.run(attempt)
+        except asyncio.CancelledError as error:
+            outcome = self._after_end(attempt, slot, error)
+        finally:
+            self._deadlines.take_off(slot)
+            held = self.running.pop(slot, None)
+            if self._ended.pop(slot, None) is not None:
+                _current_task().uncancel()
+        if held is None:
+            return  # it was handed back over its head
+        self._finished(attempt, outcome, self._loop.time() - attempt.started)
+        if outcome is not None:
+            self._done(outcome)
+        else:
+            self._stirred.set()
+
+    def _after_end(
+        self, attempt: Attempt, slot: int, error: asyncio.CancelledError
+    ) -> Outcome | None:
+        end = self._ended.get(slot)
+        if end is None:
+            if _current_task().cancelling():
+                raise error  # the slot itself is to end
+            return self._executor.failed(attempt, error)  # the task's own doing
+        if end is End.TIMEOUT:
+            seconds = attempt.timeout_seconds or 0.0
+            return self._executor.failed(
+                attempt, TimeoutError(f"it ran into its time-out of {seconds:g} s")
+            )
+        return release(attempt.job) if end is End.DRAINED else None
+
+    def _end(self, slot: Hashable, end: End) -> None:
+        task = self._slots.get(slot) if isinstance(slot, int) else None
+        if task is not None and slot in self.running and slot not in self._ended:
+            self._ended[slot] = end
+            task.cancel()
+
+    async def _wait_for_running(self, seconds: float) -> None:
+        give_up = self._loop.time() + seconds
+        while self.running and (left := give_up - self._loop.time()) > 0:
+            if self._settling is None:
+                await self._settle_quietly()
+            self._stirred.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._stirred.wait()
+            except TimeoutError:
+                return
+
+
+def _local_end(job: Job, until_us: int, claim_sent: float) -> float:
+    """When a lease ends on our clock, counted from when its claim was sent: never too late."""
+    return claim_sent + (until_us - job.claimed_at_us) / MICROSECONDS
+
+
+def _until_us(attempt: Attempt) -> int:
+    job = attempt.job
+    return job.claimed_at_us + int((attempt.lease_ends - attempt.claim_sent) * MICROSECONDS)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _current_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a slot runs in a task")
+    return task

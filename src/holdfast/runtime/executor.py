@@ -1,0 +1,85 @@
+"""Runs one attempt where its task belongs: on the loop, in a thread, in a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+from holdfast.model import lifecycle
+from holdfast.model.outcome import Outcome
+from holdfast.model.retry import RetryPolicy
+
+from .attempt import Attempt, enter, leave
+from .child import Charter
+from .children import Children
+from .definition import Definition, Execution, is_async
+from .threads import Threads
+from .verdicts import Verdicts
+
+
+class Executor:
+    """Runs attempts and judges them. ``inline`` runs everything on the loop, for tests."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        retry: RetryPolicy,
+        *,
+        memory_limit_bytes: int | None = None,
+        inline: bool = False,
+    ) -> None:
+        self._definition = definition
+        self._verdicts = Verdicts(definition.classifier, retry)
+        self._inline = inline
+        self._threads = Threads()
+        self._children = Children(Charter(definition.reference, retry, memory_limit_bytes))
+
+    @property
+    def abandoned_threads(self) -> int:
+        """How many threads are held by attempts that timed out."""
+        return self._threads.abandoned
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        """Run it to its outcome. Only cancellation from outside gets out of here."""
+        job, task = attempt.job, attempt.task
+        token = enter(attempt)
+        try:
+            if self._definition.middlewares:
+                async with self._definition.around(attempt):
+                    result = await self._call(attempt)
+            else:
+                result = await self._call(attempt)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit too is only this job's failure
+            return self._verdicts.of_error(job, task, error)
+        finally:
+            leave(token)
+        if isinstance(result, Outcome):
+            return result
+        return self._verdicts.of_value(job, task, result)
+
+    def failed(self, attempt: Attempt, error: BaseException) -> Outcome:
+        """Return the outcome of an attempt that was ended from outside."""
+        return self._verdicts.of_error(attempt.job, attempt.task, error)
+
+    def close(self) -> None:
+        """Let go of threads and children."""
+        self._threads.close()
+        self._children.close()
+
+    async def _call(self, attempt: Attempt) -> object:
+        task, job = attempt.task, attempt.job
+        alone = lifecycle.runs_alone(job)
+        if not self._inline and (alone or task.execution is Execution.PROCESS):
+            return await self._children.run(attempt, alone=alone)
+        args, kwargs = task.signature.arguments(job.payload)
+        if task.execution is Execution.LOOP:
+            return await task.function(*args, **kwargs)  # type: ignore[misc]
+        call: Callable[[], object] = lambda: task.function(*args, **kwargs)
+        if self._inline:
+            value = call()
+            return await value if is_async(task.function) else value  # type: ignore[misc]
+        context = contextvars.copy_context()
+        return await self._threads.run(lambda: context.run(call))

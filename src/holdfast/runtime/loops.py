@@ -1,0 +1,102 @@
+"""Periodic work: small objects with a step, and the supervisor that calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.engines.base import Engine
+from holdfast.engines.clock import Clock
+from holdfast.model.errors import EngineClosed, HoldfastError
+from holdfast.model.job import MICROSECONDS
+
+from .worker import Worker
+
+logger = logging.getLogger("holdfast.loops")
+
+_AFTER_ERROR_SECONDS = 1.0
+
+
+class Loop(Protocol):
+    """Something to do again and again. The simulator calls the same steps."""
+
+    async def step(self, now_us: int) -> int | None:
+        """Do what is due; return when to be called again, or None for never."""
+
+
+class LeaseLoop:
+    """Renews this worker's leases, then ends those that others let run out.
+
+    One loop, in this order: after the event loop was blocked, our own leases are renewed before
+    anybody takes them away.
+    """
+
+    def __init__(self, engine: Engine, worker: Worker | None, interval_seconds: float) -> None:
+        self.interval_seconds = interval_seconds
+        self._engine = engine
+        self._worker = worker
+
+    async def step(self, now_us: int) -> int:
+        """Renew, reclaim, look for new queues."""
+        if self._worker is not None:
+            await self._worker.heartbeat()
+        found = await self._engine.reclaim()
+        for job in found.lost:
+            logger.warning(
+                "job.lease_lost job=%s queue=%s task=%s losses=%d now=%s",
+                job.id,
+                job.queue,
+                job.task,
+                job.losses,
+                job.state.value,
+            )
+        if self._worker is not None:
+            await self._worker.look_for_queues()
+        return now_us + int(self.interval_seconds * MICROSECONDS)
+
+
+class Supervisor:
+    """Drives loops in production, each in a task of its own."""
+
+    def __init__(self, loops: Sequence[Loop], clock: Clock) -> None:
+        self._loops = loops
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        running = asyncio.get_running_loop()
+        self._tasks = [running.create_task(self._drive(loop)) for loop in self._loops]
+
+    async def stop(self) -> None:
+        """End them; a step under way is cancelled."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _drive(self, loop: Loop) -> None:
+        while True:
+            now_us = self._clock.now_us()
+            next_us: int | None = now_us + int(_AFTER_ERROR_SECONDS * MICROSECONDS)
+            try:
+                next_us = await loop.step(now_us)
+            except EngineClosed:
+                return
+            except HoldfastError as error:
+                logger.warning("loop.step_failed loop=%s %s", type(loop).__name__, error)
+            except Exception:
+                logger.exception("loop.step_failed loop=%s", type(loop).__name__)
+            if next_us is None:
+                return
+            await self._until(next_us)
+
+    async def _until(self, when_us: int) -> None:
+        due = asyncio.Event()
+        timer = self._clock.call_at(when_us, due.set)
+        try:
+            await due.wait()
+        finally:
+            timer.cancel()

@@ -1,0 +1,127 @@
+"""A task's parameters as a JSON object: checked when it is enqueued, typed when it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Union, get_type_hints
+
+import msgspec
+import msgspec.inspect
+
+from holdfast.model.errors import InvalidInput, PayloadInvalid
+from holdfast.model.job import encode_payload
+
+_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+
+
+class Signature:
+    """Turns a call into a payload and back.
+
+    The payload has one field per argument that was given; the rest are the function's defaults.
+    Values are JSON; dates, UUIDs, decimals, dataclasses and structs are made of it again by the
+    annotations.
+    """
+
+    def __init__(self, function: Callable[..., object], name: str) -> None:
+        """Read the function's parameters; raise ``InvalidInput`` if JSON cannot carry one."""
+        self._name = name
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except (NameError, TypeError) as error:
+            problem = f"the annotations of {name!r} are unknown: {error}"
+            raise InvalidInput("task", problem) from None
+        self._plain = all(
+            parameter.kind not in (_POSITIONAL_ONLY, _VAR_POSITIONAL, _VAR_KEYWORD)
+            for parameter in parameters.values()
+        )
+        self._open = any(parameter.kind is _VAR_KEYWORD for parameter in parameters.values())
+        self._rest = next((p.name for p in parameters.values() if p.kind is _VAR_KEYWORD), "")
+        try:
+            fields = [
+                _field(parameter, hints.get(parameter.name, Any))
+                for parameter in parameters.values()
+                if parameter.kind is not _VAR_KEYWORD
+            ]
+            model = msgspec.defstruct(
+                "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
+            )
+            self._decoder = msgspec.json.Decoder(model)
+        except TypeError as error:
+            problem = f"JSON cannot carry a parameter of {name!r}: {error}"
+            raise InvalidInput("task", problem) from None
+        self._names = {field[0] for field in fields}
+
+    def encode(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
+        """Return the payload of this call, or raise ``InvalidInput`` as the call itself would."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput("arguments", f"{self._name}: {error}") from None
+        values = dict(bound.arguments)
+        if self._open:
+            values.update(values.pop(self._rest, {}))
+        payload = encode_payload(values)
+        self.check(payload)
+        return payload
+
+    def check(self, payload: bytes) -> None:
+        """Raise ``PayloadInvalid`` unless the task can be called with this payload."""
+        self._decode(payload)
+
+    def arguments(self, payload: bytes) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Return the arguments to call the function with."""
+        values = self._decode(payload)
+        if self._plain:
+            return (), values
+        if self._open:
+            everything = msgspec.json.decode(payload, type=dict[str, object])
+            rest = {key: value for key, value in everything.items() if key not in self._names}
+            values[self._rest] = rest
+        bound = inspect.BoundArguments(self._signature, values)
+        return bound.args, bound.kwargs
+
+    def takes(self, name: str) -> bool:
+        """Whether a field of this name may be in the payload."""
+        return self._open or name in self._names
+
+    def _decode(self, payload: bytes) -> dict[str, object]:
+        try:
+            decoded = self._decoder.decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise PayloadInvalid("payload", f"{self._name}: {error}") from None
+        values = {}
+        for field in decoded.__struct_fields__:
+            value = getattr(decoded, field)
+            if value is not msgspec.UNSET:
+                values[field] = value
+        return values
+
+
+def _field(parameter: inspect.Parameter, hint: object) -> tuple[str, type, object]:
+    """Return the field for a parameter: what has a default may be left out."""
+    if _is_foreign(msgspec.inspect.type_info(hint)):
+        raise TypeError(f"{parameter.name!r} is a {getattr(hint, '__name__', hint)}")
+    default: object = msgspec.NODEFAULT
+    optional: Any = hint
+    if parameter.kind is _VAR_POSITIONAL:
+        optional, default = list[optional] | msgspec.UnsetType, msgspec.UNSET
+    elif parameter.default is not inspect.Parameter.empty:
+        optional, default = Union[optional, msgspec.UnsetType], msgspec.UNSET  # noqa: UP007
+    return parameter.name, optional, default
+
+
+def _is_foreign(info: object) -> bool:
+    """Whether a type, or one inside it, is of a class that JSON knows nothing of."""
+    if isinstance(info, msgspec.inspect.CustomType):
+        return True
+    if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        return False  # its fields are its own business, and may refer to itself
+    if isinstance(info, tuple | list):
+        return any(_is_foreign(item) for item in info)
+    fields = info.__struct_fields__ if isinstance(info, msgspec.Struct) else ()
+    return any(_is_foreign(getattr(info, field)) for field in fields)

@@ -1,0 +1,103 @@
+"""Threads for tasks that block: long-lived, and left behind when one does not come back."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class _Call:
+    __slots__ = ("abandoned", "call", "error", "future", "value")
+
+    def __init__(self, call: Callable[[], object], future: asyncio.Future[object]) -> None:
+        self.call = call
+        self.future = future
+        self.abandoned = False
+        self.value: object = None
+        self.error: BaseException | None = None
+
+
+class Threads:
+    """Runs calls in threads and answers on the event loop.
+
+    There are as many threads as calls were ever under way at once. A call that is abandoned
+    keeps its thread until it returns, if ever; another thread takes its place.
+    """
+
+    def __init__(self) -> None:
+        self.abandoned = 0
+        """How many threads are still held by calls that nobody waits for any more."""
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._done: deque[_Call] = deque()
+        self._collecting = False
+        self._threads = 0
+        self._busy = 0
+        self._lock = threading.Lock()
+
+    async def run(self, call: Callable[[], object]) -> object:
+        """Run it in a thread; cancelling this abandons the thread."""
+        item = _Call(call, self._loop.create_future())
+        self._busy += 1
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._serve, name="holdfast-task", daemon=True).start()
+        self._calls.put(item)
+        try:
+            return await item.future
+        finally:
+            self._busy -= 1
+            if not item.future.done() or item.future.cancelled():
+                self._abandon(item)
+
+    def close(self) -> None:
+        """Let idle threads end; those that are busy end with the process."""
+        for _thread in range(self._threads):
+            self._calls.put(None)
+
+    def _abandon(self, item: _Call) -> None:
+        with self._lock:
+            if item.call is _nothing:
+                return  # it has come back, its answer is on the way
+            item.abandoned = True
+            self.abandoned += 1
+            self._threads -= 1
+
+    def _serve(self) -> None:
+        while (item := self._calls.get()) is not None:
+            try:
+                item.value = item.call()
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                item.error = error
+            with self._lock:
+                item.call = _nothing
+                if item.abandoned:
+                    self.abandoned -= 1
+                    return  # another thread has taken this one's place
+            self._done.append(item)
+            if not self._collecting:
+                self._collecting = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:
+                    return  # the loop is closed: nobody is left to hear it
+
+    def _collect(self) -> None:
+        self._collecting = False
+        while self._done:
+            item = self._done.popleft()
+            if item.future.done():
+                continue
+            if item.error is None:
+                item.future.set_result(item.value)
+            elif isinstance(item.error, StopIteration):
+                item.future.set_exception(RuntimeError(f"the task raised {item.error!r}"))
+            else:
+                item.future.set_exception(item.error)
+
+
+def _nothing() -> None:
+    """Stand where a finished call stood."""

@@ -1,0 +1,95 @@
+"""From what a task returned or raised to the outcome of its attempt."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.model.failure import Classifier, Failure, FailureClass
+from holdfast.model.job import MAX_RESULT_BYTES, Job
+from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
+from holdfast.model.retry import RetryPolicy
+from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
+
+from .definition import TaskSpec
+
+logger = logging.getLogger("holdfast.worker")
+
+_NO_LIMIT = 1_000_000
+"""The engine alone counts attempts: it buries a job whose budget is spent."""
+
+
+class Verdicts:
+    """Judges attempts by the application's classifier and the policies of its tasks."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        default_policy: RetryPolicy,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._classifier = classifier
+        self._default_policy = default_policy
+        self._uniform = uniform
+
+    def of_value(self, job: Job, task: TaskSpec, value: object) -> Outcome:
+        """Return the outcome of an attempt that returned this."""
+        if value is None:
+            return completed(job)
+        if isinstance(value, Signal):
+            return self.of_error(job, task, value)
+        try:
+            result = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # The work is done: running it again for the sake of its result would be wrong.
+            logger.warning("task.result_dropped task=%s job=%s %s", job.task, job.id, error)
+            return completed(job)
+        if len(result) > MAX_RESULT_BYTES:
+            logger.warning(
+                "task.result_dropped task=%s job=%s %d bytes are over the limit of %d",
+                job.task,
+                job.id,
+                len(result),
+                MAX_RESULT_BYTES,
+            )
+            return completed(job)
+        return completed(job, bytes(memoryview(result)))
+
+    def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
+        """Return the outcome of an attempt that raised this."""
+        if isinstance(error, Snooze):
+            return snooze(job, error.after_seconds)
+        if isinstance(error, Cancel):
+            return cancelled(job)
+        failure = self._classifier.classify(error, datetime.now(UTC))
+        if isinstance(error, Dead):
+            reason = error.error_reason
+            return dead(
+                job,
+                Failure(reason, FailureClass.DETERMINISTIC, str(error), failure.traceback),
+            )
+        policy = self._default_policy
+        if task is not None and task.retry is not None:
+            policy = task.retry.policy(policy)
+        if isinstance(error, Retry):
+            return self._asked_again(job, error, policy, failure)
+        return self._retry(job, failure, policy)
+
+    def _asked_again(self, job: Job, wish: Retry, policy: RetryPolicy, failure: Failure) -> Outcome:
+        failure = Failure("retry", FailureClass.TRANSIENT, str(wish), failure.traceback)
+        budget = wish.max_attempts
+        if budget is not None and job.attempt - job.attempts_before_replay >= budget:
+            return dead(job, failure)
+        return self._retry(job, failure, wish.policy(policy))
+
+    def _retry(self, job: Job, failure: Failure, policy: RetryPolicy) -> Outcome:
+        endless = msgspec.structs.replace(policy, max_attempts=_NO_LIMIT)
+        run = max(1, job.attempt - job.attempts_before_replay)
+        delay_seconds = endless.delay_seconds(failure, run, self._uniform)
+        if delay_seconds is None:
+            return dead(job, failure)
+        return retry(job, failure, delay_seconds)

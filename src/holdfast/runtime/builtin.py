@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
+
 from .definition import Definition, Execution, TaskSpec
 from .signature import Signature
 
 SIMULATE = "holdfast.simulate"
+BY_TYPE = "holdfast.by_type"
+"""The task of a job that names none: the worker that runs it decides by ``payload.type``."""
 
 
 class SimulatedFailure(Exception):
@@ -28,9 +32,27 @@ async def simulate(**payload: object) -> None:
         raise SimulatedFailure("simulated failure: one run of ten ends like this")
 
 
-def add_builtin(definition: Definition) -> Definition:
+def add_builtin(definition: Definition, default_task: str = SIMULATE) -> Definition:
     """Give an application the built-in tasks as well, unless it has its own of that name."""
-    if SIMULATE not in definition.tasks:
-        spec = TaskSpec(SIMULATE, simulate, Signature(simulate, SIMULATE), Execution.LOOP)
-        definition.add_task(spec)
+    for name in (SIMULATE, BY_TYPE):
+        if name not in definition.tasks:
+            spec = TaskSpec(name, simulate, Signature(simulate, name), Execution.LOOP)
+            definition.add_task(spec)
+    definition.task(default_task)
+    definition.default_task = default_task
     return definition
+
+
+def by_type(definition: Definition, payload: bytes) -> tuple[TaskSpec, bytes]:
+    """Return the task for a job that names none, and the payload to call it with.
+
+    That is the task of the name in ``payload.type``, if there is one, else the default task.
+    """
+    fields = msgspec.json.decode(payload, type=dict[str, object])
+    named = fields.get("type")
+    spec = definition.tasks.get(named) if isinstance(named, str) else None
+    if spec is None or named == BY_TYPE:
+        return definition.task(definition.default_task), payload
+    if not spec.signature.takes("type"):
+        del fields["type"]  # it has done its duty
+    return spec, msgspec.json.encode(fields)

@@ -36,6 +36,7 @@ class Charter(msgspec.Struct, frozen=True):
 
     reference: str | None
     retry: RetryPolicy
+    default_task: str
     memory_limit_bytes: int | None = None
 
 
@@ -86,7 +87,7 @@ def main() -> None:
         if charter.memory_limit_bytes is not None:
             _limit_memory(charter.memory_limit_bytes)
         definition = load_definition(charter.reference) if charter.reference else Definition()
-        add_builtin(definition)
+        add_builtin(definition, charter.default_task)
     except BaseException as error:  # noqa: BLE001 - the worker must hear why there is no child
         out.write(frame(Report(broken=f"{type(error).__name__}: {error}")))
         return

@@ -15,12 +15,15 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from holdfast.engines.base import MAX_CLAIM, Engine
 from holdfast.model.errors import EngineClosed, LeaseLost, StorageFull, Unavailable
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, release
 
 from .attempt import Attempt
+from .builtin import BY_TYPE, by_type
 from .deadlines import Deadlines
 from .definition import Definition
 from .executor import Executor
@@ -274,6 +277,9 @@ class Crew:
 
     async def _run(self, slot: int, job: Job, sent: float) -> None:
         task = self._definition.tasks[job.task]
+        if job.task == BY_TYPE:
+            task, payload = by_type(self._definition, job.payload)
+            job = replace(job, payload=payload, task=task.name)
         timeout_seconds = task.timeout_seconds or self._terms.task_timeout_seconds
         attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
         attempt.lease_ends = _local_end(job, job.lease_until_us, sent)

@@ -62,6 +62,8 @@ class Definition:
         self.on_stop: list[Hook] = []
         self.middlewares: list[Middleware] = []
         self.classifier = classifier or Classifier()
+        self.default_task = ""
+        """The task of jobs that name none and whose payload has no known ``type``."""
         self.reference: str | None = None
         """How a child process finds this application again: ``module:name`` or ``file.py:name``."""
 

@@ -11,6 +11,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.retry import RetryPolicy
 
 from .attempt import Attempt, enter, leave
+from .builtin import SIMULATE
 from .child import Charter
 from .children import Children
 from .definition import Definition, Execution, is_async
@@ -33,7 +34,14 @@ class Executor:
         self._verdicts = Verdicts(definition.classifier, retry)
         self._inline = inline
         self._threads = Threads()
-        self._children = Children(Charter(definition.reference, retry, memory_limit_bytes))
+        self._children = Children(
+            Charter(
+                definition.reference,
+                retry,
+                definition.default_task or SIMULATE,
+                memory_limit_bytes,
+            )
+        )
 
     @property
     def abandoned_threads(self) -> int:

@@ -1,0 +1,172 @@
+"""An engine that counts: the one place where the verbs meet the metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from holdfast.engines.base import (
+    DEFAULT_LEASE_SECONDS,
+    Admission,
+    Capabilities,
+    Claim,
+    Counts,
+    Engine,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+)
+from holdfast.model import lifecycle
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.errors import LeaseLost
+from holdfast.model.job import Job, JobRef, NewJob, State
+from holdfast.model.outcome import Outcome, OutcomeKind
+
+from .metrics import Metrics
+
+_COUNTER_OF = {
+    OutcomeKind.COMPLETED: "queue_jobs_completed",
+    OutcomeKind.CANCELLED: "queue_jobs_cancelled",
+    OutcomeKind.RETRY: "queue_jobs_retried",
+    OutcomeKind.RELEASE: "queue_jobs_released",
+    OutcomeKind.SNOOZE: "queue_jobs_released",
+    OutcomeKind.DEAD: "queue_jobs_dead",
+    OutcomeKind.LOST: "queue_jobs_retried",
+}
+
+
+class ObservedEngine:
+    """Passes every verb on and counts what came of it."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self.engine = engine
+        self.metrics = metrics
+        self._held: dict[int, tuple[Job, float]] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine below can do."""
+        return self.engine.capabilities
+
+    @property
+    def leases_refused(self) -> int:
+        """What the engine below has refused."""
+        return self.engine.leases_refused
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        receipts = await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
+        created = self.metrics.counters["queue_jobs_created"]
+        for new, receipt in zip(jobs, receipts, strict=True):
+            if receipt.admission is Admission.CREATED:
+                created[new.queue] += 1
+        return receipts
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        claim = await self.engine.claim(
+            queues=queues,
+            worker=worker,
+            tasks=tasks,
+            limit=limit,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            settle=settle,
+            caller=caller,
+        )
+        if settle:
+            self._settled(settle, claim.settled)
+        if claim.jobs:
+            now, held = time.monotonic(), self._held
+            dispatched = self.metrics.counters["queue_jobs_dispatched"]
+            for job in claim.jobs:
+                held[job.token] = job, now
+                dispatched[job.queue] += 1
+        return claim
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        answers = await self.engine.settle(outcomes, caller=caller)
+        self._settled(outcomes, answers)
+        return answers
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[int | LeaseLost]:
+        """See ``Engine.extend``."""
+        return await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
+
+    async def reclaim(
+        self, *, limit: int = 1_000, forced: Sequence[JobRef] = (), caller: Caller = SYSTEM
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        found = await self.engine.reclaim(limit=limit, forced=forced, caller=caller)
+        for job in found.lost:
+            self._held.pop(job.token, None)
+            self.metrics.count("queue_jobs_timeout", job.queue)
+            dead = job.state is State.DEAD
+            self.metrics.count("queue_jobs_dead" if dead else "queue_jobs_retried", job.queue)
+        for job in found.expired:
+            self.metrics.count("queue_jobs_dead", job.queue)
+        return found
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        return await self.engine.get(ids, tenant=tenant, caller=caller)
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self.engine.counts(caller=caller)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self.engine.validate()
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await self.engine.close()
+
+    def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
+        now = time.monotonic()
+        metrics = self.metrics
+        for outcome, refusal in zip(outcomes, answers, strict=True):
+            known = self._held.pop(outcome.token, None)
+            if refusal is not None or known is None:
+                continue
+            job, since = known
+            metrics.observe(job.queue, now - since)
+            name = _COUNTER_OF[outcome.kind]
+            if name == "queue_jobs_retried" and _was_last(job, outcome):
+                name = "queue_jobs_dead"
+            metrics.counters[name][job.queue] += 1
+            if outcome.failure is not None and outcome.failure.error_reason == "timeout":
+                metrics.count("queue_jobs_timeout", job.queue)
+
+
+def _was_last(job: Job, outcome: Outcome) -> bool:
+    """Whether a retry or a loss buried the job."""
+    if lifecycle.exhausted(job):
+        return True
+    return outcome.kind is OutcomeKind.LOST and lifecycle.runs_alone(job)

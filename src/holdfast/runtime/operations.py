@@ -1,0 +1,204 @@
+"""The only door for people: what the command line, HTTP and the console do goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.engines.base import Admission, Counts, Engine, OnDuplicate, Receipt
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.durations import Duration, seconds_of
+from holdfast.model.errors import InvalidInput, JobNotFound, PayloadInvalid
+from holdfast.model.job import DEFAULT_QUEUE, MICROSECONDS, Job, NewJob, encode_payload
+
+from .builtin import BY_TYPE, by_type
+from .definition import Definition
+from .worker import Running, Worker
+
+
+class JobInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job as a person writes it in a file. Status and attempts there are ignored."""
+
+    payload: dict[str, object] = {}
+    id: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    delay: float | int | str | None = None
+    run_at: datetime | None = None
+    expires: float | int | str | None = None
+    unique: str | None = None
+    tenant: str = DEFAULT_TENANT
+    scope: str = ""
+    status: object = None
+    state: object = None
+    attempt: object = None
+    attempts: object = None
+
+
+class QueueStatus(msgspec.Struct, frozen=True):
+    """One queue in numbers."""
+
+    queue: str
+    counts: Counts
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Everything in numbers."""
+
+    pending: int
+    in_flight: int
+    completed: int
+    dead: int
+    blocked: int
+    cancelled: int
+    archived: int
+    queues: list[QueueStatus]
+    running: list[Running] = []
+    slots: Mapping[str, int] = {}
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job as a person sees it."""
+
+    job: Job
+    running: Running | None = None
+
+
+class Operations:
+    """What may be done, over an engine, with or without a worker beside it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definition: Definition | None = None,
+        worker: Worker | None = None,
+        *,
+        default_max_attempts: int = 3,
+    ) -> None:
+        """Take what is there: without a definition no task is known here."""
+        self._engine = engine
+        self._definition = definition
+        self._worker = worker
+        self._default_max_attempts = default_max_attempts
+
+    async def enqueue(
+        self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
+    ) -> list[Receipt]:
+        """Take all of these, or none; a wrong one is named by its place."""
+        jobs: list[NewJob] = []
+        for place, item in enumerate(inputs, 1):
+            try:
+                jobs.append(self._new_job(item))
+            except InvalidInput as error:
+                raise InvalidInput(f"job {place}: {error.field}", error.problem) from None
+        return await self._engine.enqueue(jobs, on_duplicate=on_duplicate)
+
+    async def status(self) -> Status:
+        """Count everything."""
+        counts = await self._engine.counts()
+        running = self._worker.running() if self._worker is not None else []
+        slots = self._worker.slots if self._worker is not None else {}
+        return status_of(counts, running, slots)
+
+    async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
+        """Return one job, or raise ``JobNotFound``."""
+        job = (await self._engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        running = self._worker.running() if self._worker is not None else []
+        return JobView(job, next((run for run in running if run.job_id == job_id), None))
+
+    def resize(self, slots: int, queue: str = "") -> None:
+        """Change how many jobs the worker runs at once."""
+        if self._worker is None:
+            raise InvalidInput("workers", "no worker runs here")
+        self._worker.resize(slots, queue)
+
+    def _new_job(self, item: JobInput) -> NewJob:
+        payload = encode_payload(item.payload)
+        task, queue, max_attempts = item.task, item.queue, item.max_attempts
+        if self._definition is not None:
+            if task is None:
+                spec, payload = by_type(self._definition, payload)
+            else:
+                spec = self._definition.task(task)
+            spec.signature.check(payload)
+            task, queue = spec.name, queue or spec.queue
+            if spec.retry is not None:
+                max_attempts = max_attempts or spec.retry.max_attempts
+        if item.run_at is not None and item.delay is not None:
+            raise InvalidInput("delay", "give delay or run_at, not both")
+        return NewJob(
+            task=task or BY_TYPE,
+            payload=payload,
+            id=item.id,
+            tenant=item.tenant,
+            scope=item.scope,
+            queue=queue or DEFAULT_QUEUE,
+            priority=item.priority or 0,
+            max_attempts=max_attempts or self._default_max_attempts,
+            run_at_us=None if item.run_at is None else _microseconds(item.run_at),
+            delay_seconds=_seconds("delay", item.delay),
+            expires_seconds=_seconds("expires", item.expires),
+            unique=item.unique,
+        )
+
+
+def read_inputs(text: bytes) -> list[JobInput]:
+    """Return the jobs of a JSON array, of one object, or of NDJSON; name the line that is wrong."""
+    stripped = text.strip()
+    if not stripped:
+        return []
+    if stripped.startswith(b"["):
+        return _decoded(stripped, "the file", list[JobInput])
+    lines = [line for line in stripped.splitlines() if line.strip()]
+    try:
+        return [msgspec.json.decode(stripped, type=JobInput)]
+    except (msgspec.MsgspecError, ValueError):
+        if len(lines) == 1:
+            return [_decoded(stripped, "the file", JobInput)]
+    return [_decoded(line, f"line {number}", JobInput) for number, line in enumerate(lines, 1)]
+
+
+def status_of(
+    counts: Mapping[str, Counts],
+    running: Sequence[Running] = (),
+    slots: Mapping[str, int] | None = None,
+) -> Status:
+    """Add up the counts of all queues."""
+    total = {
+        field: sum(getattr(count, field) for count in counts.values())
+        for field in Counts.__struct_fields__
+    }
+    queues = [QueueStatus(queue, counts[queue]) for queue in sorted(counts)]
+    return Status(**total, queues=queues, running=list(running), slots=slots or {})
+
+
+def created(receipts: Sequence[Receipt]) -> int:
+    """How many of these are new jobs."""
+    return sum(receipt.admission is Admission.CREATED for receipt in receipts)
+
+
+T = TypeVar("T")
+
+
+def _decoded(text: bytes, where: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PayloadInvalid(where, str(error)) from None
+
+
+def _seconds(field: str, value: Duration | None) -> float | None:
+    return None if value is None else seconds_of(field, value)
+
+
+def _microseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * MICROSECONDS)

@@ -34,18 +34,17 @@ class Children:
     async def run(self, attempt: Attempt, *, alone: bool) -> Outcome:
         """Run it; a child that dies is a loss. Cancelling this kills the child."""
         child = self._idle.pop() if self._idle and not alone else await self._spawn()
-        reusable = False
         try:
             outcome = await child.run(attempt)
-            reusable = outcome is not None and not alone
         except BaseException:
             self._bury(child)
             raise
-        if reusable:
+        if outcome is not None and not alone:
             self._idle.append(child)
-        else:
-            self._bury(child)
-        return outcome or lost(attempt.job, await child.epitaph(attempt.job))
+            return outcome
+        epitaph = "" if outcome else await child.epitaph(attempt.job)
+        self._bury(child)
+        return outcome or lost(attempt.job, epitaph)
 
     def close(self) -> None:
         """Kill them all."""
@@ -96,8 +95,10 @@ class _Child:
         return None
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        # Not Popen.kill: it would reap the process behind the back of asyncio's watcher.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
 

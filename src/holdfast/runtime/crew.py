@@ -18,7 +18,14 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from holdfast.engines.base import MAX_CLAIM, Engine
-from holdfast.model.errors import EngineClosed, LeaseLost, StorageFull, Unavailable
+from holdfast.model.errors import (
+    DurabilityLost,
+    EngineClosed,
+    HoldfastError,
+    LeaseLost,
+    StorageFull,
+    Unavailable,
+)
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, release
 
@@ -180,7 +187,8 @@ class Crew:
                 self._outcomes = outcomes + self._outcomes
                 logger.warning("worker.claim_failed %s", error)
                 await asyncio.sleep(_PATIENCE_SECONDS)
-            except EngineClosed:
+            except (EngineClosed, DurabilityLost) as error:
+                logger.error("worker.stopped_claiming %s", error)  # noqa: TRY400 - said by itself
                 return
 
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
@@ -226,7 +234,7 @@ class Crew:
         try:
             while self._outcomes:
                 await self._settle_all()
-        except (Unavailable, StorageFull, EngineClosed) as error:
+        except HoldfastError as error:
             logger.warning("worker.settle_failed %s", error)
 
     async def _settle_all(self) -> None:

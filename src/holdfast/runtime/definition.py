@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.engines.base import Engine
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.failure import Classifier
 from holdfast.model.job import DEFAULT_QUEUE, check_name
@@ -62,6 +63,8 @@ class Definition:
         self.on_stop: list[Hook] = []
         self.middlewares: list[Middleware] = []
         self.classifier = classifier or Classifier()
+        self.adopt: Callable[[Engine | None], None] = lambda _engine: None
+        """Told which engine tasks of this process should enqueue with; None is their own again."""
         self.default_task = ""
         """The task of jobs that name none and whose payload has no known ``type``."""
         self.reference: str | None = None

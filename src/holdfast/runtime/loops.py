@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.engines.base import Engine
 from holdfast.engines.clock import Clock
-from holdfast.model.errors import EngineClosed, HoldfastError
+from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError
 from holdfast.model.job import MICROSECONDS
 
 from .worker import Worker
@@ -60,9 +60,16 @@ class LeaseLoop:
 class Supervisor:
     """Drives loops in production, each in a task of its own."""
 
-    def __init__(self, loops: Sequence[Loop], clock: Clock) -> None:
+    def __init__(
+        self,
+        loops: Sequence[Loop],
+        clock: Clock,
+        on_failure: Callable[[DurabilityLost], None] = lambda _error: None,
+    ) -> None:
+        """Take the loops; ``on_failure`` hears that the store has stopped for good."""
         self._loops = loops
         self._clock = clock
+        self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,6 +91,9 @@ class Supervisor:
             try:
                 next_us = await loop.step(now_us)
             except EngineClosed:
+                return
+            except DurabilityLost as error:
+                self._on_failure(error)
                 return
             except HoldfastError as error:
                 logger.warning("loop.step_failed loop=%s %s", type(loop).__name__, error)

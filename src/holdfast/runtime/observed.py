@@ -54,6 +54,10 @@ class ObservedEngine:
         """What the engine below has refused."""
         return self.engine.leases_refused
 
+    def held_by(self, worker: str) -> list[Job]:
+        """Return what this worker has claimed here and not settled."""
+        return [job for job, _since in self._held.values() if job.worker == worker]
+
     async def enqueue(
         self,
         jobs: Sequence[NewJob],

@@ -12,7 +12,7 @@ from holdfast.engines.base import Admission, Counts, Engine, OnDuplicate, Receip
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.errors import InvalidInput, JobNotFound, PayloadInvalid
-from holdfast.model.job import DEFAULT_QUEUE, MICROSECONDS, Job, NewJob, encode_payload
+from holdfast.model.job import DEFAULT_QUEUE, MICROSECONDS, Job, NewJob, State, encode_payload
 
 from .builtin import BY_TYPE, by_type
 from .definition import Definition
@@ -62,11 +62,70 @@ class Status(msgspec.Struct, frozen=True):
     slots: Mapping[str, int] = {}
 
 
-class JobView(msgspec.Struct, frozen=True):
-    """A job as a person sees it."""
+class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job as a person sees it: times as dates, the token as text, nothing that is not set."""
 
-    job: Job
+    id: str
+    status: str
+    task: str
+    queue: str
+    payload: msgspec.Raw
+    attempt: int
+    max_attempts: int
+    priority: int
+    created_at: datetime
+    run_at: datetime
+    version: int
+    tenant: str = DEFAULT_TENANT
+    scope: str = ""
+    losses: int = 0
+    token: str = ""
+    worker: str = ""
+    claimed_at: datetime | None = None
+    lease_until: datetime | None = None
+    finished_at: datetime | None = None
+    expires_at: datetime | None = None
+    unique: str | None = None
+    error_reason: str = ""
+    failure_class: str = ""
+    last_error: str = ""
+    traceback: str = ""
+    result: msgspec.Raw | None = None
     running: Running | None = None
+
+    @classmethod
+    def of(cls, job: Job, running: Running | None = None) -> JobView:
+        """Return the job for people."""
+        failure = job.failure
+        return cls(
+            id=job.id,
+            status=job.state.value,
+            task=job.task,
+            queue=job.queue,
+            payload=msgspec.Raw(job.payload or b"null"),
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            priority=job.priority,
+            created_at=_date(job.created_at_us),
+            run_at=_date(job.run_at_us),
+            version=job.version,
+            tenant=job.tenant,
+            scope=job.scope,
+            losses=job.losses,
+            token=str(job.token) if job.token else "",
+            worker=job.worker,
+            claimed_at=_date(job.claimed_at_us) if job.claimed_at_us else None,
+            lease_until=_date(job.lease_until_us) if job.state is State.IN_FLIGHT else None,
+            finished_at=_date(job.finished_at_us) if job.finished_at_us else None,
+            expires_at=_date(job.expires_at_us) if job.expires_at_us else None,
+            unique=job.unique,
+            error_reason="" if failure is None else failure.error_reason,
+            failure_class="" if failure is None else failure.failure_class.value,
+            last_error="" if failure is None else failure.message,
+            traceback="" if failure is None else failure.traceback,
+            result=None if job.result is None else msgspec.Raw(job.result),
+            running=running,
+        )
 
 
 class Operations:
@@ -111,7 +170,7 @@ class Operations:
         if job is None:
             raise JobNotFound(job_id)
         running = self._worker.running() if self._worker is not None else []
-        return JobView(job, next((run for run in running if run.job_id == job_id), None))
+        return JobView.of(job, next((run for run in running if run.job_id == job_id), None))
 
     def resize(self, slots: int, queue: str = "") -> None:
         """Change how many jobs the worker runs at once."""
@@ -196,6 +255,10 @@ def _decoded(text: bytes, where: str, kind: type[T]) -> T:
 
 def _seconds(field: str, value: Duration | None) -> float | None:
     return None if value is None else seconds_of(field, value)
+
+
+def _date(moment_us: int) -> datetime:
+    return datetime.fromtimestamp(moment_us / MICROSECONDS, UTC)
 
 
 def _microseconds(moment: datetime) -> int:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, EngineOptions
+from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Counts, EngineOptions
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model import lifecycle, outcome
+from holdfast.model.access import SYSTEM
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, InvalidInput, StorageError, StorageFull
 from holdfast.model.job import MICROSECONDS, check_seconds, check_size
@@ -174,6 +175,10 @@ class JournalEngine(EmbeddedEngine):
     def failure(self) -> HoldfastError | None:
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure
+
+    def counts_now(self) -> Mapping[str, Counts]:
+        """Return the counts as they are in memory, for a scrape: they promise nothing."""
+        return self._journal_state.counts(SYSTEM)
 
     async def close(self) -> None:
         """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""

@@ -1,0 +1,262 @@
+"""The application: what users import, declare their tasks on, and run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
+
+from holdfast.engines.base import Receipt
+from holdfast.model.durations import Duration, seconds_of
+from holdfast.model.errors import InvalidInput
+from holdfast.model.failure import Classifier
+from holdfast.model.job import DEFAULT_QUEUE, NewJob
+from holdfast.model.signals import Retry
+from holdfast.runtime.definition import (
+    Definition,
+    Hook,
+    Middleware,
+    TaskSpec,
+    execution_of,
+)
+from holdfast.runtime.schedules import Missed, Overlap, Schedule
+from holdfast.runtime.signature import Signature
+from holdfast.settings import Settings, load
+
+from .binding import Binding
+from .task import JobHandle, Task
+
+if TYPE_CHECKING:
+    from holdfast.testing.app import TestRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+H = TypeVar("H", bound=Hook)
+M = TypeVar("M", bound=Middleware)
+
+
+class Holdfast:
+    """An application.
+
+    ``store`` is where work is kept; without it, ``HOLDFAST_STORE``, the settings file, or
+    ``./data``. With ``own`` this process owns the store and talks to it directly; otherwise it
+    talks to the process that does, which is usually ``holdfast run``.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        own: bool = False,
+        config: str | None = None,
+        classifier: Classifier | None = None,
+    ) -> None:
+        self.definition = Definition(classifier)
+        self._flags = {"store": None if store is None else os.fspath(store)}
+        self._config = config
+        self._settings: Settings | None = None
+        self._binding = Binding(lambda: self.settings, own=own)
+        self.definition.adopt = self._binding.adopt
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, read when they are first needed."""
+        if self._settings is None:
+            self._settings = load(self._config, environ=os.environ, flags=self._flags).settings
+        return self._settings
+
+    # --- declare -----------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+        run_in: Literal["async", "thread", "process"] | None = None,
+        estimated: Duration | None = None,
+        max_processing: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[..., object] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+        run_in: Literal["async", "thread", "process"] | None = None,
+        estimated: Duration | None = None,
+        max_processing: Duration | None = None,
+    ) -> object:
+        """Make a function a task. Coroutines run on the loop, plain functions in threads.
+
+        ``run_in="process"`` is for code that computes or cannot be trusted: a time-out really
+        ends it. ``estimated`` is the first lease; ``max_processing`` caps it for good.
+        """
+
+        def declare(declared: Callable[P, R]) -> Task[P, R]:
+            label = str(name or getattr(declared, "__name__", ""))
+            spec = TaskSpec(
+                name=label,
+                function=declared,
+                signature=Signature(declared, label),
+                execution=execution_of(declared, run_in),
+                queue=queue,
+                priority=priority,
+                timeout_seconds=_seconds("timeout", timeout),
+                retry=retry,
+                estimated_seconds=_seconds("estimated", estimated),
+                max_processing_seconds=_seconds("max_processing", max_processing),
+            )
+            self.definition.add_task(spec)
+            return Task(declared, spec, self._binding, lambda: self.settings.max_attempts)
+
+        return declare if function is None else declare(function)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "latest",
+        overlap: Overlap = "skip",
+        catch_up: Duration = 600.0,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Run a task at every tick of a cron expression; put it above ``@app.task``.
+
+        Each tick is one job, however many processes there are and whoever restarts. What happens
+        to ticks that were missed, that overlap, and when clocks change: see ``Schedule``.
+        """
+
+        def declare(task: Task[P, R]) -> Task[P, R]:
+            if not isinstance(task, Task):
+                raise InvalidInput("cron", "put @app.cron(...) above @app.task")
+            spec = task.spec
+            budget = spec.retry.max_attempts if spec.retry is not None else None
+            self.definition.add_schedule(
+                Schedule(
+                    name=name or spec.name,
+                    expression=expression,
+                    time_zone=tz,
+                    task=spec.name,
+                    payload=spec.signature.encode((), dict(arguments or {})),
+                    queue=spec.queue,
+                    priority=spec.priority,
+                    max_attempts=budget or self.settings.max_attempts,
+                    missed=missed,
+                    overlap=overlap,
+                    catch_up_seconds=seconds_of("catch_up", catch_up),
+                )
+            )
+            return task
+
+        return declare
+
+    def on_start(self, hook: H) -> H:
+        """Call this when a worker process starts, before its first job."""
+        self.definition.on_start.append(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call this when a worker process has drained."""
+        self.definition.on_stop.append(hook)
+        return hook
+
+    def middleware(self, around: M) -> M:
+        """Put an async context manager around every attempt: ``around(attempt)``."""
+        self.definition.middlewares.append(around)
+        return around
+
+    # --- use ---------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, task: str, payload: Mapping[str, object] | None = None, *, queue: str | None = None
+    ) -> JobHandle:
+        """Enqueue a task by name: for processes that do not have its code."""
+        job = self._named(task, payload, queue)
+        receipts: list[Receipt] = await self._binding.call(lambda engine: engine.enqueue([job]))
+        return JobHandle(self._binding, receipts[0], job.tenant)
+
+    def job(self, job_id: str, tenant: str = "default") -> JobHandle:
+        """Return a handle on a job by its id; whether it exists shows when it is used."""
+        return JobHandle(self._binding, Receipt(job_id), tenant)
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._binding.close()
+
+    def close_sync(self) -> None:
+        """Let go of the store, from code that is not asynchronous."""
+        self._binding.close_sync()
+
+    def run(self, **flags: object) -> int:
+        """Own the store and work until told to stop, as ``holdfast run`` does; return its code."""
+        from holdfast.interfaces.cli.run import run  # noqa: PLC0415 - a web server and more
+
+        self.definition.reference = self.definition.reference or self._main_reference()
+        loaded = lambda: load(self._config, environ=os.environ, flags={**self._flags, **flags})
+        return run(loaded, None, self.definition)
+
+    @asynccontextmanager
+    async def running(self, **flags: object) -> AsyncIterator[Holdfast]:
+        """Own the store and work inside this event loop: in a web application's lifespan, say.
+
+        Signals are left alone and no metrics port is opened unless ``metrics_port`` is given.
+        """
+        from holdfast.interfaces.daemon import Daemon  # noqa: PLC0415 - a web server and more
+
+        self.definition.reference = self.definition.reference or self._main_reference()
+        wanted = {"metrics_port": "off", **self._flags, **flags}
+        settings = load(self._config, environ=os.environ, flags=wanted).settings
+        daemon = Daemon(self.definition, settings, adopt=self.definition.adopt)
+        await daemon.start()
+        try:
+            yield self
+        finally:
+            await daemon.stop()
+
+    def testing(self) -> TestRun:
+        """Run everything in this thread under virtual time: see ``holdfast.testing.TestRun``."""
+        from holdfast.testing.app import TestRun  # noqa: PLC0415 - for tests
+
+        return TestRun(self.definition, self._binding)
+
+    def _named(self, task: str, payload: Mapping[str, object] | None, queue: str | None) -> NewJob:
+        spec = self.definition.tasks.get(task)
+        budget = spec.retry.max_attempts if spec is not None and spec.retry is not None else None
+        return NewJob(
+            task=task,
+            payload=payload or {},
+            queue=queue or (spec.queue if spec is not None else DEFAULT_QUEUE),
+            max_attempts=budget or self.settings.max_attempts,
+        )
+
+    def _main_reference(self) -> str | None:
+        """How a child finds this application: by the module that has it as an attribute."""
+        for name, module in list(sys.modules.items()):
+            for attribute, value in list(getattr(module, "__dict__", {}).items()):
+                if value is self:
+                    file = getattr(module, "__file__", None)
+                    if name != "__main__":
+                        return f"{name}:{attribute}"
+                    return f"{Path(file).resolve()}:{attribute}" if file else None
+        return None
+
+
+def _seconds(field: str, value: Duration | None) -> float | None:
+    return None if value is None else seconds_of(field, value)

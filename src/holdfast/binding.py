@@ -1,0 +1,161 @@
+"""Which engine an application talks to, and on which event loop.
+
+An engine belongs to one loop. Calls from other loops and threads hop over to it; a process that
+was forked begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast.engines.base import Engine
+from holdfast.model.errors import InvalidInput, WrongLoop
+from holdfast.settings import MEMORY_STORE, Settings
+
+T = TypeVar("T")
+Call = Callable[[Engine], Awaitable[T]]
+
+_PORTAL_SECONDS = 10.0
+
+
+class Binding:
+    """Finds the engine for a call, wherever the call comes from."""
+
+    def __init__(self, settings: Callable[[], Settings], *, own: bool) -> None:
+        self._settings = settings
+        self._own = own
+        self._lock = threading.Lock()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine: Engine | None = None
+        self._opening: asyncio.Lock | None = None
+        self._portal: asyncio.AbstractEventLoop | None = None
+
+    def adopt(self, engine: Engine | None) -> None:
+        """Use this engine, on the running loop, until told otherwise: a daemon's own."""
+        self._check_process()
+        self._engine = engine
+        self._loop = None if engine is None else asyncio.get_running_loop()
+
+    async def call(self, verb: Call[T]) -> T:
+        """Do this with the engine and return what comes of it."""
+        self._check_process()
+        here = asyncio.get_running_loop()
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._loop, self._engine, self._opening = here, None, asyncio.Lock()
+            there = self._loop
+        if there is here:
+            return await self._call_here(verb)
+        future = asyncio.run_coroutine_threadsafe(self._call_here(verb), there)
+        return await asyncio.wrap_future(future)
+
+    def call_sync(self, verb: Call[T]) -> T:
+        """Do this from code that is not asynchronous, and wait for it."""
+        self._check_process()
+        there = self._loop_for_threads()
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is there:
+            raise WrongLoop(
+                "this would make the event loop wait for itself: await the call without _sync, or "
+                "make it from a thread"
+            )
+        return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
+
+    async def close(self) -> None:
+        """Let go of the engine, if this is the loop that it belongs to."""
+        self._check_process()
+        if self._engine is not None and self._loop is asyncio.get_running_loop():
+            engine, self._engine, self._loop = self._engine, None, None
+            await engine.close()
+        elif self._engine is not None:
+            await asyncio.to_thread(self.close_sync)
+
+    def close_sync(self) -> None:
+        """Let go of the engine and of the thread that it may have been given."""
+        self._check_process()
+        portal, self._portal = self._portal, None
+        engine, self._engine = self._engine, None
+        loop, self._loop = self._loop, None
+        if loop is None or loop.is_closed():
+            return
+        if engine is not None:
+            asyncio.run_coroutine_threadsafe(engine.close(), loop).result(_PORTAL_SECONDS)
+        if portal is not None:
+            portal.call_soon_threadsafe(portal.stop)
+
+    async def _call_here(self, verb: Call[T]) -> T:
+        if self._engine is None:
+            self._opening = self._opening or asyncio.Lock()
+            async with self._opening:
+                if self._engine is None:
+                    self._engine = await open_engine(self._settings(), own=self._own)
+        return await verb(self._engine)
+
+    def _loop_for_threads(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._portal = asyncio.new_event_loop()
+                self._loop, self._engine, self._opening = self._portal, None, None
+                thread = threading.Thread(
+                    target=_serve, args=(self._portal,), name="holdfast-calls", daemon=True
+                )
+                thread.start()
+            return self._loop
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            # A forked child: the parent's engine, loop and thread are not here.
+            self._lock = threading.Lock()
+            self._begin_anew()
+
+
+async def open_engine(settings: Settings, *, own: bool) -> Engine:
+    """Open the engine that the settings name: owned by this process, or its owner's client."""
+    if settings.store == MEMORY_STORE:
+        from holdfast.engines.base import EngineOptions  # noqa: PLC0415 - only what is needed
+        from holdfast.engines.memory import MemoryEngine  # noqa: PLC0415
+
+        return MemoryEngine(
+            options=EngineOptions(
+                remember_seconds=settings.remember_seconds,
+                max_processing_seconds=settings.max_processing_seconds,
+            )
+        )
+    if settings.directory is None:
+        raise InvalidInput("store", f"{settings.store!r} cannot be opened")
+    if own:
+        from holdfast.engines.journal import JournalEngine, JournalOptions  # noqa: PLC0415
+        from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+
+        disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+        return await JournalEngine.open(
+            disk,
+            options=JournalOptions(
+                remember_seconds=settings.remember_seconds,
+                max_processing_seconds=settings.max_processing_seconds,
+                sync=settings.sync,  # type: ignore[arg-type]  # a word is taken too
+            ),
+        )
+    from holdfast.engines.client import ClientEngine  # noqa: PLC0415
+    from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
+
+    return ClientEngine(socket_path(settings.directory))
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -1,0 +1,312 @@
+"""The client engine: the verbs of an engine that another process on this machine owns.
+
+A call whose answer is lost is made again, and what the store has then tells what became of the
+first one (``doubt``): nothing is lost and nothing is done twice because a connection broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.errors import DuplicateId, HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.ids import RANDOM_BYTES, uuid7s
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    Job,
+    JobRef,
+    NewJob,
+    admit,
+    check_id,
+    check_seconds,
+)
+from holdfast.model.outcome import Outcome, release
+
+from . import wire
+from .base import (
+    DEFAULT_LEASE_SECONDS,
+    Admission,
+    Capabilities,
+    Claim,
+    Counts,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+)
+from .checks import check_all, check_limit, check_names
+from .clock import Clock, SystemClock
+from .connection import Broken
+from .doubt import Known, Order, accepted
+from .entropy import random_bytes
+from .remote import Remote
+
+LONGEST_ADDRESS_BYTES = 107
+
+
+class ClientEngine:
+    """An engine over the Unix socket on which its owner listens.
+
+    Bound to the event loop on which it is first used. When nobody listens it tries for
+    ``patience_seconds``, then raises ``NoOwner``.
+    """
+
+    def __init__(
+        self, path: str, *, patience_seconds: float = 5.0, clock: Clock | None = None
+    ) -> None:
+        if type(path) is not str or not 0 < len(os.fsencode(path)) <= LONGEST_ADDRESS_BYTES:
+            raise InvalidInput("path", f"{path!r} is not the path of a Unix socket")
+        check_seconds("patience_seconds", patience_seconds)
+        self.capabilities = Capabilities(name="client", durable=True, shared=True)
+        self.leases_refused = 0
+        self._remote = Remote(path, patience_seconds)
+        self._clock = clock or SystemClock()
+        self._handing_back: set[asyncio.Task[None]] = set()
+
+    @property
+    def requests(self) -> int:
+        """How many requests went out for calls that do not wait: calls at once share one."""
+        return self._remote.requests
+
+    # --- move --------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        jobs = check_all("jobs", jobs, NewJob)
+        _check_caller(caller)
+        if on_duplicate not in ("refuse", "skip"):
+            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        now_us = self._clock.now_us()
+        named = _with_ids(jobs, now_us)
+        body = wire.ENQUEUE.write_call(wire.EnqueueCall(named, caller, on_duplicate))
+        try:
+            return await self._remote.once(wire.ENQUEUE, body)
+        except Broken:
+            fresh = [new.id for new, job in zip(named, jobs, strict=True) if job.id is None]
+            order = Order(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
+            return await self._enqueue_again(order)
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        outcomes = _checked(check_all("outcomes", outcomes, Outcome))
+        _check_caller(caller)
+        body = wire.SETTLE.write_call(wire.SettleCall(outcomes, caller))
+        try:
+            answer = await self._remote.once(wire.SETTLE, body)
+            return self._counted([wire.lease_lost(lost) for lost in answer])
+        except Broken:
+            answer = await self._remote.insist(wire.SETTLE, body)
+            return await self._settled_again(outcomes, answer, caller)
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        check_limit(limit)
+        check_id(worker, "worker")
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        outcomes = _checked(check_all("settle", settle, Outcome))
+        if wait_seconds != 0:
+            check_seconds("wait_seconds", wait_seconds)
+        _check_caller(caller)
+        call = wire.ClaimCall(
+            list(check_names("queues", queues)),
+            worker,
+            None if tasks is None else list(check_names("tasks", tasks)),
+            limit,
+            float(lease_seconds),
+            0.0 if outcomes else float(wait_seconds),  # a claim that settles does not wait
+            outcomes,
+            caller,
+        )
+        if call.wait_seconds > 0:
+            answer = await self._remote.wait(
+                wire.CLAIM,
+                lambda seconds: replace(call, wait_seconds=seconds),
+                call.wait_seconds,
+                self._hand_back,
+            )
+            return Claim(answer.jobs, [])
+        body = wire.CLAIM.write_call(call)
+        try:
+            answer = await self._remote.once(wire.CLAIM, body, orphaned=self._hand_back)
+            return Claim(answer.jobs, self._counted([wire.lease_lost(a) for a in answer.settled]))
+        except Broken:
+            answer = await self._remote.insist(wire.CLAIM, body, orphaned=self._hand_back)
+            return Claim(answer.jobs, await self._settled_again(outcomes, answer.settled, caller))
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[int | LeaseLost]:
+        """See ``Engine.extend``."""
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        _check_caller(caller)
+        names = [wire.Held(lease.tenant, lease.id, lease.token) for lease in leases]
+        body = wire.EXTEND.write_call(wire.ExtendCall(names, float(lease_seconds), caller))
+        answers: list[int | LeaseLost] = []
+        for answer in await self._remote.call(wire.EXTEND, body):
+            if isinstance(answer, wire.Lost):
+                self.leases_refused += 1
+                answers.append(LeaseLost(answer.job_id, answer.token))
+            else:
+                answers.append(answer)
+        return answers
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        _check_caller(caller)
+        names = [wire.Named(ref.tenant, ref.id) for ref in refs]
+        body = wire.RECLAIM.write_call(wire.ReclaimCall(limit, names, caller))
+        return await self._remote.call(wire.RECLAIM, body)
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        _check_caller(caller)
+        body = wire.GET.write_call(wire.GetCall(wanted, tenant, caller))
+        return await self._remote.call(wire.GET, body)
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        _check_caller(caller)
+        body = wire.COUNTS.write_call(wire.CountsCall(caller))
+        return await self._remote.call(wire.COUNTS, body)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        body = wire.VALIDATE.write_call(wire.ValidateCall())
+        return await self._remote.call(wire.VALIDATE, body)
+
+    async def close(self) -> None:
+        """End the connections: calls under way are answered, claims that wait are not."""
+        if self._handing_back:
+            await asyncio.wait(self._handing_back, timeout=self._remote.patience_seconds)
+        await self._remote.close()
+
+    # --- when an answer was lost -------------------------------------------------------------
+
+    async def _enqueue_again(self, order: Order) -> list[Receipt]:
+        call = wire.EnqueueCall(order.jobs, order.caller, order.on_duplicate)
+        advice = f"ask for {_some(order.jobs)} before you enqueue again"
+        body = wire.ENQUEUE.write_call(call)
+        try:
+            receipts = await self._remote.insist(wire.ENQUEUE, body, advice)
+        except DuplicateId as refused:
+            known = await self._known(order.names(), order.caller)
+            missing = order.leftovers(refused, known)
+            if not missing:
+                return [Receipt(new.id or "") for new in order.jobs]
+            rest = replace(order, jobs=missing, on_duplicate="skip")
+            late = dict(zip(rest.names(), await self._enqueue_again(rest), strict=True))
+            return [late.get(name) or Receipt(name[1]) for name in order.names()]
+        if all(receipt.admission is Admission.CREATED for receipt in receipts):
+            return receipts
+        return order.restored(receipts, await self._known(order.names(), order.caller))
+
+    async def _settled_again(
+        self, outcomes: Sequence[Outcome], answer: Sequence[wire.Lost | None], caller: Caller
+    ) -> list[LeaseLost | None]:
+        answers = [wire.lease_lost(lost) for lost in answer]
+        names = [
+            (outcome.tenant, outcome.id)
+            for outcome, refused in zip(outcomes, answers, strict=True)
+            if refused is not None
+        ]
+        if names:
+            answers = accepted(outcomes, answers, await self._known(names, caller))
+        return self._counted(answers)
+
+    async def _known(self, names: Sequence[tuple[str, str]], caller: Caller) -> Known:
+        known: dict[tuple[str, str], Job] = {}
+        for tenant in dict.fromkeys(tenant for tenant, _id in names):
+            ids = [job_id for whose, job_id in names if whose == tenant]
+            for job in await self.get(ids, tenant=tenant, caller=caller):
+                if job is not None:
+                    known[job.tenant, job.id] = job
+        return known
+
+    def _hand_back(self, status: int, body: bytes) -> None:
+        """Release what came for a claim that was cancelled: nobody is there to hold it."""
+        if status != wire.OK:
+            return
+        with contextlib.suppress(*wire.UNREADABLE):
+            jobs = wire.CLAIM.read_answer(body).jobs
+            if jobs:
+                task = asyncio.get_running_loop().create_task(self._release(jobs))
+                self._handing_back.add(task)
+                task.add_done_callback(self._handing_back.discard)
+
+    async def _release(self, jobs: Sequence[Job]) -> None:
+        with contextlib.suppress(HoldfastError):  # their leases run out instead
+            await self.settle([release(job) for job in jobs])
+
+    def _counted(self, answers: list[LeaseLost | None]) -> list[LeaseLost | None]:
+        for answer in answers:
+            if answer is not None:
+                self.leases_refused += 1
+        return answers
+
+
+def _with_ids(jobs: Sequence[NewJob], now_us: int) -> list[NewJob]:
+    """Return the jobs as they are sent: checked, each with an id, its payload as JSON."""
+    nameless = sum(new.id is None for new in jobs)
+    fresh_ids = iter(uuid7s(now_us, random_bytes(RANDOM_BYTES * nameless)))
+    named: list[NewJob] = []
+    for new in jobs:
+        job_id = next(fresh_ids) if new.id is None else check_id(new.id)
+        # How large a payload may be is for the owner to say.
+        job = admit(new, job_id, now_us, 0, wire.MAX_BODY_BYTES)
+        named.append(replace(new, id=job_id, payload=job.payload))
+    return named
+
+
+def _checked(outcomes: list[Outcome]) -> list[Outcome]:
+    for outcome in outcomes:
+        outcome.check()
+    return outcomes
+
+
+def _check_caller(caller: Caller) -> None:
+    if type(caller) is not Caller:
+        raise InvalidInput("caller", f"a {type(caller).__name__} is not a Caller")
+
+
+def _some(jobs: Sequence[NewJob]) -> str:
+    named = ", ".join(repr(new.id) for new in jobs[:5])
+    return f"{named} and {len(jobs) - 5} more" if len(jobs) > 5 else named

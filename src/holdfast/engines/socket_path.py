@@ -1,0 +1,48 @@
+"""Where the owner of a store listens, and its clients look for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from holdfast.model.errors import StorageError
+
+SOCKET_NAME = "holdfast.sock"
+MAX_PATH_BYTES = 100
+"""Some systems take no more than 103 bytes for the address of a Unix socket."""
+
+
+def socket_path(store: str | Path) -> str:
+    """Return the path of the store's socket, the same for everybody who names the same store.
+
+    It is in the store, or, where that makes too long an address, in a directory of this user in
+    the system's place for temporary files. Raise ``StorageError`` if that is not ours alone.
+    """
+    root = Path(store).resolve()
+    beside = str(root / SOCKET_NAME)
+    if len(os.fsencode(beside)) <= MAX_PATH_BYTES:
+        return beside
+    directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    _make_private(directory)
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()
+    return str(directory / f"{digest[:16]}.sock")
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be made for the socket: {error}") from error
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
+        raise StorageError(
+            f"{directory} must be a directory of this user that nobody else can open, as the "
+            "socket of a store is to be in it: remove it, or set TMPDIR to another place"
+        )

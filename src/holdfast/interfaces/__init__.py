@@ -1,0 +1,1 @@
+"""Who asks: people and programs outside, over HTTP and the command line."""

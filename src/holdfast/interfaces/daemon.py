@@ -1,0 +1,308 @@
+"""The daemon: owns the store, runs the worker and the loops, and answers on its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from holdfast.engines.base import Engine
+from holdfast.engines.clock import SystemClock
+from holdfast.engines.journal import JournalEngine
+from holdfast.engines.socket_path import socket_path
+from holdfast.model.durations import shown
+from holdfast.model.errors import DurabilityLost, HoldfastError
+from holdfast.model.job import MICROSECONDS
+from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.definition import Definition, Hook
+from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
+from holdfast.runtime.metrics import Metrics
+from holdfast.runtime.observed import ObservedEngine
+from holdfast.runtime.operations import Operations
+from holdfast.runtime.schedules import ScheduleLoop
+from holdfast.runtime.worker import Worker
+from holdfast.settings import Settings
+
+from .http.engine_app import EngineApp
+from .http.routes import Route, health_routes, metrics_routes, operation_routes
+from .http.serving import bind_loopback, bind_socket, serving
+from .opening import own_name, own_store, worker_options
+from .processes import WorkerProcesses
+from .watchdog import Watchdog
+
+logger = logging.getLogger("holdfast.daemon")
+
+RELOADABLE = (
+    "worker_count",
+    "task_timeout_seconds",
+    "lease_seconds",
+    "reclaim_interval_seconds",
+    "drain_seconds",
+    "log_level",
+)
+EXIT_FAILED = 1
+
+
+class Daemon:
+    """Everything that ``holdfast run`` runs, from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        settings: Settings,
+        *,
+        say: Callable[[str], None] = lambda _line: None,
+        adopt: Callable[[Engine | None], None] = lambda _engine: None,
+        reload: Callable[[], Settings] | None = None,
+    ) -> None:
+        """Take what to run. ``adopt`` is told which engine the application is to use."""
+        self.settings = settings
+        self.metrics = Metrics()
+        self._definition = add_builtin(definition, settings.default_task)
+        self._say = say
+        self._adopt = adopt
+        self._reload = reload
+        self._stop_asked = asyncio.Event()
+        self._failure: HoldfastError | None = None
+        self._stopping = False
+        self._open = contextlib.AsyncExitStack()
+        self._lease_loop: LeaseLoop | None = None
+        self._worker: Worker | None = None
+        self._processes: WorkerProcesses | None = None
+
+    async def start(self) -> None:
+        """Own the store, recover, listen, and begin to work."""
+        settings = self.settings
+        journal = await own_store(settings)
+        self._open.push_async_callback(journal.close)
+        recovery = journal.recovery
+        self._say(
+            f"holdfast started: store {settings.store} (sync={settings.sync}), {recovery.jobs} "
+            f"jobs recovered in {recovery.seconds * 1000:.0f} ms"
+        )
+        try:
+            await self._start(journal)
+        except BaseException:
+            await self._open.aclose()
+            raise
+
+    async def _start(self, journal: JournalEngine) -> None:
+        settings, metrics = self.settings, self.metrics
+        engine = ObservedEngine(journal, metrics)
+        self._adopt(engine)
+        self._open.callback(self._adopt, None)
+        await self._run_hooks(self._definition.on_start)
+        worker = Worker(engine, self._definition, own_name(settings), worker_options(settings))
+        self._worker = worker
+        operations = Operations(
+            engine, self._definition, worker, default_max_attempts=settings.max_attempts
+        )
+        metrics.counts = journal.counts_now
+        metrics.gauge(
+            "queue_recovery_seconds",
+            "How long the last recovery took.",
+            lambda: journal.recovery.seconds,
+        )
+        probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
+        await self._listen(engine, {**probes, **operation_routes(operations)})
+        await self._serve_metrics(probes)
+        self._say(f"workers: {self._slots_shown(worker)}")
+        await worker.look_for_queues()
+        worker.start()
+        if settings.processes > 1:
+            self._processes = WorkerProcesses(self._definition, settings, engine)
+            self._processes.start()
+        supervisor = Supervisor(self._loops(engine, journal, worker), SystemClock(), self._fail)
+        supervisor.start()
+        self._open.push_async_callback(supervisor.stop)
+        if settings.stall_seconds is not None:
+            watchdog = Watchdog(settings.stall_seconds)
+            watchdog.start()
+            self._open.callback(watchdog.stop)
+
+    async def run(self) -> int:
+        """Work until told to stop; return the exit code."""
+        loop = asyncio.get_running_loop()
+        if self.settings.run_seconds is not None:
+            loop.call_later(self.settings.run_seconds, self.ask_to_stop)
+        with _signals(loop, {signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop}):
+            if hasattr(signal, "SIGHUP") and self._reload is not None:
+                loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+            await self.start()
+            await self._stop_asked.wait()
+            await self.stop()
+        if self._failure is not None:
+            self._say(f"holdfast stopped: {self._failure}")
+            return EXIT_FAILED
+        self._say("holdfast stopped")
+        return 0
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop."""
+        self._stop_asked.set()
+
+    async def stop(self) -> None:
+        """Stop claiming, wait for what runs, hand back the rest, close everything."""
+        self._stopping = True
+        worker = self._worker
+        if worker is not None:
+            busy = len(worker.running())
+            self._say(
+                f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
+            )
+            logger.info("daemon.draining running=%d", busy)
+            draining = [worker.stop(self.settings.drain_seconds)]
+            if self._processes is not None:
+                draining.append(self._processes.stop())
+            await asyncio.gather(*draining)
+        await self._run_hooks(self._definition.on_stop, quiet=True)
+        logger.info("daemon.closing")
+        try:
+            await self._open.aclose()
+        except DurabilityLost as error:
+            self._failure = error
+
+    def _loops(self, engine: Engine, journal: JournalEngine, worker: Worker) -> list[Loop]:
+        settings = self.settings
+        self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds)
+        schedules = list(self._definition.schedules.values())
+        return [
+            self._lease_loop,
+            SnapshotLoop(journal, settings.snapshot_interval_seconds),
+            ScheduleLoop(
+                schedules,
+                lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
+                remember_seconds=settings.remember_seconds,
+            ),
+        ]
+
+    async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            self._say("no socket: this system has none of the kind, so commands cannot reach us")
+            return
+        bound = bind_socket(socket_path(self.settings.store))
+        await self._open.enter_async_context(serving(EngineApp(engine, routes), sockets=[bound]))
+
+    async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
+        if self.settings.metrics_port is None:
+            return
+        bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
+        host, port = bound.getsockname()[:2]
+        await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
+        self._say(f"metrics: http://{host}:{port}/metrics")
+
+    def _unwell(self) -> str | None:
+        if self._stopping:
+            return "stopping"
+        return None if self._failure is None else str(self._failure)
+
+    def _fail(self, error: DurabilityLost) -> None:
+        logger.error("daemon.store_failed %s", error)
+        self._failure = error
+        self._stop_asked.set()
+
+    def _on_stop(self) -> None:
+        if self._stop_asked.is_set():
+            # The second time: now. What is running is lost with this process, and runs again.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(128 + signal.SIGTERM)
+        self.ask_to_stop()
+
+    def _on_reload(self) -> None:
+        if self._reload is None or self._worker is None:
+            return
+        try:
+            wanted = self._reload()
+        except HoldfastError as error:
+            logger.warning("daemon.reload_refused %s", error)
+            return
+        changed = [
+            field
+            for field in Settings.__struct_fields__
+            if getattr(wanted, field) != getattr(self.settings, field)
+        ]
+        self.apply(wanted)
+        fixed = [field for field in changed if field not in RELOADABLE]
+        logger.info(
+            "daemon.reloaded changed=%s needs_restart=%s",
+            ",".join(field for field in changed if field in RELOADABLE) or "nothing",
+            ",".join(fixed) or "nothing",
+        )
+
+    def apply(self, wanted: Settings) -> None:
+        """Take over those settings that can change while running."""
+        worker = self._worker
+        if worker is not None:
+            if list(worker.slots) == [""]:
+                worker.resize(wanted.worker_count)
+            worker.task_timeout_seconds = wanted.task_timeout_seconds
+            worker.lease_seconds = wanted.lease_seconds
+        if self._lease_loop is not None:
+            self._lease_loop.interval_seconds = wanted.reclaim_interval_seconds
+        logging.getLogger("holdfast").setLevel(wanted.log_level.upper())
+        self.settings = wanted
+
+    def _slots_shown(self, worker: Worker) -> str:
+        if list(worker.slots) == [""]:
+            served = self.settings.queues or "all"
+            text = f"{self.settings.worker_count}, queues: {served}"
+        else:
+            text = ", ".join(f"{queue}:{size}" for queue, size in worker.slots.items())
+        more = self.settings.processes
+        return text if more == 1 else f"{text}, in each of {more} processes"
+
+    async def _run_hooks(self, hooks: Iterable[Hook], *, quiet: bool = False) -> None:
+        for hook in hooks:
+            try:
+                pending = hook()
+                if inspect.isawaitable(pending):
+                    await pending
+            except Exception:
+                if not quiet:
+                    raise
+                logger.exception("daemon.hook_failed")
+
+
+class SnapshotLoop:
+    """Looks now and then whether enough has been logged to be worth a snapshot."""
+
+    def __init__(self, journal: JournalEngine, interval_seconds: float) -> None:
+        self._journal = journal
+        self._interval_us = int(interval_seconds * MICROSECONDS)
+
+    async def step(self, now_us: int) -> int:
+        """Compact if it is worth it."""
+        if self._journal.compaction_due():
+            await self._journal.compact()
+        return now_us + self._interval_us
+
+
+@contextlib.contextmanager
+def _signals(
+    loop: asyncio.AbstractEventLoop, handlers: Mapping[signal.Signals, Callable[[], None]]
+) -> Iterator[None]:
+    """Handle these signals on the loop while the context is open."""
+    old = {}
+    for number, handler in handlers.items():
+        try:
+            loop.add_signal_handler(number, handler)
+        except NotImplementedError:  # Windows: on the main thread, between two bytecodes
+            call = handler
+            old[number] = signal.signal(
+                number, lambda *_, call=call: loop.call_soon_threadsafe(call)
+            )
+    try:
+        yield
+    finally:
+        for number in handlers:
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
+        for number, previous in old.items():
+            signal.signal(number, previous)

@@ -1,0 +1,1 @@
+"""What is served over HTTP: the engine's verbs to clients, and the routes handed in."""

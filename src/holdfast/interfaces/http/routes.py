@@ -1,0 +1,118 @@
+"""Routes beside the engine's verbs: health, metrics, and what people do. Bodies are JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.engines import wire
+from holdfast.engines.base import Engine, OnDuplicate
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.errors import HoldfastError, PayloadInvalid
+from holdfast.runtime.metrics import Metrics, exposition
+from holdfast.runtime.operations import JobInput, Operations
+
+Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
+
+OPERATIONS = "/operations/v1/"
+_JSON = "application/json"
+
+
+class EnqueueRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Take these jobs."""
+
+    jobs: list[JobInput]
+    on_duplicate: OnDuplicate = "refuse"
+
+
+class ShowRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Show this job."""
+
+    id: str
+    tenant: str = DEFAULT_TENANT
+
+
+class ResizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Have this many slots."""
+
+    slots: int
+    queue: str = ""
+
+
+def health_routes(engine: Engine, unwell: Callable[[], str | None]) -> dict[str, Route]:
+    """Return the two probes. ``unwell`` says why no work should come here, if so."""
+
+    async def live(_body: bytes) -> tuple[int, str, bytes]:
+        return 200, _JSON, b'{"status":"ok"}'
+
+    async def ready(_body: bytes) -> tuple[int, str, bytes]:
+        reason = unwell()
+        if reason is None:
+            try:
+                await engine.get([])  # an answer means that the store can make things durable
+            except HoldfastError as error:
+                reason = str(error)
+        if reason is None:
+            return 200, _JSON, b'{"status":"ready"}'
+        return 503, _JSON, msgspec.json.encode({"status": "unhealthy", "reason": reason})
+
+    return {"GET /health/live": live, "GET /health/ready": ready}
+
+
+def metrics_routes(metrics: Metrics) -> dict[str, Route]:
+    """Return what Prometheus asks for."""
+
+    async def scrape(_body: bytes) -> tuple[int, str, bytes]:
+        kind, text = exposition(metrics)
+        return 200, kind, text
+
+    return {"GET /metrics": scrape}
+
+
+def operation_routes(operations: Operations) -> Mapping[str, Route]:
+    """Return what the command line asks an owner to do."""
+
+    async def enqueue(body: bytes) -> object:
+        request = _read(body, EnqueueRequest)
+        return await operations.enqueue(request.jobs, request.on_duplicate)
+
+    async def status(_body: bytes) -> object:
+        return await operations.status()
+
+    async def show(body: bytes) -> object:
+        request = _read(body, ShowRequest)
+        return await operations.show(request.id, request.tenant)
+
+    async def resize(body: bytes) -> object:
+        request = _read(body, ResizeRequest)
+        operations.resize(request.slots, request.queue)
+        return None
+
+    return {
+        f"POST {OPERATIONS}enqueue": _answering(enqueue),
+        f"GET {OPERATIONS}status": _answering(status),
+        f"POST {OPERATIONS}show": _answering(show),
+        f"POST {OPERATIONS}resize": _answering(resize),
+    }
+
+
+T = TypeVar("T")
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PayloadInvalid("body", str(error)) from None
+
+
+def _answering(operation: Callable[[bytes], Awaitable[object]]) -> Route:
+    async def route(body: bytes) -> tuple[int, str, bytes]:
+        try:
+            return 200, _JSON, msgspec.json.encode(await operation(body))
+        except HoldfastError as error:
+            return wire.REFUSED, wire.MSGPACK, wire.write_error(error)
+
+    return route

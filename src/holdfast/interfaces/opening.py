@@ -1,0 +1,73 @@
+"""From settings to the things that run: engine options, worker options, names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from holdfast.engines.base import OWN_SLOT_PREFIX
+from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.commit import Sync
+from holdfast.engines.journal.disk import LocalDisk
+from holdfast.model.errors import DirectoryInUse, InvalidInput
+from holdfast.model.retry import RetryPolicy
+from holdfast.runtime.worker import WorkerOptions
+from holdfast.settings import Settings, queue_slots
+
+LOCK_PATIENCE_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.05
+
+
+async def own_store(
+    settings: Settings, patience_seconds: float = LOCK_PATIENCE_SECONDS
+) -> JournalEngine:
+    """Become the owner of the store, waiting a little for one who is about to leave."""
+    if settings.directory is None:
+        raise InvalidInput("store", f"{settings.store!r} is not a directory that can be owned")
+    options = JournalOptions(
+        remember_seconds=settings.remember_seconds,
+        max_processing_seconds=settings.max_processing_seconds,
+        sync=Sync(settings.sync),
+    )
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + patience_seconds
+    while True:
+        try:
+            return await JournalEngine.open(disk, options=options)
+        except DirectoryInUse:
+            if loop.time() >= give_up:
+                raise
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def worker_options(settings: Settings) -> WorkerOptions:
+    """Return how a worker of these settings works."""
+    queues: list[str] | None = None
+    slots: dict[str, int] | None = None
+    if settings.queues is not None:
+        asked = queue_slots(settings.queues)
+        if any(size is not None for size in asked.values()):
+            slots = {queue: size or settings.worker_count for queue, size in asked.items()}
+        else:
+            queues = list(asked)
+    return WorkerOptions(
+        slots=settings.worker_count,
+        queue_slots=slots,
+        queues=queues,
+        lease_seconds=settings.lease_seconds,
+        task_timeout_seconds=settings.task_timeout_seconds,
+        retry=RetryPolicy(
+            max_attempts=settings.max_attempts,
+            base_backoff_seconds=settings.base_backoff_seconds,
+            max_backoff_seconds=settings.max_backoff_seconds,
+        ),
+        memory_limit_bytes=settings.memory_limit_bytes,
+    )
+
+
+def own_name(settings: Settings, suffix: str = "") -> str:
+    """Return the name of a worker that lives and dies with the owner of the store."""
+    label = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{OWN_SLOT_PREFIX}{label}{suffix}"

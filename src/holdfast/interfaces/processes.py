@@ -1,0 +1,95 @@
+"""More worker processes beside the owner: they are its clients, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError
+from holdfast.runtime.definition import Definition
+from holdfast.runtime.observed import ObservedEngine
+from holdfast.settings import Settings
+
+from .opening import own_name
+
+logger = logging.getLogger("holdfast.processes")
+
+_RESTART_SECONDS = 0.5
+_STOP_MARGIN_SECONDS = 2.0
+
+
+class ProcessCharter(msgspec.Struct, frozen=True):
+    """What a worker process is told on its standard input, which then stays open as a life line."""
+
+    reference: str | None
+    settings: Settings
+    name: str
+
+
+class WorkerProcesses:
+    """Keeps ``processes - 1`` worker processes alive."""
+
+    def __init__(self, definition: Definition, settings: Settings, engine: ObservedEngine) -> None:
+        self._reference = definition.reference
+        self._settings = settings
+        self._engine = engine
+        self._keepers: list[asyncio.Task[None]] = []
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start them all."""
+        for number in range(2, self._settings.processes + 1):
+            name = own_name(self._settings, f"-{number}")
+            self._keepers.append(asyncio.get_running_loop().create_task(self._keep(name)))
+
+    async def stop(self) -> None:
+        """Ask them to drain, wait for it, and kill what is left."""
+        self._stopping = True
+        for process in self._running.values():
+            if process.stdin is not None:
+                with contextlib.suppress(ConnectionError):
+                    process.stdin.write(b"stop\n")
+        patience_seconds = self._settings.drain_seconds + _STOP_MARGIN_SECONDS
+        if self._keepers:
+            await asyncio.wait(self._keepers, timeout=patience_seconds)
+        for process in self._running.values():
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+        for keeper in self._keepers:
+            keeper.cancel()
+
+    async def _keep(self, name: str) -> None:
+        while not self._stopping:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast.interfaces.worker_process",
+                stdin=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            )
+            self._running[name] = process
+            charter = ProcessCharter(self._reference, self._settings, name)
+            if process.stdin is not None:
+                process.stdin.write(msgspec.json.encode(charter) + b"\n")
+            code = await process.wait()
+            del self._running[name]
+            await self._end_leases(name)
+            if self._stopping:
+                return
+            logger.warning("worker.process_ended name=%s code=%d", name, code)
+            await asyncio.sleep(_RESTART_SECONDS)
+
+    async def _end_leases(self, name: str) -> None:
+        """Whoever held these is gone: nobody needs to wait for their leases."""
+        held = self._engine.held_by(name)
+        if held:
+            with contextlib.suppress(HoldfastError):
+                await self._engine.reclaim(forced=held)

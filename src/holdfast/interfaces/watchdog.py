@@ -1,0 +1,67 @@
+"""Notices that the event loop hangs, and starts the process over.
+
+A task that never lets go of the loop stops heartbeats, timers and signals alike: nothing inside
+the loop can help. Starting over counts as a loss for what was running; a job that does it twice
+runs in a process of its own from then on, where its time-out can kill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+
+def start_over() -> None:
+    """Replace this process by a new one with the same command line. Nothing is closed in order."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+
+
+class Watchdog:
+    """A thread that expects a sign of life from the loop."""
+
+    def __init__(self, stall_seconds: float, act: Callable[[], None] = start_over) -> None:
+        self._stall_seconds = stall_seconds
+        self._act = act
+        self._interval_seconds = min(1.0, stall_seconds / 4)
+        self._loop = asyncio.get_running_loop()
+        self._beat = time.monotonic()
+        self._stopped = threading.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._show_life()
+        threading.Thread(target=self._watch, name="holdfast-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _show_life(self) -> None:
+        self._beat = time.monotonic()
+        self._timer = self._loop.call_later(self._interval_seconds, self._show_life)
+
+    def _watch(self) -> None:
+        looked = time.monotonic()
+        while not self._stopped.wait(self._interval_seconds):
+            now = time.monotonic()
+            if now - looked > 2 * self._interval_seconds + 1:
+                # This thread did not run either: the whole process was paused. Look again.
+                self._beat = max(self._beat, now)
+            looked = now
+            if now - self._beat > self._stall_seconds:
+                sys.stderr.write(
+                    f"holdfast: the event loop has not moved for {self._stall_seconds:g} s: a "
+                    "task holds it. Starting over; this is where it hangs:\n"
+                )
+                sys.stderr.flush()
+                faulthandler.dump_traceback(all_threads=True)
+                self._act()
+                return

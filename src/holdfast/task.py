@@ -1,0 +1,233 @@
+"""A task as its users hold it: a function that can also be enqueued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from holdfast.engines.base import Admission, Engine, Receipt
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.durations import Duration, seconds_of
+from holdfast.model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
+from holdfast.model.job import MICROSECONDS, Job, NewJob, State
+from holdfast.runtime.definition import TaskSpec
+
+from .binding import Binding
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POLL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+
+class JobHandle:
+    """A job that was enqueued."""
+
+    __slots__ = ("_binding", "existed", "id", "tenant")
+
+    def __init__(self, binding: Binding, receipt: Receipt, tenant: str) -> None:
+        self.id = receipt.id
+        self.tenant = tenant
+        self.existed = receipt.admission is not Admission.CREATED
+        """Whether it was there already: its unique key is taken."""
+        self._binding = binding
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    async def get(self) -> Job:
+        """Return the job as it is now, or raise ``JobNotFound``."""
+        return await self._binding.call(self._get)
+
+    async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
+        """Wait until it is finished and return what the task returned.
+
+        Raise ``JobFailed`` when it is dead or cancelled, ``ResultTimeout`` when it takes longer
+        than ``timeout``; it goes on then.
+        """
+        seconds = None if timeout is None else seconds_of("timeout", timeout)
+        return await self._binding.call(lambda engine: self._result(engine, seconds))
+
+    def result_sync(self, timeout: Duration | None = None) -> object:
+        """Do what ``result`` does, from code that is not asynchronous."""
+        seconds = None if timeout is None else seconds_of("timeout", timeout)
+        return self._binding.call_sync(lambda engine: self._result(engine, seconds))
+
+    async def _get(self, engine: Engine) -> Job:
+        job = (await engine.get([self.id], tenant=self.tenant))[0]
+        if job is None:
+            raise JobNotFound(self.id)
+        return job
+
+    async def _result(self, engine: Engine, seconds: float | None) -> object:
+        loop = asyncio.get_running_loop()
+        give_up = None if seconds is None else loop.time() + seconds
+        for looked in range(1 << 62):
+            job = await self._get(engine)
+            if job.state is State.COMPLETED:
+                return None if job.result is None else msgspec.json.decode(job.result)
+            if job.state.finished:
+                reason = "" if job.failure is None else job.failure.error_reason
+                message = "" if job.failure is None else job.failure.message
+                raise JobFailed(job.id, job.state.value, reason, message)
+            wait_seconds = _POLL_SECONDS[min(looked, len(_POLL_SECONDS) - 1)]
+            if give_up is not None:
+                left = give_up - loop.time()
+                if left <= 0:
+                    raise ResultTimeout(
+                        f"job {job.id!r} is still {job.state.value} after {seconds:g} s; it goes on"
+                    )
+                wait_seconds = min(wait_seconds, left)
+            await asyncio.sleep(wait_seconds)
+        raise ResultTimeout(self.id)
+
+
+class Task(Generic[P, R]):
+    """A function that is also a task. Calling it is a plain call."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        spec: TaskSpec,
+        binding: Binding,
+        defaults: Callable[[], int],
+        extra: Mapping[str, object] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._function = function
+        self._binding = binding
+        self._default_max_attempts = defaults
+        self._extra = dict(extra or {})
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", spec.name)
+        self.__wrapped__ = function
+
+    def __repr__(self) -> str:
+        return f"<task {self.spec.name}>"
+
+    @property
+    def name(self) -> str:
+        """The task's name, by which workers find it."""
+        return self.spec.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        return self._function(*args, **kwargs)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Have a worker call it with these arguments; on disk when this returns."""
+        job = self._job(args, kwargs)
+        return (await self._binding.call(self._sending([job])))[0]
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Do what ``enqueue`` does, from code that is not asynchronous."""
+        job = self._job(args, kwargs)
+        return self._binding.call_sync(self._sending([job]))[0]
+
+    async def enqueue_many(
+        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
+    ) -> list[JobHandle]:
+        """Enqueue all of these calls, or none, in one commit.
+
+        Each is a tuple of positional or a mapping of named arguments. One commit takes up to
+        8 MiB; send more than that in several calls.
+        """
+        return await self._binding.call(self._sending(self._jobs(calls)))
+
+    def enqueue_many_sync(
+        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
+    ) -> list[JobHandle]:
+        """Do what ``enqueue_many`` does, from code that is not asynchronous."""
+        return self._binding.call_sync(self._sending(self._jobs(calls)))
+
+    def options(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - it is the job's id
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        expires: Duration | None = None,
+        unique: str | None = None,
+        max_attempts: int | None = None,
+        estimated: Duration | None = None,
+        tenant: str | None = None,
+        scope: str | None = None,
+        connection: object = None,
+    ) -> Task[P, R]:
+        """Return the same task with these options for what it enqueues next."""
+        if connection is not None:
+            raise InvalidInput(
+                "connection", "only a PostgreSQL store can join a transaction of the caller's"
+            )
+        asked: dict[str, object] = {
+            "id": id,
+            "queue": queue,
+            "priority": priority,
+            "delay_seconds": None if delay is None else seconds_of("delay", delay),
+            "run_at_us": None if run_at is None else _microseconds(run_at),
+            "expires_seconds": None if expires is None else seconds_of("expires", expires),
+            "unique": unique,
+            "max_attempts": max_attempts,
+            "estimated_seconds": None if estimated is None else seconds_of("estimated", estimated),
+            "tenant": tenant,
+            "scope": scope,
+        }
+        given = {name: value for name, value in asked.items() if value is not None}
+        return Task(
+            self._function,
+            self.spec,
+            self._binding,
+            self._default_max_attempts,
+            {**self._extra, **given},
+        )
+
+    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> list[NewJob]:
+        jobs = []
+        for call in calls:
+            if isinstance(call, Mapping):
+                jobs.append(self._job((), dict(call)))
+            elif isinstance(call, str | bytes) or not isinstance(call, Sequence):
+                raise InvalidInput(
+                    "calls", f"{call!r} is not a tuple of arguments: write ({call!r},)"
+                )
+            else:
+                jobs.append(self._job(tuple(call), {}))
+        return jobs
+
+    def _job(self, args: tuple[object, ...], kwargs: dict[str, object]) -> NewJob:
+        spec = self.spec
+        policy = spec.retry
+        fields: dict[str, object] = {
+            "queue": spec.queue,
+            "priority": spec.priority,
+            "max_attempts": (policy and policy.max_attempts) or self._default_max_attempts(),
+            "estimated_seconds": spec.estimated_seconds,
+            "max_processing_seconds": spec.max_processing_seconds,
+            **self._extra,
+        }
+        make: Callable[..., NewJob] = NewJob
+        return make(task=spec.name, payload=spec.signature.encode(args, kwargs), **fields)
+
+    def _sending(self, jobs: list[NewJob]) -> Callable[[Engine], Awaitable[list[JobHandle]]]:
+        async def send(engine: Engine) -> list[JobHandle]:
+            receipts = await engine.enqueue(jobs)
+            return [JobHandle(self._binding, receipt, self._tenant) for receipt in receipts]
+
+        return send
+
+    @property
+    def _tenant(self) -> str:
+        tenant = self._extra.get("tenant", DEFAULT_TENANT)
+        return tenant if isinstance(tenant, str) else DEFAULT_TENANT
+
+
+def _microseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise InvalidInput("run_at", f"{moment} has no time zone: say which, such as UTC")
+    return int(moment.astimezone(UTC).timestamp() * MICROSECONDS)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.engines.base import Receipt
 from holdfast.model.durations import Duration, seconds_of
@@ -30,12 +30,19 @@ from .binding import Binding
 from .task import JobHandle, Task
 
 if TYPE_CHECKING:
-    from holdfast.testing.app import TestRun
+    from holdfast.testing.app import Rehearsal
 
 P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
+
+
+class Declaring(Protocol):
+    """A decorator that makes functions tasks."""
+
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]:
+        """Make this function a task."""
 
 
 class Holdfast:
@@ -85,12 +92,11 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> Declaring: ...
 
     def task(
         self,
         function: Callable[..., object] | None = None,
-        /,
         *,
         name: str | None = None,
         queue: str = DEFAULT_QUEUE,
@@ -230,11 +236,11 @@ class Holdfast:
         finally:
             await daemon.stop()
 
-    def testing(self) -> TestRun:
-        """Run everything in this thread under virtual time: see ``holdfast.testing.TestRun``."""
-        from holdfast.testing.app import TestRun  # noqa: PLC0415 - for tests
+    def testing(self) -> Rehearsal:
+        """Run everything in this thread, in virtual time: see ``holdfast.testing.Rehearsal``."""
+        from holdfast.testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
-        return TestRun(self.definition, self._binding)
+        return Rehearsal(self.definition, self._binding)
 
     def _named(self, task: str, payload: Mapping[str, object] | None, queue: str | None) -> NewJob:
         spec = self.definition.tasks.get(task)

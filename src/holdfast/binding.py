@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol, TypeVar
 
 from holdfast.engines.base import Engine
 from holdfast.model.errors import InvalidInput, WrongLoop
@@ -20,6 +20,21 @@ T = TypeVar("T")
 Call = Callable[[Engine], Awaitable[T]]
 
 _PORTAL_SECONDS = 10.0
+
+
+class Stage(Protocol):
+    """A rehearsal: an engine on an event loop that runs only when asked to."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run this on the loop to its end."""
 
 
 class Binding:
@@ -37,6 +52,11 @@ class Binding:
         self._engine: Engine | None = None
         self._opening: asyncio.Lock | None = None
         self._portal: asyncio.AbstractEventLoop | None = None
+        self._stage: Stage | None = None
+
+    def rehearse(self, stage: Stage | None) -> None:
+        """Talk to the engine of this rehearsal, or to one's own again."""
+        self._stage = stage
 
     def adopt(self, engine: Engine | None) -> None:
         """Use this engine, on the running loop, until told otherwise: a daemon's own."""
@@ -48,6 +68,11 @@ class Binding:
         """Do this with the engine and return what comes of it."""
         self._check_process()
         here = asyncio.get_running_loop()
+        if (stage := self._stage) is not None:
+            if here is stage.loop:
+                return await verb(stage.engine)
+            # A test that has an event loop of its own: the rehearsal's runs beside it.
+            return await asyncio.to_thread(stage.run, _awaiting(verb, stage.engine))
         with self._lock:
             if self._loop is None or self._loop.is_closed():
                 self._loop, self._engine, self._opening = here, None, asyncio.Lock()
@@ -60,7 +85,7 @@ class Binding:
     def call_sync(self, verb: Call[T]) -> T:
         """Do this from code that is not asynchronous, and wait for it."""
         self._check_process()
-        there = self._loop_for_threads()
+        there = self._stage.loop if self._stage is not None else self._loop_for_threads()
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -70,6 +95,8 @@ class Binding:
                 "this would make the event loop wait for itself: await the call without _sync, or "
                 "make it from a thread"
             )
+        if self._stage is not None:
+            return self._stage.run(_awaiting(verb, self._stage.engine))
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
 
     async def close(self) -> None:
@@ -151,6 +178,10 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
     from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
 
     return ClientEngine(socket_path(settings.directory))
+
+
+async def _awaiting(verb: Call[T], engine: Engine) -> T:
+    return await verb(engine)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

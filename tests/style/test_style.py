@@ -30,8 +30,8 @@ def test_no_module_is_a_drawer():
 
 def test_only_the_clock_reads_the_time():
     for path in SOURCES:
-        if path.name == "clock.py":
-            continue
+        if path.name == "clock.py" or "interfaces" in path.parts:
+            continue  # what waits for a person or another process does so in real time
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert f"{node.value.id}.{node.attr}" not in CLOCKS, path

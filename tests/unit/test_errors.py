@@ -34,6 +34,13 @@ CODES = {
     "CorruptLog": "corrupt_log",
     "UnknownFormat": "unknown_format",
     "DirectoryInUse": "directory_in_use",
+    "Unavailable": "unavailable",
+    "NoOwner": "no_owner",
+    "UnknownTask": "unknown_task",
+    "JobNotFound": "job_not_found",
+    "JobFailed": "job_failed",
+    "ResultTimeout": "result_timeout",
+    "WrongLoop": "wrong_loop",
     "EngineClosed": "engine_closed",
     "InvariantViolation": "invariant_violation",
 }

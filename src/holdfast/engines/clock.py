@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Protocol
+
+monotonic = time.monotonic
+"""Seconds for measuring how long something takes; never for judging a lease."""
+
+
+def utc_now() -> datetime:
+    """Return the wall clock's time, for what people read."""
+    return datetime.now(UTC)
 
 
 class Timer(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextvars
 import logging
 import math
-import time
 from collections.abc import Callable
 
+from holdfast.engines.clock import monotonic
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Job
 
@@ -38,7 +38,7 @@ class Attempt:
         task: TaskSpec,
         timeout_seconds: float | None,
         claim_sent: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Begin now. ``claim_sent`` is what the clock said when its claim went out."""
         self.job = job

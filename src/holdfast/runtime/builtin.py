@@ -32,8 +32,9 @@ async def simulate(**payload: object) -> None:
         raise SimulatedFailure("simulated failure: one run of ten ends like this")
 
 
-def add_builtin(definition: Definition, default_task: str = SIMULATE) -> Definition:
+def add_builtin(definition: Definition, default_task: str | None = None) -> Definition:
     """Give an application the built-in tasks as well, unless it has its own of that name."""
+    default_task = default_task or SIMULATE
     for name in (SIMULATE, BY_TYPE):
         if name not in definition.tasks:
             spec = TaskSpec(name, simulate, Signature(simulate, name), Execution.LOOP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.engines.base import (
@@ -17,6 +16,7 @@ from holdfast.engines.base import (
     Receipt,
     Reclaim,
 )
+from holdfast.engines.clock import monotonic
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.errors import LeaseLost
@@ -99,7 +99,7 @@ class ObservedEngine:
         if settle:
             self._settled(settle, claim.settled)
         if claim.jobs:
-            now, held = time.monotonic(), self._held
+            now, held = monotonic(), self._held
             dispatched = self.metrics.counters["queue_jobs_dispatched"]
             for job in claim.jobs:
                 held[job.token] = job, now
@@ -153,7 +153,7 @@ class ObservedEngine:
         await self.engine.close()
 
     def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
-        now = time.monotonic()
+        now = monotonic()
         metrics = self.metrics
         for outcome, refusal in zip(outcomes, answers, strict=True):
             known = self._held.pop(outcome.token, None)

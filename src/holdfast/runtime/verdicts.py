@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.engines.clock import utc_now
 from holdfast.model.failure import Classifier, Failure, FailureClass
 from holdfast.model.job import MAX_RESULT_BYTES, Job
 from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
@@ -65,7 +65,7 @@ class Verdicts:
             return snooze(job, error.after_seconds)
         if isinstance(error, Cancel):
             return cancelled(job)
-        failure = self._classifier.classify(error, datetime.now(UTC))
+        failure = self._classifier.classify(error, utc_now())
         if isinstance(error, Dead):
             reason = error.error_reason
             return dead(

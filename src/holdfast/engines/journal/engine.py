@@ -20,7 +20,7 @@ from holdfast.model import lifecycle, outcome
 from holdfast.model.access import SYSTEM
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, InvalidInput, StorageError, StorageFull
-from holdfast.model.job import MICROSECONDS, check_seconds, check_size
+from holdfast.model.job import MICROSECONDS, Job, check_seconds, check_size
 
 from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
 from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
@@ -179,6 +179,10 @@ class JournalEngine(EmbeddedEngine):
     def counts_now(self) -> Mapping[str, Counts]:
         """Return the counts as they are in memory, for a scrape: they promise nothing."""
         return self._journal_state.counts(SYSTEM)
+
+    def kept(self) -> list[Job]:
+        """Return every job as it is in memory, for a test: they promise nothing."""
+        return list(self._journal_state.jobs())
 
     async def close(self) -> None:
         """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""

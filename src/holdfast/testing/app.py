@@ -1,0 +1,182 @@
+"""Trying an application's tasks in a test: the real engine and worker, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from holdfast.engines.base import Engine
+from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.model.durations import Duration, seconds_of
+from holdfast.model.job import Job, State
+from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.definition import Definition
+from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
+from holdfast.runtime.schedules import ScheduleLoop
+from holdfast.runtime.worker import Worker, WorkerOptions
+
+from .clock import VirtualClock
+from .disk import SimDisk
+from .loop import VirtualLoop
+
+T = TypeVar("T")
+
+_OPTIONS = JournalOptions(inline=True, segment_bytes=4 << 20)
+_STEP_SECONDS = 0.05
+_PATIENCE_SECONDS = 24 * 3_600.0
+
+
+class Named(Protocol):
+    """A task, or whatever else has a task's name."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+
+
+class Bound(Protocol):
+    """What decides which engine an application talks to."""
+
+    def rehearse(self, stage: Rehearsal | None, /) -> None:
+        """Talk to the engine of this rehearsal, or to one's own again."""
+
+
+class Rehearsal:
+    """A store, a worker and the loops on an event loop of their own, whose time you move.
+
+    Use it as a context. Nothing happens by itself: ``advance`` and ``drain`` let things happen.
+    Threads and child processes are not used: every task runs on the loop.
+    """
+
+    __test__ = False
+
+    def __init__(self, definition: Definition, bound: Bound, slots: int = 8) -> None:
+        self.clock = VirtualClock()
+        self.loop = VirtualLoop(self.clock)
+        self._definition = definition
+        self._bound = bound
+        self._slots = slots
+
+    def __enter__(self) -> Rehearsal:
+        """Open the store and begin."""
+        self.run(self._open())
+        self._bound.rehearse(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close everything; what is under way is handed back."""
+        self._bound.rehearse(None)
+        self.run(self._close())
+        self.loop.close()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, to look at or to call."""
+        return self._engine
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine on the loop to its end and return what it returns."""
+        return self.loop.run_until_complete(work)
+
+    def advance(self, duration: Duration) -> None:
+        """Let this much time pass, and everything that happens in it."""
+        self.loop.advance(seconds_of("duration", duration))
+
+    def drain(self) -> None:
+        """Let everything happen that is due, however long it runs; what is for later stays."""
+        give_up_us = self.clock.now_us() + int(_PATIENCE_SECONDS * 1_000_000)
+        self.loop.run_until_idle()
+        while self._busy():
+            if self.clock.now_us() > give_up_us:
+                raise AssertionError("after a day there is still work: does a task never end?")
+            self.loop.advance(_STEP_SECONDS)
+
+    def jobs(self, task: Named | str | None = None) -> list[Job]:
+        """Return the jobs, of this task if one is named, oldest first."""
+        name = task if isinstance(task, str) or task is None else task.name
+        found = [job for job in self._engine.kept() if name is None or job.task == name]
+        return sorted(found, key=lambda job: (job.created_at_us, job.id))
+
+    def assert_completed(self, task: Named | str, times: int | None = None) -> list[Job]:
+        """Check that the task has run to completion, this often if said; return its jobs."""
+        return self._assert_state(task, State.COMPLETED, times)
+
+    def assert_dead(
+        self, task: Named | str, error_reason: str | None = None, times: int | None = None
+    ) -> list[Job]:
+        """Check that the task was buried, for this reason if said; return its jobs."""
+        found = self._assert_state(task, State.DEAD, times)
+        for job in found:
+            reason = "" if job.failure is None else job.failure.error_reason
+            if error_reason is not None and reason != error_reason:
+                raise AssertionError(f"job {job.id} died of {reason!r}, not of {error_reason!r}")
+        return found
+
+    def assert_pending(self, task: Named | str, times: int | None = None) -> list[Job]:
+        """Check that the task waits to be run; return its jobs."""
+        return self._assert_state(task, State.PENDING, times)
+
+    def _assert_state(self, task: Named | str, state: State, times: int | None) -> list[Job]:
+        everything = self.jobs(task)
+        found = [job for job in everything if job.state is state]
+        if (times is None and not found) or (times is not None and len(found) != times):
+            wanted = "one or more" if times is None else str(times)
+            there = ", ".join(f"{job.id}: {_told(job)}" for job in everything) or "none at all"
+            name = task if isinstance(task, str) else task.name
+            raise AssertionError(
+                f"{len(found)} jobs of {name} are {state.value}, not {wanted}; there are: {there}"
+            )
+        return found
+
+    def _busy(self) -> bool:
+        now_us, known = self.clock.now_us(), self._definition.tasks
+        return any(
+            job.state is State.IN_FLIGHT
+            or (job.state is State.PENDING and job.run_at_us <= now_us and job.task in known)
+            for job in self._engine.kept()
+        )
+
+    async def _open(self) -> None:
+        definition = add_builtin(self._definition, self._definition.default_task or None)
+        self._engine = await JournalEngine.open(
+            SimDisk(), clock=self.clock, options=_OPTIONS
+        )
+        options = WorkerOptions(slots=self._slots, inline=True)
+        self._worker = Worker(self._engine, definition, "own/rehearsal", options)
+        loops: list[Loop] = [
+            LeaseLoop(self._engine, self._worker, 1.0),
+            ScheduleLoop(
+                list(definition.schedules.values()),
+                lambda jobs, on_duplicate: self._engine.enqueue(jobs, on_duplicate=on_duplicate),
+                remember_seconds=_OPTIONS.remember_seconds,
+            ),
+        ]
+        self._supervisor = Supervisor(loops, self.clock)
+        for hook in definition.on_start:
+            pending = hook()
+            if asyncio.iscoroutine(pending):
+                await pending
+        self._worker.start()
+        self._supervisor.start()
+
+    async def _close(self) -> None:
+        await self._worker.stop(0.0)
+        await self._supervisor.stop()
+        for hook in self._definition.on_stop:
+            pending = hook()
+            if asyncio.iscoroutine(pending):
+                await pending
+        await self._engine.close()
+
+
+def _told(job: Job) -> str:
+    if job.failure is None:
+        return job.state.value
+    return f"{job.state.value} ({job.failure.error_reason}: {job.failure.message})"

@@ -22,8 +22,8 @@ deps: $(READY) ## make the virtual environment with everything in it
 
 .PHONY: lint
 lint: $(READY) ## style, formatting, layers
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check --quiet src tests bench
+	$(BIN)/ruff check src tests bench scripts
+	$(BIN)/ruff format --check --quiet src tests bench scripts
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 .PHONY: types
@@ -33,6 +33,15 @@ types: $(READY) ## mypy --strict
 .PHONY: test
 test: lint types ## the whole check
 	$(BIN)/pytest -n 2
+
+.PHONY: demo
+demo: ## 100 jobs, a kill -9 in the middle, and nothing lost
+	@scripts/demo.sh
+
+.PHONY: metrics
+metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
+	@$(PYTHON) -c "import os, urllib.request as u; print(u.urlopen('http://127.0.0.1:' \
+	  + os.environ.get('HOLDFAST_METRICS_PORT', '9090') + '/metrics').read().decode(), end='')"
 
 .PHONY: soak
 soak: $(READY) ## the long versions: more examples, more kills, a longer fuzz

@@ -13,6 +13,7 @@ from holdfast.model.errors import EngineClosed, NoOwner, Unavailable
 
 FIRST_PAUSE_SECONDS = 0.005
 LONGEST_PAUSE_SECONDS = 0.25
+BUFFER_BYTES = 64 * 1024
 
 
 class Broken(Exception):
@@ -29,7 +30,7 @@ class Listener(Protocol):
         """Take note that the connection has ended; no reply comes any more."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection that is kept alive between requests. Use ``dial`` to get one."""
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
@@ -38,6 +39,7 @@ class Connection(asyncio.Protocol):
         """Done when the connection has ended."""
         self.usable = False
         """Whether another request may be sent."""
+        self._view = memoryview(bytearray(BUFFER_BYTES))
         self._parser = HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._waiting = False
@@ -68,10 +70,14 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self.usable = True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract
+        """Return where to put what comes: asyncio's own way makes a large buffer for each read."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read on."""
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._view[:nbytes])
         except (HttpParserError, HttpParserUpgrade):
             # Not HTTP, or cut in the middle: whatever it meant to say is lost.
             self.close()

@@ -1,4 +1,4 @@
-"""The engine over HTTP, for clients on this machine: a plain ASGI application.
+"""The engine over HTTP, for clients on this machine; a plain ASGI application too.
 
 ``holdfast.engines.wire`` is the protocol. Other routes (health, metrics) are handed in.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypedDict
 from holdfast.engines import wire
 from holdfast.engines.base import Engine
 
-from .served import ServedEngine, request_problem
+from .served import Departure, ServedEngine, request_problem
 
 logger = logging.getLogger("holdfast.http")
 
@@ -46,9 +46,9 @@ class Response(NamedTuple):
     """What is sent back."""
 
     status: int
-    kind: bytes
+    kind: str
     body: bytes
-    headers: Sequence[tuple[bytes, bytes]] = ()
+    headers: Sequence[tuple[str, str]] = ()
 
 
 class EngineApp:
@@ -64,85 +64,72 @@ class EngineApp:
         *,
         max_body_bytes: int = wire.MAX_BODY_BYTES,
     ) -> None:
+        self.max_body_bytes = max_body_bytes
         self._served = None if engine is None else ServedEngine(engine)
         self._routes = dict(routes or {})
-        self._max_body_bytes = max_body_bytes
 
     def stop(self) -> None:
         """Send claims that wait away, and those to come: the server is about to shut down."""
         if self._served is not None:
             self._served.stop()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            return
+    async def respond(self, method: str, path: str, body: bytes, departure: Departure) -> Response:
+        """Answer one request, whatever happens. ``departure`` tells when the client has left."""
         try:
-            response = await self._respond(scope, receive)
+            if self._served is not None and path.startswith(wire.PREFIX):
+                return await _verb(self._served, method, path, body, departure)
+            route = self._routes.get(f"{method} {path}")
+            if route is not None:
+                return Response(*await route(body))
+            return self._nothing_there(method, path)
         except asyncio.CancelledError:
             # Only a server that shuts down does this; it wants an answer, not an exception.
-            response = _problem(wire.UNAVAILABLE, "the owner of the store is closing")
+            return problem(wire.UNAVAILABLE, "the owner of the store is closing")
         except Exception:
-            logger.exception("http.failed path=%s", scope["path"])
-            response = _problem(500, "a bug in Holdfast: the owner's log says more")
-        headers = [
-            (b"content-type", response.kind),
-            (b"content-length", b"%d" % len(response.body)),
-            *response.headers,
-        ]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+            logger.exception("http.failed path=%s", path)
+            return problem(500, "a bug in Holdfast: the owner's log says more")
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        path, method = scope["path"], scope["method"]
-        if self._served is not None and path.startswith(wire.PREFIX):
-            if method != "POST":
-                return _wrong_method(method, ["POST"])
-            body = await self._read(scope, receive)
-            return self._too_large() if body is None else await self._verb(path, body, receive)
-        route = self._routes.get(f"{method} {path}")
-        if route is None:
-            return self._nothing_there(method, path)
-        body = await self._read(scope, receive)
-        if body is None:
-            return self._too_large()
-        status, kind, answer = await route(body)
-        return Response(status, kind.encode(), answer)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of an ASGI server."""
+        if scope["type"] != "http":
+            return
 
-    async def _verb(self, path: str, body: bytes, receive: Receive) -> Response:
         async def departure() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        if self._served is None:
-            return _problem(wire.NOT_FOUND, "no engine is served here")
-        if path == wire.CALLS_PATH:
-            answer = await self._served.answer_all(body)
+        body = await self._read(scope, receive)
+        if body is None:
+            response = self.too_large()._replace(headers=[("connection", "close")])
         else:
-            verb = path.removeprefix(wire.PREFIX)
-            answer = await self._served.answer(verb, body, departure)
-        return _response(answer)
+            response = await self.respond(scope["method"], scope["path"], body, departure)
+        headers = [
+            ("content-type", response.kind),
+            ("content-length", str(len(response.body))),
+            *response.headers,
+        ]
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
+        await send({"type": "http.response.body", "body": response.body})
+
+    def too_large(self) -> Response:
+        """Return the answer to a body that is over the limit."""
+        detail = f"a body has at most {self.max_body_bytes:,} bytes: send less at once"
+        return problem(wire.BODY_TOO_LARGE, detail)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body, or None if it is too large."""
         for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._max_body_bytes:
+            if name == b"content-length" and int(value) > self.max_body_bytes:
                 return None
-        event = await receive()
-        body = event.get("body", b"")
-        if not event.get("more_body"):
-            return body if len(body) <= self._max_body_bytes else None
-        parts, size = [body], len(body)
-        while event.get("more_body") and size <= self._max_body_bytes:
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more and size <= self.max_body_bytes:
             event = await receive()
             parts.append(event.get("body", b""))
             size += len(parts[-1])
-        return b"".join(parts) if size <= self._max_body_bytes else None
-
-    def _too_large(self) -> Response:
-        detail = f"a body has at most {self._max_body_bytes:,} bytes: send less at once"
-        # The rest of it is not waited for.
-        return _problem(wire.BODY_TOO_LARGE, detail, [(b"connection", b"close")])
+            more = event.get("more_body", False)
+        return b"".join(parts) if size <= self.max_body_bytes else None
 
     def _nothing_there(self, method: str, path: str) -> Response:
         others = [name.split()[0] for name in self._routes if name.split()[1] == path]
@@ -151,23 +138,30 @@ class EngineApp:
         if self._served is not None and path.startswith(wire.ROOT):
             detail = f"{path} is of another version of the protocol; spoken is {wire.VERSION}"
             return _response(request_problem(wire.NOT_FOUND, detail, (wire.VERSION,)))
-        return _problem(wire.NOT_FOUND, f"there is nothing at {path}")
+        return problem(wire.NOT_FOUND, f"there is nothing at {path}")
+
+
+async def _verb(
+    served: ServedEngine, method: str, path: str, body: bytes, departure: Departure
+) -> Response:
+    if method != "POST":
+        return _wrong_method(method, ["POST"])
+    if path == wire.CALLS_PATH:
+        return _response(await served.answer_all(body))
+    return _response(await served.answer(path[len(wire.PREFIX) :], body, departure))
 
 
 def _response(answer: wire.Answer) -> Response:
     packed = answer.status in (wire.OK, wire.REFUSED)
-    return Response(answer.status, _MSGPACK if packed else _PROBLEM_JSON, answer.body)
+    return Response(answer.status, wire.MSGPACK if packed else wire.PROBLEM_JSON, answer.body)
 
 
-def _problem(status: int, detail: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> Response:
-    return Response(status, _PROBLEM_JSON, request_problem(status, detail).body, headers)
+def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """Return the answer to a request with which something is wrong."""
+    answer = request_problem(status, detail)
+    return Response(answer.status, wire.PROBLEM_JSON, answer.body, headers)
 
 
 def _wrong_method(method: str, allowed: Sequence[str]) -> Response:
     names = ", ".join(sorted(allowed))
-    detail = f"{method} is not for this: use {names}"
-    return _problem(wire.WRONG_METHOD, detail, [(b"allow", names.encode())])
-
-
-_MSGPACK = wire.MSGPACK.encode()
-_PROBLEM_JSON = wire.PROBLEM_JSON.encode()
+    return problem(wire.WRONG_METHOD, f"{method} is not for this: use {names}", [("allow", names)])

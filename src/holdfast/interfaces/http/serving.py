@@ -1,4 +1,4 @@
-"""Serving an ASGI application on sockets that are bound already, inside the running event loop."""
+"""Serving on sockets that are bound already, inside the running event loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -16,7 +17,8 @@ import uvicorn
 
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
 
-from .engine_app import Receive, Scope, Send
+from .engine_app import EngineApp, Receive, Scope, Send
+from .protocol import EngineProtocol, Served
 
 GRACE_SECONDS = 1
 """How long requests under way may take once the server shuts down."""
@@ -44,26 +46,28 @@ class Stoppable(Protocol):
 async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
     """Serve the application while the context is open; it answers from the first moment.
 
-    The sockets belong to the server: they are closed at the end, and Unix ones removed. Signals
+    An ``EngineApp`` is served without ASGI in between, any other application with it. The sockets belong to the server: they are closed at the end, and Unix ones removed. Signals
     are left alone.
     """
-    server = _Server(
-        uvicorn.Config(
-            app,
-            interface="asgi3",
-            http="httptools",
-            ws="none",
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            date_header=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        http="httptools",
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    config.load()
+    if isinstance(app, EngineApp):
+        config.http_protocol_class = partial(_connection, app)  # type: ignore[assignment]
+    server = _Server(config)
     paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
     running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
     try:
@@ -77,6 +81,16 @@ async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterato
             app.stop()
         server.leave()
         await running
+
+
+def _connection(
+    app: EngineApp,
+    *,
+    server_state: Served,
+    **_rest: object,
+) -> EngineProtocol:
+    """Make what uvicorn wants for a new connection."""
+    return EngineProtocol(app, server_state)
 
 
 class _Server(uvicorn.Server):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import holdfast
 
-from . import limits, ours, peers
+from . import brokers, limits, ours, peers, worker
 from .report import table
 
 HERE = Path(__file__).parent
@@ -34,6 +34,15 @@ def small(root: Path, seconds: float) -> dict[str, float]:
     for name, value in after.items():
         found[name] = (found[name] + value) / 2
     return found
+
+
+def end_to_end(root: Path, seconds: float) -> dict[str, float]:
+    """Measure our worker beside those that people run on Valkey."""
+    directory = root / "worker"
+    directory.mkdir()
+    found = worker.measure(directory, seconds)
+    shutil.rmtree(directory)
+    return found | brokers.measure(seconds)
 
 
 def large(root: Path, count: int) -> dict[str, float]:
@@ -71,6 +80,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5, help="for each small measurement")
     parser.add_argument("--backlog", type=int, default=1_000_000)
     parser.add_argument("--large-rounds", type=int, default=3)
+    parser.add_argument("--worker-rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
@@ -79,6 +89,10 @@ def main() -> None:
         for number in range(arguments.rounds):
             rounds.append(small(root, arguments.seconds))
             print(f"round {number + 1} of {arguments.rounds} done", file=sys.stderr)
+        worker_rounds = []
+        for number in range(arguments.worker_rounds):
+            worker_rounds.append(end_to_end(root, arguments.seconds))
+            print(f"worker round {number + 1} of {arguments.worker_rounds} done", file=sys.stderr)
         large_rounds = []
         for number in range(arguments.large_rounds):
             large_rounds.append(large(root, arguments.backlog))
@@ -90,10 +104,11 @@ def main() -> None:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} cores",
         "rounds": rounds,
+        "worker_rounds": worker_rounds,
         "large_rounds": large_rounds,
         "medians": {
             name: statistics.median(one[name] for one in runs)
-            for runs in (rounds, large_rounds)
+            for runs in (rounds, worker_rounds, large_rounds)
             for name in (runs[0] if runs else {})
         },
     }

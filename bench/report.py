@@ -5,6 +5,11 @@ from collections.abc import Callable, Mapping
 
 Round = dict[str, float]
 
+
+def _figure(name: str) -> Callable[[Round], float]:
+    return lambda figures: figures[name]
+
+
 SMALL: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
     ("limit: append + fdatasync /s", lambda r: r["fdatasync_per_second"], "", None),
     (
@@ -79,6 +84,79 @@ SMALL: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | 
     ),
 ]
 
+BROKERS = ("dramatiq", "taskiq", "huey_redis", "celery")
+
+
+def _best_broker(figures: Round) -> float:
+    return max(figures[f"{name}_process_per_second"] for name in BROKERS)
+
+
+WORKER: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+    (
+        "no-op async tasks, enqueued to recorded, one process /s",
+        lambda r: r["worker_async_per_second"],
+        "≥ 20,000",
+        lambda value: value >= 20_000,
+    ),
+    (
+        "… ÷ the best of the four on Valkey",
+        lambda r: r["worker_async_per_second"] / _best_broker(r),
+        "≥ 8",
+        lambda value: value >= 8,
+    ),
+    *(
+        (
+            f"{name} on Valkey, one worker process /s",
+            _figure(f"{name}_process_per_second"),
+            "",
+            None,
+        )
+        for name in BROKERS
+    ),
+    ("… one slot: nothing batched /s", _figure("worker_async_one_slot_per_second"), "", None),
+    (
+        "no-op thread tasks /s",
+        lambda r: r["worker_thread_per_second"],
+        "≥ 4,000",
+        lambda value: value >= 4_000,
+    ),
+    (
+        "enqueue to start, idle, in process, p50 ms",
+        lambda r: r["worker_latency_p50_ms"],
+        "≤ 2",
+        lambda value: value <= 2,
+    ),
+    ("… p99 ms", _figure("worker_latency_p99_ms"), "", None),
+    (
+        "enqueue to start, idle, through the socket, p50 ms",
+        lambda r: r["socket_latency_p50_ms"],
+        "≤ 5",
+        lambda value: value <= 5,
+    ),
+    ("… p99 ms", _figure("socket_latency_p99_ms"), "", None),
+    *(
+        (f"{name} on Valkey, idle, p50 ms", _figure(f"{name}_latency_p50_ms"), "", None)
+        for name in BROKERS
+    ),
+    (
+        "8 client processes, one by one /s",
+        lambda r: r["eight_clients_per_second"],
+        "≥ 5,000",
+        lambda value: value >= 5_000,
+    ),
+    ("1 client process, one by one /s", _figure("one_client_per_second"), "", None),
+    *(
+        (f"{name} on Valkey, one by one /s", _figure(f"{name}_enqueue_per_second"), "", None)
+        for name in BROKERS
+    ),
+    (
+        "idle CPU of the daemon, %",
+        lambda r: r["idle_cpu_percent"],
+        "< 1",
+        lambda value: value < 1,
+    ),
+]
+
 LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
     ("claim + settle, few pending /s", lambda r: r["process_with_few_per_second"], "", None),
     (
@@ -119,7 +197,9 @@ LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | 
 def table(result: Mapping[str, object]) -> str:
     """Return the results as Markdown."""
     lines = ["| figure | median | lowest – highest | bound | holds |", "|---|--:|--:|--:|---|"]
-    for source, rows in ((result["rounds"], SMALL), (result["large_rounds"], LARGE)):
+    parts = (("rounds", SMALL), ("worker_rounds", WORKER), ("large_rounds", LARGE))
+    for part, rows in parts:
+        source = result[part]
         if not isinstance(source, list) or not source:
             continue
         for name, figure, bound, holds in rows:

@@ -1,0 +1,193 @@
+"""From enqueue to recorded completion, with the metrics on: in process and through the socket."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from holdfast import Task
+
+ROOT = Path(__file__).parents[1]
+CLIENTS = 8
+SLOTS = 200
+BATCH = 1_000
+
+
+async def until(count: int) -> None:
+    """Wait until this many jobs have run."""
+    from . import jobs  # noqa: PLC0415 - reads its store from the environment
+
+    while jobs.ran < count:
+        await asyncio.sleep(0.001)
+
+
+async def drained() -> None:
+    """Wait until every completion is recorded."""
+    from . import jobs  # noqa: PLC0415
+
+    def unfinished(counts: object) -> bool:
+        assert isinstance(counts, dict)
+        return any(count.pending or count.in_flight for count in counts.values())
+
+    while unfinished(await jobs.app._binding.call(lambda engine: engine.counts())):  # noqa: SLF001
+        await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def working(slots: int) -> AsyncIterator[None]:
+    """Work in this process with this many slots, nothing counted yet."""
+    from . import jobs  # noqa: PLC0415
+
+    jobs.ran = 0
+    async with jobs.app.running(workers=slots, metrics_port=0, log_level="error"):
+        yield
+
+
+async def rate(task: Task[[int], object], slots: int, seconds: float) -> float:
+    """Enqueue in batches while a worker runs; return jobs a second from first to last."""
+    done = 0
+    async with working(slots):
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            # Two batches ahead at most: the backlog is not what is measured.
+            await asyncio.gather(
+                task.enqueue_many([(n,) for n in range(BATCH)]), until(done - BATCH)
+            )
+            done += BATCH
+        await until(done)
+        await drained()
+        return done / (time.perf_counter() - start)
+
+
+async def latency(seconds: float) -> list[float]:
+    """Enqueue one job at a time on an idle worker in this process."""
+    from . import jobs  # noqa: PLC0415
+
+    jobs.late_seconds.clear()
+    until_time = time.monotonic() + seconds
+    async with working(8):
+        while time.monotonic() < until_time:
+            handle = await jobs.started.enqueue(time.monotonic())
+            await handle.result(5)
+            await asyncio.sleep(0.003)  # idle again
+    return sorted(jobs.late_seconds)
+
+
+async def in_process(seconds: float) -> dict[str, float]:
+    """Measure what one process does by itself."""
+    from . import jobs  # noqa: PLC0415
+
+    found = {
+        "worker_async_per_second": await rate(jobs.nothing, SLOTS, seconds),  # type: ignore[arg-type]
+        "worker_async_one_slot_per_second": await rate(jobs.nothing, 1, seconds),  # type: ignore[arg-type]
+        "worker_thread_per_second": await rate(jobs.nothing_in_thread, 64, seconds),  # type: ignore[arg-type]
+    }
+    late = await latency(seconds)
+    found["worker_latency_p50_ms"] = late[len(late) // 2] * 1e3
+    found["worker_latency_p99_ms"] = late[len(late) * 99 // 100] * 1e3
+    return found
+
+
+async def client(seconds: float, *, latency_to: str = "") -> int:
+    """Enqueue one by one through the socket; return how many."""
+    from . import jobs  # noqa: PLC0415
+
+    count, until_time = 0, time.monotonic() + seconds
+    while time.monotonic() < until_time:
+        if latency_to:
+            await (await jobs.started.enqueue(time.monotonic())).result(5)
+            await asyncio.sleep(0.003)
+        else:
+            await jobs.app.enqueue("nobody.runs.this", {"n": count})
+        count += 1
+    if latency_to:
+        await (await jobs.report.enqueue(latency_to)).result(5)
+    await jobs.app.close()
+    return count
+
+
+def _run(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.worker", *arguments],
+        env={**os.environ, "HOLDFAST_STORE": str(directory)},
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
+    text, _ = process.communicate(timeout=120)
+    if process.returncode != 0:
+        raise RuntimeError(f"a part of the benchmark ended with {process.returncode}")
+    return dict(json.loads(text))
+
+
+@contextlib.contextmanager
+def _daemon(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "holdfast", "--store", str(directory)),
+            *("run", "bench.jobs:app", "--metrics-port", "0", "--log-level", "error"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("workers"):
+            if process.poll() is not None:
+                raise RuntimeError("the daemon did not start")
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(directory: Path, seconds: float) -> dict[str, float]:
+    """Measure one round, each part in processes of its own."""
+    found = _answer(_run(directory / "own", "in-process", str(seconds)))
+    store = directory / "shared"
+    with _daemon(store) as daemon:
+        before, since = _cpu_seconds(daemon.pid), time.perf_counter()
+        time.sleep(2 * seconds)  # nothing is waited for: this is what idle means
+        used = _cpu_seconds(daemon.pid) - before
+        found["idle_cpu_percent"] = 100 * used / (time.perf_counter() - since)
+        notes = directory / "latencies"
+        _answer(_run(store, "client", str(seconds), str(notes)))
+        late = sorted(float(line) for line in notes.read_text().split())
+        found["socket_latency_p50_ms"] = late[len(late) // 2] * 1e3
+        found["socket_latency_p99_ms"] = late[len(late) * 99 // 100] * 1e3
+        clients = [_run(store, "client", str(seconds), "") for _ in range(CLIENTS)]
+        sent = sum(_answer(one)["sent"] for one in clients)
+        found["eight_clients_per_second"] = sent / seconds
+        [alone] = [_answer(_run(store, "client", str(seconds), ""))]
+        found["one_client_per_second"] = alone["sent"] / seconds
+    return found
+
+
+def main() -> None:
+    """Do one part, named on the command line, and print what was found."""
+    part, seconds = sys.argv[1], float(sys.argv[2])
+    if part == "in-process":
+        found = asyncio.run(in_process(seconds))
+        found["worker_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    else:
+        found = {"sent": asyncio.run(client(seconds, latency_to=sys.argv[3]))}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

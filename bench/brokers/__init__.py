@@ -1,13 +1,12 @@
 """What Python users run today on Redis or Valkey, each with one worker process."""
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from . import group
 
 # huey has figures of its own on SQLite: these are told apart by name.
 PEERS = {
@@ -17,7 +16,6 @@ PEERS = {
     "celery": "celery_peer",
 }
 ROOT = Path(__file__).parents[2]
-STOP_SECONDS = 10
 
 
 def measure(seconds: float, appendfsync: str = "everysec") -> dict[str, float]:
@@ -31,7 +29,9 @@ def measure(seconds: float, appendfsync: str = "everysec") -> dict[str, float]:
 
 def measure_one(module: str, seconds: float, appendfsync: str) -> dict[str, float]:
     """Measure one peer in a process group of its own, and leave nothing of it behind."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="holdfast-brokers-", ignore_cleanup_errors=True
+    ) as directory:
         log = Path(directory) / "driver.log"
         with log.open("wb") as output:
             driver = subprocess.Popen(
@@ -45,21 +45,14 @@ def measure_one(module: str, seconds: float, appendfsync: str) -> dict[str, floa
                 cwd=ROOT,
                 start_new_session=True,
             )
+        assert driver.stdin is not None
         try:
             status = driver.wait(timeout=60 + 5 * seconds)
         finally:
-            _end(driver)
+            driver.kill()
+            driver.wait()
+            group.end(driver.pid)
+            driver.stdin.close()
         if status != 0:
             raise RuntimeError(f"{module} was not measured: {log.read_text()[-4000:]}")
         return dict(json.loads((Path(directory) / "result.json").read_text()))
-
-
-def _end(driver: subprocess.Popen[bytes]) -> None:
-    """Close what the driver watches, so that it cleans up; then end what is left of its group."""
-    assert driver.stdin is not None
-    driver.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        driver.wait(timeout=STOP_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()

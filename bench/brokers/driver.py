@@ -8,19 +8,17 @@ import contextlib
 import importlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import redis
 
+from . import group, progress, server
 from . import peer as peers
-from . import progress, server
 
 READY_SECONDS = 20
 JOBS = 100
@@ -147,26 +145,13 @@ def run(module: str, directory: Path, seconds: float, appendfsync: str) -> dict[
         return asyncio.run(measure(peer, directory, seconds))
 
 
-def _watch() -> None:
-    # Whoever started this process holds the other end and never writes: when it goes, so do we.
-    os.read(0, 1)
-    ident = threading.main_thread().ident
-    assert ident is not None
-    signal.pthread_kill(ident, signal.SIGINT)
-
-
 def main() -> None:
     """Measure what was asked for; leave it in the directory."""
     module, directory, seconds, appendfsync = sys.argv[1:]
     root = Path(directory)
-    threading.Thread(target=_watch, daemon=True).start()
-    try:
-        found = run(module, root, float(seconds), appendfsync)
-    except KeyboardInterrupt:
-        shutil.rmtree(root, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
-    else:
-        (root / "result.json").write_text(json.dumps(found))
+    group.end_with_parent(root)
+    found = run(module, root, float(seconds), appendfsync)
+    (root / "result.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from .errors import InvalidInput
+from .errors import InvalidInput, PayloadInvalid
 
 REASON_LIMIT = 100
 MESSAGE_LIMIT = 2_000
@@ -62,6 +62,16 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def of(cls, error_reason: str, message: str) -> Failure:
         """Return the failure of a reason in ``REASONS``."""
         return cls(error_reason, REASONS[error_reason], message)
+
+
+def bounded(failure: Failure) -> Failure:
+    """Return the failure with texts that can be stored, however long or odd they are."""
+    return msgspec.structs.replace(
+        failure,
+        error_reason=_bounded(failure.error_reason, REASON_LIMIT),
+        message=_bounded(failure.message, MESSAGE_LIMIT),
+        traceback=_bounded(failure.traceback, TRACEBACK_LIMIT, keep_end=True),
+    )
 
 
 def check_failure(failure: Failure) -> None:
@@ -260,7 +270,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     by_type("timeout", TimeoutError, "timeout"),
     Rule("unreachable", _unreachable),
     by_type("parse", (json.JSONDecodeError, UnicodeDecodeError), "parse_error"),
-    by_type("validation", msgspec.ValidationError, "payload_invalid"),
+    by_type("validation", (msgspec.ValidationError, PayloadInvalid), "payload_invalid"),
     by_type("decode", msgspec.DecodeError, "parse_error"),
     Rule("known_client", _known_client),
 )

@@ -77,7 +77,6 @@ class Crew:
         queues: Callable[[], Sequence[str]],
         size: int,
         terms: Terms,
-        finished: Callable[[Attempt, Outcome | None, float], None],
     ) -> None:
         self.size = size
         self.running: dict[Hashable, Attempt] = {}
@@ -89,7 +88,6 @@ class Crew:
         self._worker = worker
         self._queues = queues
         self._terms = terms
-        self._finished = finished
         self._loop = asyncio.get_running_loop()
         self._ready: deque[tuple[Job, float]] = deque()
         self._outcomes: list[Outcome] = []
@@ -276,7 +274,11 @@ class Crew:
             if self._ready and self._idle:
                 # One wakes the next: jobs that never wait are all done by the first.
                 _wake(self._idle.pop())
-            await self._run(slot, job, sent)
+            try:
+                await self._run(slot, job, sent)
+            except Exception:
+                # A bug of ours: its lease will run out, and the slot must go on.
+                logger.exception("worker.slot_failed job=%s", job.id)
             if contextvars.copy_context() != clean:
                 break  # the task left something in its context: this slot has served
         del self._slots[slot]
@@ -305,11 +307,21 @@ class Crew:
                 _current_task().uncancel()
         if held is None:
             return  # it was handed back over its head
-        self._finished(attempt, outcome, self._loop.time() - attempt.started)
-        if outcome is not None:
-            self._done(outcome)
-        else:
+        if outcome is None:
             self._stirred.set()
+            return
+        if outcome.failure is not None:
+            logger.warning(
+                "job.failed job=%s task=%s queue=%s attempt=%d outcome=%s reason=%s %s",
+                job.id,
+                job.task,
+                job.queue,
+                job.attempt,
+                outcome.kind.value,
+                outcome.failure.error_reason,
+                outcome.failure.message[:200],
+            )
+        self._done(outcome)
 
     def _after_end(
         self, attempt: Attempt, slot: int, error: asyncio.CancelledError

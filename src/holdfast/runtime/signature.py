@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Union, get_type_hints
@@ -31,7 +32,7 @@ class Signature:
         self._signature = inspect.signature(function)
         parameters = self._signature.parameters
         try:
-            hints = get_type_hints(function, include_extras=True)
+            hints = get_type_hints(_annotated(function), include_extras=True)
         except (NameError, TypeError) as error:
             problem = f"the annotations of {name!r} are unknown: {error}"
             raise InvalidInput("task", problem) from None
@@ -64,7 +65,7 @@ class Signature:
             raise InvalidInput("arguments", f"{self._name}: {error}") from None
         values = dict(bound.arguments)
         if self._open:
-            values.update(values.pop(self._rest, {}))
+            self._spread(values)
         payload = encode_payload(values)
         self.check(payload)
         return payload
@@ -83,11 +84,21 @@ class Signature:
             rest = {key: value for key, value in everything.items() if key not in self._names}
             values[self._rest] = rest
         bound = inspect.BoundArguments(self._signature, values)
+        bound.apply_defaults()  # what comes after one that was left out must not take its place
         return bound.args, bound.kwargs
 
     def takes(self, name: str) -> bool:
         """Whether a field of this name may be in the payload."""
         return self._open or name in self._names
+
+    def _spread(self, values: dict[str, object]) -> None:
+        """Put what ``**`` takes beside the rest: each name has one place in the payload."""
+        rest = values.pop(self._rest, {})
+        if isinstance(rest, dict):
+            if twice := sorted(rest.keys() & self._names):
+                problem = f"{self._name}: {twice[0]!r} is also the name of a parameter"
+                raise InvalidInput("arguments", problem)
+            values.update(rest)
 
     def _decode(self, payload: bytes) -> dict[str, object]:
         try:
@@ -100,6 +111,15 @@ class Signature:
             if value is not msgspec.UNSET:
                 values[field] = value
         return values
+
+
+def _annotated(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what has the annotations of a function: an object's are its ``__call__``'s."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
 
 
 def _field(parameter: inspect.Parameter, hint: object) -> tuple[str, type, object]:
@@ -118,7 +138,7 @@ def _field(parameter: inspect.Parameter, hint: object) -> tuple[str, type, objec
 def _is_foreign(info: object) -> bool:
     """Whether a type, or one inside it, is of a class that JSON knows nothing of."""
     if isinstance(info, msgspec.inspect.CustomType):
-        return True
+        return info.cls is not object  # that is anything at all
     if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
         return False  # its fields are its own business, and may refer to itself
     if isinstance(info, tuple | list):

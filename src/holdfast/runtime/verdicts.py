@@ -9,8 +9,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.engines.clock import utc_now
-from holdfast.model.failure import Classifier, Failure, FailureClass
-from holdfast.model.job import MAX_RESULT_BYTES, Job
+from holdfast.model.failure import Classifier, Failure, FailureClass, bounded
+from holdfast.model.job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
@@ -21,6 +21,7 @@ logger = logging.getLogger("holdfast.worker")
 
 _NO_LIMIT = 1_000_000
 """The engine alone counts attempts: it buries a job whose budget is spent."""
+_LONGEST_SECONDS = MAX_TIME_US / MICROSECONDS / 2
 
 
 class Verdicts:
@@ -60,31 +61,38 @@ class Verdicts:
         return completed(job, bytes(memoryview(result)))
 
     def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
-        """Return the outcome of an attempt that raised this."""
+        """Return the outcome of an attempt that raised this: one that can be recorded."""
+        policy = self._default_policy
+        if task is not None and task.retry is not None:
+            policy = task.retry.policy(policy)
+        try:
+            outcome = self._of_error(job, error, policy)
+            outcome.check()
+        except Exception as broken:  # noqa: BLE001 - an application's own signal or rule
+            logger.warning("task.verdict_failed task=%s job=%s %r", job.task, job.id, broken)
+            return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
+        return outcome
+
+    def _of_error(self, job: Job, error: BaseException, policy: RetryPolicy) -> Outcome:
         if isinstance(error, Snooze):
-            return snooze(job, error.after_seconds)
+            return snooze(job, min(error.after_seconds, _LONGEST_SECONDS))
         if isinstance(error, Cancel):
             return cancelled(job)
         failure = self._classifier.classify(error, utc_now())
         if isinstance(error, Dead):
-            reason = error.error_reason
-            return dead(
-                job,
-                Failure(reason, FailureClass.DETERMINISTIC, str(error), failure.traceback),
-            )
-        policy = self._default_policy
-        if task is not None and task.retry is not None:
-            policy = task.retry.policy(policy)
+            reason = error.error_reason or "business_error"
+            found = Failure(reason, FailureClass.DETERMINISTIC, str(error), failure.traceback)
+            return dead(job, bounded(found))
         if isinstance(error, Retry):
             return self._asked_again(job, error, policy, failure)
         return self._retry(job, failure, policy)
 
     def _asked_again(self, job: Job, wish: Retry, policy: RetryPolicy, failure: Failure) -> Outcome:
-        failure = Failure("retry", FailureClass.TRANSIENT, str(wish), failure.traceback)
+        asked = Failure("retry", FailureClass.TRANSIENT, str(wish), failure.traceback)
         budget = wish.max_attempts
         if budget is not None and job.attempt - job.attempts_before_replay >= budget:
-            return dead(job, failure)
-        return self._retry(job, failure, wish.policy(policy))
+            return dead(job, bounded(asked))
+        return self._retry(job, bounded(asked), wish.policy(policy))
 
     def _retry(self, job: Job, failure: Failure, policy: RetryPolicy) -> Outcome:
         endless = msgspec.structs.replace(policy, max_attempts=_NO_LIMIT)
@@ -92,4 +100,4 @@ class Verdicts:
         delay_seconds = endless.delay_seconds(failure, run, self._uniform)
         if delay_seconds is None:
             return dead(job, failure)
-        return retry(job, failure, delay_seconds)
+        return retry(job, failure, min(delay_seconds, _LONGEST_SECONDS))

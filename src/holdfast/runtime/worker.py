@@ -10,10 +10,8 @@ import msgspec
 from holdfast.engines.base import Engine
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_size
-from holdfast.model.outcome import Outcome
 from holdfast.model.retry import RetryPolicy
 
-from .attempt import Attempt
 from .crew import Crew
 from .definition import Definition
 from .executor import Executor
@@ -57,7 +55,6 @@ class Worker:
         definition: Definition,
         name: str,
         options: WorkerOptions,
-        finished: Callable[[Attempt, Outcome | None, float], None] = lambda *_: None,
     ) -> None:
         self.name = name
         self.lease_seconds = options.lease_seconds
@@ -81,7 +78,6 @@ class Worker:
                 queues=queues,
                 size=check_size("workers", size, 1, MAX_SLOTS),
                 terms=self,
-                finished=finished,
             )
             for label, queues, size in self._shares()
         }

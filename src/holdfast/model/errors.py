@@ -88,7 +88,7 @@ class DuplicateId(HoldfastError):
         more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
         super().__init__(
             f"a job with id {named}{more} exists or finished not long ago; nothing was enqueued: "
-            'choose another id, or pass on_duplicate="skip" to enqueue the rest'
+            'choose another id, or skip duplicates (on_duplicate="skip", --skip-duplicates)'
         )
         self.ids = ids
 

@@ -99,7 +99,7 @@ def show(settings: Settings, job_id: str, tenant: str, *, as_json: bool) -> None
     if as_json:
         click.echo(msgspec.json.encode(view))
         return
-    for name, value in msgspec.to_builtins(view, builtin_types=()).items():
+    for name, value in msgspec.json.decode(msgspec.json.encode(view), type=dict).items():
         if name != "traceback" and value not in ("", None):
             click.echo(f"{name + ':':<15}{_shown(value)}")
     if view.traceback:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 import msgspec
 
@@ -52,8 +54,8 @@ def dump(settings: Settings, *, as_json: bool, snapshot: bool) -> None:
         if as_json:
             click.echo(msgspec.json.encode(record))
         else:
-            fields = msgspec.to_builtins(record)
-            click.echo("  ".join(str(value) for value in fields.values() if value is not None))
+            when = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="milliseconds")
+            click.echo(f"{record.seq:>8}  {when}  {record.type:<9} {record.job_id}")
 
 
 def salvage(settings: Settings, target: str, *, as_json: bool) -> None:

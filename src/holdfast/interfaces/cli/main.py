@@ -44,6 +44,17 @@ class Commands(click.Group):
             # The reader of our output has left; that is how `| head` ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if os.environ.get("HOLDFAST_DEBUG"):
+                raise
+            click.echo(
+                f"holdfast: {type(error).__name__}: {error}. This was not foreseen: please report "
+                "it; with HOLDFAST_DEBUG=1 it says where it happened",
+                err=True,
+            )
+            ctx.exit(EXIT_FAILED)
 
 
 def exit_code(error: errors.HoldfastError) -> int:

@@ -40,19 +40,22 @@ def measure_one(module: str, seconds: float, appendfsync: str) -> dict[str, floa
                     *(module, directory, str(seconds), appendfsync),
                 ],
                 stdin=subprocess.PIPE,
-                stdout=output,
+                stdout=subprocess.PIPE,
                 stderr=output,
                 cwd=ROOT,
                 start_new_session=True,
             )
         assert driver.stdin is not None
+        assert driver.stdout is not None
         try:
             status = driver.wait(timeout=60 + 5 * seconds)
+            said = driver.stdout.read()
         finally:
             driver.kill()
             driver.wait()
             group.end(driver.pid)
             driver.stdin.close()
+            driver.stdout.close()
         if status != 0:
             raise RuntimeError(f"{module} was not measured: {log.read_text()[-4000:]}")
-        return dict(json.loads((Path(directory) / "result.json").read_text()))
+        return dict(json.loads(said))

@@ -104,12 +104,13 @@ class ClientEngine:
         outcomes = _checked(check_all("outcomes", outcomes, Outcome))
         _check_caller(caller)
         body = wire.SETTLE.write_call(wire.SettleCall(outcomes, caller))
+        now_us = self._clock.now_us()
         try:
             answer = await self._remote.once(wire.SETTLE, body)
             return self._counted([wire.lease_lost(lost) for lost in answer])
         except Broken:
             answer = await self._remote.insist(wire.SETTLE, body)
-            return await self._settled_again(outcomes, answer, caller)
+            return await self._settled_again(outcomes, answer, caller, now_us)
 
     async def claim(
         self,
@@ -150,12 +151,14 @@ class ClientEngine:
             )
             return Claim(answer.jobs, [])
         body = wire.CLAIM.write_call(call)
+        now_us = self._clock.now_us()
         try:
             answer = await self._remote.once(wire.CLAIM, body, orphaned=self._hand_back)
             return Claim(answer.jobs, self._counted([wire.lease_lost(a) for a in answer.settled]))
         except Broken:
             answer = await self._remote.insist(wire.CLAIM, body, orphaned=self._hand_back)
-            return Claim(answer.jobs, await self._settled_again(outcomes, answer.settled, caller))
+            settled = await self._settled_again(outcomes, answer.settled, caller, now_us)
+            return Claim(answer.jobs, settled)
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
@@ -222,25 +225,30 @@ class ClientEngine:
     # --- when an answer was lost -------------------------------------------------------------
 
     async def _enqueue_again(self, order: Order) -> list[Receipt]:
-        call = wire.EnqueueCall(order.jobs, order.caller, order.on_duplicate)
         advice = f"ask for {_some(order.jobs)} before you enqueue again"
-        body = wire.ENQUEUE.write_call(call)
+        call = wire.EnqueueCall(order.jobs, order.caller, order.on_duplicate)
         try:
-            receipts = await self._remote.insist(wire.ENQUEUE, body, advice)
+            receipts = await self._remote.insist(
+                wire.ENQUEUE, wire.ENQUEUE.write_call(call), advice
+            )
         except DuplicateId as refused:
-            known = await self._known(order.names(), order.caller)
-            missing = order.leftovers(refused, known)
-            if not missing:
-                return [Receipt(new.id or "") for new in order.jobs]
-            rest = replace(order, jobs=missing, on_duplicate="skip")
-            late = dict(zip(rest.names(), await self._enqueue_again(rest), strict=True))
-            return [late.get(name) or Receipt(name[1]) for name in order.names()]
+            if not order.was_taken(refused, await self._known(order.names(), order.caller)):
+                raise
+            # It was taken whole, so there is nothing left to take: only to learn which is which.
+            call = replace(call, on_duplicate="skip")
+            receipts = await self._remote.insist(
+                wire.ENQUEUE, wire.ENQUEUE.write_call(call), advice
+            )
         if all(receipt.admission is Admission.CREATED for receipt in receipts):
             return receipts
         return order.restored(receipts, await self._known(order.names(), order.caller))
 
     async def _settled_again(
-        self, outcomes: Sequence[Outcome], answer: Sequence[wire.Lost | None], caller: Caller
+        self,
+        outcomes: Sequence[Outcome],
+        answer: Sequence[wire.Lost | None],
+        caller: Caller,
+        sent_at_us: int,
     ) -> list[LeaseLost | None]:
         answers = [wire.lease_lost(lost) for lost in answer]
         names = [
@@ -249,7 +257,7 @@ class ClientEngine:
             if refused is not None
         ]
         if names:
-            answers = accepted(outcomes, answers, await self._known(names, caller))
+            answers = accepted(outcomes, answers, await self._known(names, caller), sent_at_us)
         return self._counted(answers)
 
     async def _known(self, names: Sequence[tuple[str, str]], caller: Caller) -> Known:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.model.access import Caller
 from holdfast.model.errors import DuplicateId, LeaseLost
-from holdfast.model.job import Job, NewJob, State
+from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .base import Admission, OnDuplicate, Receipt
@@ -21,11 +21,7 @@ Known = Mapping[tuple[str, str], Job]
 """Jobs as the store has them now, by tenant and id."""
 
 _PAYLOAD_GONE = frozenset({State.COMPLETED, State.CANCELLED})
-_LEADS_TO = {
-    OutcomeKind.COMPLETED: State.COMPLETED,
-    OutcomeKind.CANCELLED: State.CANCELLED,
-    OutcomeKind.DEAD: State.DEAD,
-}
+_AFTER_A_FAILURE = frozenset({State.PENDING, State.DEAD})
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -47,25 +43,14 @@ class Order(msgspec.Struct, frozen=True):
         job = known.get(name_of(new))
         if job is None or job.id in self.fresh:
             return job is not None
-        if (job.task, job.queue) != (new.task, new.queue):
+        if job.created_at_us < self.sent_at_us or (job.task, job.queue) != (new.task, new.queue):
             return False
-        if job.state in _PAYLOAD_GONE:
-            # Nothing is left to compare: an old one of this id must not pass for the new one.
-            return job.created_at_us >= self.sent_at_us
-        return job.payload == new.payload
+        return job.state in _PAYLOAD_GONE or job.payload == new.payload
 
-    def leftovers(self, refused: DuplicateId, known: Known) -> list[NewJob]:
-        """Return which jobs are not in the store, if the first try was taken; else raise.
-
-        Taken means: what is called a duplicate is ours, and nothing is missing but jobs for whose
-        ``unique`` key there was one already.
-        """
-        names = self.names()
-        missing = [job for job in self.jobs if not self.has(job, known)]
-        strangers = {job.id for job in missing}.intersection(refused.ids)
-        if len(set(names)) < len(names) or strangers or any(not job.unique for job in missing):
-            raise refused
-        return missing
+    def was_taken(self, refused: DuplicateId, known: Known) -> bool:
+        """Whether the first try was taken, all of it: what is called a duplicate is ours."""
+        ours = {new.id for new in self.jobs if self.has(new, known)}
+        return ours.issuperset(refused.ids)
 
     def restored(self, receipts: Sequence[Receipt], known: Known) -> list[Receipt]:
         """Return the receipts of a second try as those of the first: our own is no duplicate."""
@@ -73,11 +58,10 @@ class Order(msgspec.Struct, frozen=True):
         restored: list[Receipt] = []
         for new, receipt in zip(self.jobs, receipts, strict=True):
             name = name_of(new)
-            if receipt.id == new.id and name not in seen and self.has(new, known):
-                restored.append(Receipt(receipt.id, Admission.CREATED))
-            else:
-                restored.append(receipt)
-            seen.add(name)
+            ours = receipt.id == new.id and name not in seen and self.has(new, known)
+            restored.append(Receipt(receipt.id, Admission.CREATED) if ours else receipt)
+            if receipt.id == new.id:
+                seen.add(name)
         return restored
 
 
@@ -87,27 +71,36 @@ def name_of(job: NewJob) -> tuple[str, str]:
 
 
 def accepted(
-    outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None], known: Known
+    outcomes: Sequence[Outcome],
+    answers: Sequence[LeaseLost | None],
+    known: Known,
+    sent_at_us: int,
 ) -> list[LeaseLost | None]:
     """Return the answers of a second try as those of the first: our own settle is no refusal."""
     spent: set[int] = set()
     restored: list[LeaseLost | None] = []
     for outcome, answer in zip(outcomes, answers, strict=True):
         job = known.get((outcome.tenant, outcome.id))
-        if job is not None and outcome.token not in spent and _ended_by(job, outcome):
-            restored.append(None)
-        else:
-            restored.append(answer)
+        ours = job is not None and outcome.token not in spent
+        restored.append(None if ours and _ended_by(job, outcome, sent_at_us) else answer)
         spent.add(outcome.token)
     return restored
 
 
-def _ended_by(job: Job, outcome: Outcome) -> bool:
-    """Whether the job is as this outcome would have left it."""
-    if job.token != outcome.token:
+def _ended_by(job: Job | None, outcome: Outcome, sent_at_us: int) -> bool:
+    """Whether the job is as this outcome left it, and not as the loss of its lease would."""
+    if job is None or job.token != outcome.token:
         return False
-    if outcome.kind in _LEADS_TO and job.state is not _LEADS_TO[outcome.kind]:
-        return False
-    if outcome.kind not in _LEADS_TO and job.state not in (State.PENDING, State.DEAD):
-        return False
-    return outcome.failure is None or job.failure == outcome.failure
+    kind = outcome.kind
+    if kind is OutcomeKind.COMPLETED:
+        return job.state is State.COMPLETED
+    if kind is OutcomeKind.CANCELLED:
+        return job.state is State.CANCELLED
+    if kind is OutcomeKind.RELEASE:
+        return job.state is State.PENDING and job.run_at_us <= job.claimed_at_us
+    if kind is OutcomeKind.SNOOZE:
+        back_at_us = sent_at_us + int(outcome.delay_seconds * MICROSECONDS)
+        return job.state is State.PENDING and job.run_at_us >= back_at_us
+    if kind is OutcomeKind.DEAD:
+        return job.state is State.DEAD and job.failure == outcome.failure
+    return job.state in _AFTER_A_FAILURE and job.failure == outcome.failure

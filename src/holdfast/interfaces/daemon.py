@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from holdfast.engines.base import Engine
 from holdfast.engines.clock import SystemClock
@@ -34,7 +35,7 @@ from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
 from .opening import own_name, own_store, worker_options
 from .processes import WorkerProcesses
-from .watchdog import Watchdog
+from .watchdog import Watchdog, leave_in_time
 
 logger = logging.getLogger("holdfast.daemon")
 
@@ -139,9 +140,11 @@ class Daemon:
             await self.stop()
         if self._failure is not None:
             self._say(f"holdfast stopped: {self._failure}")
-            return EXIT_FAILED
-        self._say("holdfast stopped")
-        return 0
+        else:
+            self._say("holdfast stopped")
+        code = 0 if self._failure is None else EXIT_FAILED
+        leave_in_time(loop, code)
+        return code
 
     def ask_to_stop(self) -> None:
         """Begin to stop."""
@@ -170,7 +173,9 @@ class Daemon:
 
     def _loops(self, engine: Engine, journal: JournalEngine, worker: Worker) -> list[Loop]:
         settings = self.settings
-        self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds)
+        self._lease_loop = LeaseLoop(
+            engine, worker, settings.reclaim_interval_seconds, SystemClock()
+        )
         schedules = list(self._definition.schedules.values())
         return [
             self._lease_loop,
@@ -186,7 +191,7 @@ class Daemon:
         if not hasattr(socket, "AF_UNIX"):
             self._say("no socket: this system has none of the kind, so commands cannot reach us")
             return
-        bound = bind_socket(socket_path(self.settings.store))
+        bound = _bind_as_owner(socket_path(self.settings.store))
         await self._open.enter_async_context(serving(EngineApp(engine, routes), sockets=[bound]))
 
     async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
@@ -282,6 +287,16 @@ class SnapshotLoop:
         if self._journal.compaction_due():
             await self._journal.compact()
         return now_us + self._interval_us
+
+
+def _bind_as_owner(path: str) -> socket.socket:
+    """Take the socket over: who owns the store cannot meet another owner, only left-overs.
+
+    Such as a process that a task of the last owner forked: it still holds what that listened on.
+    """
+    if Path(path).is_socket():
+        Path(path).unlink()
+    return bind_socket(path)
 
 
 @contextlib.contextmanager

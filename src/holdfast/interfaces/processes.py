@@ -11,7 +11,9 @@ import sys
 
 import msgspec
 
+from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
+from holdfast.model.outcome import lost, release
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.settings import Settings
@@ -21,6 +23,7 @@ from .opening import own_name
 logger = logging.getLogger("holdfast.processes")
 
 _RESTART_SECONDS = 0.5
+_STOP = b"stop\n"
 _STOP_MARGIN_SECONDS = 2.0
 
 
@@ -55,7 +58,7 @@ class WorkerProcesses:
         for process in self._running.values():
             if process.stdin is not None:
                 with contextlib.suppress(ConnectionError):
-                    process.stdin.write(b"stop\n")
+                    process.stdin.write(_STOP)
         patience_seconds = self._settings.drain_seconds + _STOP_MARGIN_SECONDS
         if self._keepers:
             await asyncio.wait(self._keepers, timeout=patience_seconds)
@@ -79,17 +82,25 @@ class WorkerProcesses:
             charter = ProcessCharter(self._reference, self._settings, name)
             if process.stdin is not None:
                 process.stdin.write(msgspec.json.encode(charter) + b"\n")
+                if self._stopping:  # since it was started
+                    process.stdin.write(_STOP)
             code = await process.wait()
             del self._running[name]
-            await self._end_leases(name)
+            await self._end_leases(name, code)
             if self._stopping:
                 return
             logger.warning("worker.process_ended name=%s code=%d", name, code)
             await asyncio.sleep(_RESTART_SECONDS)
 
-    async def _end_leases(self, name: str) -> None:
+    async def _end_leases(self, name: str, code: int) -> None:
         """Whoever held these is gone: nobody needs to wait for their leases."""
-        held = self._engine.held_by(name)
-        if held:
+        outcomes = [
+            # One that ran alone, in a process of its own, did not end this one.
+            release(job)
+            if lifecycle.runs_alone(job)
+            else lost(job, f"{name}, which ran attempt {job.attempt}, ended with code {code}")
+            for job in self._engine.held_by(name)
+        ]
+        if outcomes:
             with contextlib.suppress(HoldfastError):
-                await self._engine.reclaim(forced=held)
+                await self._engine.settle(outcomes)

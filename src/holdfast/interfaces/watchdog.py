@@ -15,10 +15,30 @@ import threading
 import time
 from collections.abc import Callable
 
+_LEAVE_SECONDS = 0.5
+
 
 def start_over() -> None:
     """Replace this process by a new one with the same command line. Nothing is closed in order."""
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+
+
+def leave_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
+    """End the process if the event loop does not come to its end by itself; call it last.
+
+    Everything is closed by then and nothing is lost. But a task that swallows its cancellation,
+    or a call in a thread of a pool, would hold the loop for as long as it likes.
+    """
+
+    def watch() -> None:
+        time.sleep(_LEAVE_SECONDS)
+        if not loop.is_closed():
+            sys.stderr.write("holdfast: something would not end with its task and is left behind\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    threading.Thread(target=watch, name="holdfast-leave", daemon=True).start()
 
 
 class Watchdog:

@@ -15,6 +15,7 @@ from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.socket_path import socket_path
 from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.child import outlive_nobody
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.loops import LeaseLoop, Supervisor
@@ -22,14 +23,15 @@ from holdfast.runtime.worker import Worker
 
 from .opening import worker_options
 from .processes import ProcessCharter
-from .watchdog import Watchdog
+from .watchdog import Watchdog, leave_in_time
 
 
 def main() -> None:
     """Work until the owner says stop, or is gone."""
-    # Signals to the whole group are the owner's to handle: it tells us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Signals to the whole group are the owner's to handle: it tells us. Not by SIG_IGN, which
+    # whatever a task starts would inherit, and then could not be terminated.
+    signal.signal(signal.SIGINT, _leave_it_to_the_owner)
+    signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     charter = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessCharter)
     asyncio.run(_work(charter))
 
@@ -41,6 +43,7 @@ async def _work(charter: ProcessCharter) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     threading.Thread(target=_listen, args=(loop, stop), daemon=True).start()
+    outlive_nobody(os.getppid(), lambda: os._exit(1))
     for hook in definition.on_start:
         pending = hook()
         if inspect.isawaitable(pending):
@@ -49,7 +52,7 @@ async def _work(charter: ProcessCharter) -> None:
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
     worker.start()
-    leases = LeaseLoop(engine, worker, settings.reclaim_interval_seconds)
+    leases = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, SystemClock())
     supervisor = Supervisor([leases], SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
@@ -63,6 +66,11 @@ async def _work(charter: ProcessCharter) -> None:
         if inspect.isawaitable(pending):
             await pending
     await engine.close()
+    leave_in_time(loop, 0)
+
+
+def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:
+    """Do nothing."""
 
 
 def _listen(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -14,6 +14,8 @@ import signal
 import struct
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
@@ -29,6 +31,7 @@ from .loading import load_definition
 from .verdicts import Verdicts
 
 LENGTH = struct.Struct(">I")
+_LOOK_SECONDS = 0.5
 
 
 class Charter(msgspec.Struct, frozen=True):
@@ -76,13 +79,15 @@ def main() -> None:
     """Serve until the input ends."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a task prints must not get between the reports
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to handle
+    # Ctrl-C is the worker's to handle. Not SIG_IGN: whatever a task starts would inherit it.
+    signal.signal(signal.SIGINT, lambda _signal, _frame: None)
     charter_body = read_frame(sys.stdin.buffer)
     if charter_body is None:
         return
     charter = msgspec.msgpack.decode(charter_body, type=Charter)
     orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(orders,), daemon=True).start()
+    outlive_nobody(os.getppid(), _leave)
     try:
         if charter.memory_limit_bytes is not None:
             _limit_memory(charter.memory_limit_bytes)
@@ -102,7 +107,28 @@ def _receive(orders: queue.SimpleQueue[Order]) -> None:
     decoder = msgspec.msgpack.Decoder(Order)
     while (body := read_frame(sys.stdin.buffer)) is not None:
         orders.put(decoder.decode(body))
-    os._exit(0)  # the worker is gone, whatever is going on here
+    _leave()
+
+
+def outlive_nobody(parent: int, leave: Callable[[], None]) -> None:
+    """Leave when this process is no longer its parent's.
+
+    The end of the input says so sooner, unless something that the parent forked holds it open.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_SECONDS)
+        leave()
+
+    threading.Thread(target=watch, name="holdfast-parent", daemon=True).start()
+
+
+def _leave() -> None:
+    # The worker is gone, whatever is going on here: leave, with all that was started here.
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def _run(order: Order, definition: Definition, verdicts: Verdicts, out: BinaryIO) -> Outcome:

@@ -16,6 +16,7 @@ from holdfast.model.outcome import Outcome, lost
 from .attempt import Attempt
 from .child import LENGTH, Charter, Order, Report, frame
 
+_BURIAL_SECONDS = 1.0
 _REPORT = msgspec.msgpack.Decoder(Report)
 
 
@@ -30,10 +31,13 @@ class Children:
         self._charter = charter
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
+        self._dying: set[asyncio.Task[None]] = set()
 
     async def run(self, attempt: Attempt, *, alone: bool) -> Outcome:
         """Run it; a child that dies is a loss. Cancelling this kills the child."""
-        child = self._idle.pop() if self._idle and not alone else await self._spawn()
+        child = None if alone else self._idle_child()
+        if child is None:
+            child = await self._spawn()
         try:
             outcome = await child.run(attempt)
         except BaseException:
@@ -46,10 +50,20 @@ class Children:
         self._bury(child)
         return outcome or lost(attempt.job, epitaph)
 
-    def close(self) -> None:
-        """Kill them all."""
+    async def close(self) -> None:
+        """Kill them all, and see them off."""
         for child in list(self._all):
             self._bury(child)
+        if self._dying:
+            await asyncio.wait(self._dying, timeout=_BURIAL_SECONDS)
+
+    def _idle_child(self) -> _Child | None:
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+            self._bury(child)  # it died while it had nothing to do: no job is to blame
+        return None
 
     async def _spawn(self) -> _Child:
         process = await asyncio.create_subprocess_exec(
@@ -58,6 +72,7 @@ class Children:
             "holdfast.runtime.child",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # what it starts ends with it, and its group is not ours
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
         )
         child = _Child(process)
@@ -72,11 +87,27 @@ class Children:
     def _bury(self, child: _Child) -> None:
         self._all.discard(child)
         child.kill()
+        dying = asyncio.get_running_loop().create_task(child.dead())
+        self._dying.add(dying)
+        dying.add_done_callback(self._dying.discard)
+
+
+def _kill_group(leader: int) -> None:
+    """Kill a child and everything that its task has started."""
+    if hasattr(os, "killpg"):
+        os.killpg(leader, signal.SIGKILL)
+    else:
+        os.kill(leader, signal.SIGTERM)  # Windows: the same as killing it
 
 
 class _Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been seen to end."""
+        return self._process.returncode is None
 
     async def begin(self, charter: Charter) -> None:
         self._send(charter)
@@ -98,9 +129,15 @@ class _Child:
         # Not Popen.kill: it would reap the process behind the back of asyncio's watcher.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+                _kill_group(self._process.pid)
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+    async def dead(self) -> None:
+        """Return when nothing is left of the process."""
+        if self._process.stdout is not None:
+            await self._process.stdout.read()
+        await self._process.wait()
 
     async def epitaph(self, job: Job) -> str:
         """Say how the process ended."""

@@ -23,6 +23,7 @@ from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
     LeaseLost,
+    StorageError,
     StorageFull,
     Unavailable,
 )
@@ -92,6 +93,7 @@ class Crew:
         self._ready: deque[tuple[Job, float]] = deque()
         self._outcomes: list[Outcome] = []
         self._slots: dict[int, asyncio.Task[None]] = {}
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
         self._idle: list[asyncio.Future[None]] = []
         self._ended: dict[Hashable, End] = {}
@@ -116,13 +118,13 @@ class Crew:
             _wake(idle)
         self._stirred.set()
 
-    async def heartbeat(self) -> None:
-        """Renew the leases of what is running; end what has lost its own."""
+    async def heartbeat(self, *, everything: bool = False) -> None:
+        """Renew the leases of what is running, where it is time; end what has lost its own."""
         now = self._loop.time()
         lease_seconds = self._terms.lease_seconds
         held: list[tuple[Hashable, Attempt]] = []
         for slot, attempt in list(self.running.items()):
-            if attempt.lease_ends - now < lease_seconds * 2 / 3:
+            if everything or attempt.lease_ends - now < lease_seconds * 2 / 3:
                 held.append((slot, attempt))
         if not held:
             return
@@ -140,13 +142,16 @@ class Crew:
             if isinstance(answer, LeaseLost):
                 self._end(slot, End.LOST)
                 continue
-            attempt.lease_ends = _local_end(attempt.job, answer, attempt.claim_sent)
+            # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
+            ends = _local_end(attempt.job, answer, attempt.claim_sent)
+            attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
                 self._end(slot, End.LOST)
 
     async def stop(self, drain_seconds: float) -> None:
         """Claim no more, wait for what is running, hand back the rest, settle everything."""
         self._stopping = True
+        give_up = self._loop.time() + drain_seconds
         self._outcomes += [release(job) for job, _sent in self._ready]
         self._ready.clear()
         self._stirred.set()
@@ -164,7 +169,7 @@ class Crew:
         for task in self._slots.values():
             task.cancel()
         self._deadlines.close()
-        await self._settle_quietly()
+        await self._settle_by(give_up)
 
     # --- claim and settle --------------------------------------------------------------------
 
@@ -175,19 +180,27 @@ class Crew:
             if self._settling is not None or (not self._outcomes and demand <= 0):
                 await self._stirred.wait()
                 continue
-            if demand <= 0:
-                await self._settle_all()
-                continue
-            outcomes, self._outcomes = self._outcomes, []
+            outcomes: list[Outcome] = []
             try:
-                await self._claim(demand, outcomes)
-            except (Unavailable, StorageFull) as error:
-                self._outcomes = outcomes + self._outcomes
-                logger.warning("worker.claim_failed %s", error)
-                await asyncio.sleep(_PATIENCE_SECONDS)
+                if demand <= 0:
+                    await self._settle_all()
+                else:
+                    outcomes, self._outcomes = self._outcomes, []
+                    await self._claim(demand, outcomes)
             except (EngineClosed, DurabilityLost) as error:
                 logger.error("worker.stopped_claiming %s", error)  # noqa: TRY400 - said by itself
                 return
+            except Exception as error:
+                self._outcomes = outcomes + self._outcomes
+                if isinstance(error, HoldfastError):
+                    logger.warning("worker.claim_failed %s", error)
+                else:
+                    logger.exception("worker.claim_failed")
+                if outcomes and not isinstance(error, Unavailable | StorageFull):
+                    # Too much for one step, or one that cannot be recorded: not with a claim.
+                    await self._settle_quietly()
+                if self._outcomes or not outcomes:
+                    await asyncio.sleep(_PATIENCE_SECONDS)
 
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
         sent = self._loop.time()
@@ -234,14 +247,42 @@ class Crew:
                 await self._settle_all()
         except HoldfastError as error:
             logger.warning("worker.settle_failed %s", error)
+        except Exception:
+            logger.exception("worker.settle_failed")
+
+    async def _settle_by(self, give_up: float) -> None:
+        """Settle what is left, trying until this time if the engine is away."""
+        while self._outcomes:
+            try:
+                await self._settle_all()
+            except HoldfastError as error:
+                left = give_up - self._loop.time()
+                if left <= 0 or not isinstance(error, Unavailable | StorageFull):
+                    logger.warning("worker.settle_failed %s", error)
+                    return
+                await asyncio.sleep(min(_PATIENCE_SECONDS, left))
 
     async def _settle_all(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
-        try:
-            self._count_refused(await self._engine.settle(outcomes))
-        except (Unavailable, StorageFull):
-            self._outcomes = outcomes + self._outcomes
-            raise
+        """Settle what there is; what is refused together goes in halves."""
+        most = len(self._outcomes)
+        while self._outcomes:
+            outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
+            try:
+                self._count_refused(await self._engine.settle(outcomes))
+            except (Unavailable, StorageError, EngineClosed):
+                self._outcomes = outcomes + self._outcomes
+                raise
+            except HoldfastError as error:
+                most = len(outcomes) // 2
+                if most:
+                    self._outcomes = outcomes + self._outcomes
+                else:
+                    most = 1
+                    # Its lease will run out: it counts as lost.
+                    logger.error("worker.outcome_dropped job=%s %s", outcomes[0].id, error)  # noqa: TRY400
+            except Exception:
+                self._outcomes = outcomes + self._outcomes
+                raise
 
     def _count_refused(self, settled: list[LeaseLost | None]) -> None:
         for refusal in settled:
@@ -260,7 +301,7 @@ class Crew:
 
     async def _serve(self, slot: int) -> None:
         clean = contextvars.copy_context()
-        while len(self._slots) <= self.size:
+        while slot in self._slots and len(self._slots) <= self.size and not self._leaving():
             if not self._ready:
                 idle = self._loop.create_future()
                 self._idle.append(idle)
@@ -281,8 +322,7 @@ class Crew:
                 logger.exception("worker.slot_failed job=%s", job.id)
             if contextvars.copy_context() != clean:
                 break  # the task left something in its context: this slot has served
-        del self._slots[slot]
-        if not self._stopping:
+        if self._slots.pop(slot, None) is not None and not self._stopping:
             self.resize(self.size)
 
     async def _run(self, slot: int, job: Job, sent: float) -> None:
@@ -303,13 +343,17 @@ class Crew:
         finally:
             self._deadlines.take_off(slot)
             held = self.running.pop(slot, None)
-            if self._ended.pop(slot, None) is not None:
-                _current_task().uncancel()
+            self._ended.pop(slot, None)
+        while _current_task().cancelling():
+            _current_task().uncancel()  # that was for the attempt: the slot goes on
         if held is None:
-            return  # it was handed back over its head
+            return  # it was handed back, or abandoned, over its head
         if outcome is None:
             self._stirred.set()
-            return
+        else:
+            self._conclude(job, outcome)
+
+    def _conclude(self, job: Job, outcome: Outcome) -> None:
         if outcome.failure is not None:
             logger.warning(
                 "job.failed job=%s task=%s queue=%s attempt=%d outcome=%s reason=%s %s",
@@ -328,21 +372,50 @@ class Crew:
     ) -> Outcome | None:
         end = self._ended.get(slot)
         if end is None:
-            if _current_task().cancelling():
+            if slot not in self.running or self._torn_down():
                 raise error  # the slot itself is to end
             return self._executor.failed(attempt, error)  # the task's own doing
         if end is End.TIMEOUT:
-            seconds = attempt.timeout_seconds or 0.0
-            return self._executor.failed(
-                attempt, TimeoutError(f"it ran into its time-out of {seconds:g} s")
-            )
+            return self._timed_out(attempt)
         return release(attempt.job) if end is End.DRAINED else None
 
+    def _leaving(self) -> bool:
+        return self._stopping or self._torn_down()
+
+    def _torn_down(self) -> bool:
+        """Whether whoever runs the event loop cancels everything in it, without a stop."""
+        return self._dispatcher is not None and self._dispatcher.cancelling() > 0
+
+    def _timed_out(self, attempt: Attempt) -> Outcome:
+        seconds = attempt.timeout_seconds or 0.0
+        return self._executor.failed(
+            attempt, TimeoutError(f"it ran into its time-out of {seconds:g} s")
+        )
+
     def _end(self, slot: Hashable, end: End) -> None:
-        task = self._slots.get(slot) if isinstance(slot, int) else None
+        if not isinstance(slot, int):
+            return
+        task = self._slots.get(slot)
         if task is not None and slot in self.running and slot not in self._ended:
             self._ended[slot] = end
             task.cancel()
+            if end is not End.DRAINED:
+                self._loop.call_later(_GRACE_SECONDS, self._abandon, slot, self.running[slot])
+
+    def _abandon(self, slot: int, attempt: Attempt) -> None:
+        """Go on without an attempt that does not heed its cancellation: a new slot takes over."""
+        if self.running.get(slot) is not attempt:
+            return
+        job = attempt.job
+        logger.warning("worker.task_abandoned job=%s task=%s: it would not end", job.id, job.task)
+        del self.running[slot]
+        task = self._slots.pop(slot)
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+        if self._ended.pop(slot) is End.TIMEOUT:
+            self._conclude(job, self._timed_out(attempt))
+        if not self._stopping:
+            self.resize(self.size)
 
     async def _wait_for_running(self, seconds: float) -> None:
         give_up = self._loop.time() + seconds

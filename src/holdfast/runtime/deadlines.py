@@ -48,7 +48,8 @@ class Deadlines:
         self._timer, self._timer_at = None, math.inf
         late = [key for key, when in self._due.items() if when <= now]
         for key in late:
-            del self._due[key]
-            self._overdue(key)
+            # Unless one that was late as well has taken it off.
+            if self._due.pop(key, None) is not None:
+                self._overdue(key)
         if self._due:
             self._arm(min(self._due.values()))

@@ -72,10 +72,10 @@ class Executor:
         """Return the outcome of an attempt that was ended from outside."""
         return self._verdicts.of_error(attempt.job, attempt.task, error)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of threads and children."""
         self._threads.close()
-        self._children.close()
+        await self._children.close()
 
     async def _call(self, attempt: Attempt) -> object:
         task, job = attempt.task, attempt.job

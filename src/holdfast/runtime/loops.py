@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.engines.base import Engine
+from holdfast.engines.base import DEFAULT_LEASE_SECONDS, Engine
 from holdfast.engines.clock import Clock
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError
 from holdfast.model.job import MICROSECONDS
@@ -30,18 +31,56 @@ class LeaseLoop:
     """Renews this worker's leases, then ends those that others let run out.
 
     One loop, in this order: after the event loop was blocked, our own leases are renewed before
-    anybody takes them away.
+    anybody takes them away. When the clock leaps (it was set, the machine slept), every lease
+    seems to have run out: ours are renewed, and for the time of a lease nobody's is taken, so
+    that all who are alive can renew theirs.
     """
 
-    def __init__(self, engine: Engine, worker: Worker | None, interval_seconds: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        worker: Worker | None,
+        interval_seconds: float,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the clock that the engine goes by, to notice a leap up to the last moment."""
         self.interval_seconds = interval_seconds
         self._engine = engine
         self._worker = worker
+        self._clock = clock
+        self._ahead_us: int | None = None
+        self._spare_until = -math.inf
 
     async def step(self, now_us: int) -> int:
         """Renew, reclaim, look for new queues."""
+        leapt = self._leapt(now_us)
         if self._worker is not None:
-            await self._worker.heartbeat()
+            await self._worker.heartbeat(everything=leapt)
+        if self._clock is not None:
+            self._leapt(self._clock.now_us())
+        if asyncio.get_running_loop().time() >= self._spare_until:
+            await self._reclaim()
+        interval_seconds = self.interval_seconds
+        if self._worker is not None:
+            await self._worker.look_for_queues()
+            interval_seconds = min(interval_seconds, self._worker.lease_seconds / 3)
+        return now_us + int(interval_seconds * MICROSECONDS)
+
+    def _leapt(self, now_us: int) -> bool:
+        """Whether the clock has run ahead of the event loop's since it was last looked at."""
+        loop_time = asyncio.get_running_loop().time()
+        lease_seconds = (
+            DEFAULT_LEASE_SECONDS if self._worker is None else self._worker.lease_seconds
+        )
+        before_us, self._ahead_us = self._ahead_us, now_us - int(loop_time * MICROSECONDS)
+        least_us = min(1.0, lease_seconds / 10) * MICROSECONDS
+        if before_us is None or self._ahead_us - before_us < least_us:
+            return False
+        self._spare_until = loop_time + lease_seconds
+        logger.warning("loop.clock_leapt seconds=%.1f", (self._ahead_us - before_us) / MICROSECONDS)
+        return True
+
+    async def _reclaim(self) -> None:
         found = await self._engine.reclaim()
         for job in found.lost:
             logger.warning(
@@ -52,9 +91,6 @@ class LeaseLoop:
                 job.losses,
                 job.state.value,
             )
-        if self._worker is not None:
-            await self._worker.look_for_queues()
-        return now_us + int(self.interval_seconds * MICROSECONDS)
 
 
 class Supervisor:

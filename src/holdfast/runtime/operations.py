@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.engines.base import Admission, Counts, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.durations import Duration, seconds_of
-from holdfast.model.errors import InvalidInput, JobNotFound, PayloadInvalid
-from holdfast.model.job import DEFAULT_QUEUE, MICROSECONDS, Job, NewJob, State, encode_payload
+from holdfast.model.errors import InvalidInput, JobNotFound, PayloadInvalid, UnknownTask
+from holdfast.model.job import (
+    MICROSECONDS,
+    Job,
+    NewJob,
+    State,
+    admit,
+    check_id,
+    encode_payload,
+)
 
 from .builtin import BY_TYPE, by_type
 from .definition import Definition
@@ -90,7 +98,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     failure_class: str = ""
     last_error: str = ""
     traceback: str = ""
-    result: msgspec.Raw | None = None
+    result: Any = None
     running: Running | None = None
 
     @classmethod
@@ -152,9 +160,15 @@ class Operations:
         jobs: list[NewJob] = []
         for place, item in enumerate(inputs, 1):
             try:
-                jobs.append(self._new_job(item))
+                job = self._new_job(item)
+                # The engine checks again; only here is it known which job is wrong.
+                admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
             except InvalidInput as error:
-                raise InvalidInput(f"job {place}: {error.field}", error.problem) from None
+                field = _FIELDS.get(error.field, error.field)
+                raise InvalidInput(f"job {place}: {field}", error.problem) from None
+            except UnknownTask as error:
+                raise InvalidInput(f"job {place}: task", str(error)) from None
+            jobs.append(job)
         return await self._engine.enqueue(jobs, on_duplicate=on_duplicate)
 
     async def status(self) -> Status:
@@ -180,48 +194,58 @@ class Operations:
 
     def _new_job(self, item: JobInput) -> NewJob:
         payload = encode_payload(item.payload)
-        task, queue, max_attempts = item.task, item.queue, item.max_attempts
+        declared: dict[str, object] = {"task": BY_TYPE}
         if self._definition is not None:
-            if task is None:
+            if item.task is None:
                 spec, payload = by_type(self._definition, payload)
             else:
-                spec = self._definition.task(task)
+                spec = self._definition.task(item.task)
             spec.signature.check(payload)
-            task, queue = spec.name, queue or spec.queue
-            if spec.retry is not None:
-                max_attempts = max_attempts or spec.retry.max_attempts
+            declared = {
+                "task": spec.name,
+                "queue": spec.queue,
+                "priority": spec.priority,
+                "max_attempts": None if spec.retry is None else spec.retry.max_attempts,
+                "estimated_seconds": spec.estimated_seconds,
+                "max_processing_seconds": spec.max_processing_seconds,
+            }
         if item.run_at is not None and item.delay is not None:
             raise InvalidInput("delay", "give delay or run_at, not both")
-        return NewJob(
-            task=task or BY_TYPE,
+        asked: dict[str, object] = {
+            "task": item.task,
+            "queue": item.queue,
+            "priority": item.priority,
+            "max_attempts": item.max_attempts,
+            "run_at_us": None if item.run_at is None else _microseconds(item.run_at),
+            "delay_seconds": _seconds("delay", item.delay),
+            "expires_seconds": _seconds("expires", item.expires),
+        }
+        fields: dict[str, object] = {"max_attempts": self._default_max_attempts}
+        for given in (declared, asked):
+            fields |= {name: value for name, value in given.items() if value is not None}
+        make: Callable[..., NewJob] = NewJob
+        return make(
             payload=payload,
             id=item.id,
             tenant=item.tenant,
             scope=item.scope,
-            queue=queue or DEFAULT_QUEUE,
-            priority=item.priority or 0,
-            max_attempts=max_attempts or self._default_max_attempts,
-            run_at_us=None if item.run_at is None else _microseconds(item.run_at),
-            delay_seconds=_seconds("delay", item.delay),
-            expires_seconds=_seconds("expires", item.expires),
             unique=item.unique,
+            **fields,
         )
 
 
 def read_inputs(text: bytes) -> list[JobInput]:
     """Return the jobs of a JSON array, of one object, or of NDJSON; name the line that is wrong."""
+    text = text.removeprefix(b"\xef\xbb\xbf")  # what some editors begin a file with
     stripped = text.strip()
     if not stripped:
         return []
     if stripped.startswith(b"["):
         return _decoded(stripped, "the file", list[JobInput])
-    lines = [line for line in stripped.splitlines() if line.strip()]
-    try:
-        return [msgspec.json.decode(stripped, type=JobInput)]
-    except (msgspec.MsgspecError, ValueError):
-        if len(lines) == 1:
-            return [_decoded(stripped, "the file", JobInput)]
-    return [_decoded(line, f"line {number}", JobInput) for number, line in enumerate(lines, 1)]
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if len(lines) == 1 or _is_one_document(stripped):
+        return [_decoded(stripped, "the file", JobInput)]
+    return [_decoded(line, f"line {number}", JobInput) for number, line in lines]
 
 
 def status_of(
@@ -244,6 +268,17 @@ def created(receipts: Sequence[Receipt]) -> int:
 
 
 T = TypeVar("T")
+
+_FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "expires"}
+"""How a person calls a field of a job."""
+
+
+def _is_one_document(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _decoded(text: bytes, where: str, kind: type[T]) -> T:

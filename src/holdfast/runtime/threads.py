@@ -69,7 +69,8 @@ class Threads:
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:
             try:
-                item.value = item.call()
+                if not item.abandoned:  # else nobody wants it any more: it need not begin
+                    item.value = item.call()
             except BaseException as error:  # noqa: BLE001 - it is the caller's
                 item.error = error
             with self._lock:

@@ -68,7 +68,7 @@ class Verdicts:
         try:
             outcome = self._of_error(job, error, policy)
             outcome.check()
-        except Exception as broken:  # noqa: BLE001 - an application's own signal or rule
+        except BaseException as broken:  # noqa: BLE001 - an application's own signal, rule or text
             logger.warning("task.verdict_failed task=%s job=%s %r", job.task, job.id, broken)
             return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
         return outcome

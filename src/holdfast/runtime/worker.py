@@ -128,10 +128,13 @@ class Worker:
             raise InvalidInput("queue", f"no slots are set aside for {label!r}; there are {known}")
         crew.resize(slots)
 
-    async def heartbeat(self) -> None:
-        """Renew leases; to be called a few times per lease, and before any reclaim."""
+    async def heartbeat(self, *, everything: bool = False) -> None:
+        """Renew leases; to be called a few times per lease, and before any reclaim.
+
+        With ``everything`` also those that are fresh: after the engine's clock has leapt.
+        """
         for crew in self._crews.values():
-            await crew.heartbeat()
+            await crew.heartbeat(everything=everything)
 
     async def look_for_queues(self) -> None:
         """Take note of queues that no task names but that have jobs all the same."""
@@ -141,7 +144,7 @@ class Worker:
     async def stop(self, drain_seconds: float) -> None:
         """Claim no more, wait for what runs, hand back the rest without charging an attempt."""
         await asyncio.gather(*(crew.stop(drain_seconds) for crew in self._crews.values()))
-        self._executor.close()
+        await self._executor.close()
 
     def _shares(self) -> list[tuple[str, Callable[[], Sequence[str]], int]]:
         if self._options.queue_slots is None:

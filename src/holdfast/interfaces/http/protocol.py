@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
 
 class EngineProtocol(asyncio.BufferedProtocol):
-    """One connection. Its requests are answered one after another."""
+    """One connection. Its requests are answered one after another, by a task of its own."""
 
     def __init__(self, app: EngineApp, served: Served) -> None:
         self._app = app
@@ -54,16 +54,18 @@ class EngineProtocol(asyncio.BufferedProtocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._parser = HttpRequestParser(self)
-        self._begin()
         self._requests: deque[Request] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._nudge: asyncio.Future[None] | None = None
+        """Whatever the task waits for between two requests."""
+        self._answering = False
         self._clogged = False
         self._leaving = False
+        self.on_message_begin()
 
     def shutdown(self) -> None:
         """Close, after the answer that is under way if there is one."""
         self._leaving = True
-        if self._task is None:
+        if not self._answering:
             self.transport.close()
 
     # --- what asyncio tells ------------------------------------------------------------------
@@ -74,6 +76,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
             raise TypeError(f"a {type(transport).__name__} carries no requests")
         self.transport = transport
         self._served.connections.add(self)
+        self._task = self._loop.create_task(self._serve())
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract
         """Return where to put what comes."""
@@ -90,9 +93,9 @@ class EngineProtocol(asyncio.BufferedProtocol):
         """Let whoever waits know that nobody wants the answer any more."""
         self._leaving = True
         self._served.connections.discard(self)
-        self._requests.clear()
         if not self._ended.done():
             self._ended.set_result(None)
+        self._wake()
 
     def pause_writing(self) -> None:
         """Begin no other request: nobody takes the answers."""
@@ -101,13 +104,16 @@ class EngineProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Go on."""
         self._clogged = False
-        self._next()
+        self._wake()
 
     # --- what the parser tells ---------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        self._begin()
+        self._url = b""
+        self._parts: list[bytes] = []
+        self._head_bytes = 0
+        self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the address."""
@@ -144,15 +150,9 @@ class EngineProtocol(asyncio.BufferedProtocol):
         )
         if len(self._requests) > MAX_LINED_UP:
             self.transport.pause_reading()
-        self._next()
+        self._wake()
 
     # --- answering ---------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        self._url = b""
-        self._parts: list[bytes] = []
-        self._head_bytes = 0
-        self._body_bytes = 0
 
     def _measure_head(self, size: int) -> None:
         self._head_bytes += size
@@ -165,40 +165,44 @@ class EngineProtocol(asyncio.BufferedProtocol):
 
     def _refuse(self, response: Response) -> None:
         """Close; say why if no answer is due before that."""
-        if not self._leaving and self._task is None:
-            self._write(response, keep_alive=False, head_only=False)
+        if not self._leaving and not self._answering:
+            self._write(response, keep_alive=False)
         self._leaving = True
         self.transport.close()
 
-    def _next(self) -> None:
-        if self._task is not None or self._clogged or not self._requests:
-            return
-        if len(self._requests) == MAX_LINED_UP:
-            self.transport.resume_reading()
-        self._task = self._loop.create_task(self._answer(self._requests.popleft()))
-        self._served.tasks.add(self._task)
-        self._task.add_done_callback(self._answered)
+    def _wake(self) -> None:
+        if self._nudge is not None and not self._nudge.done():
+            self._nudge.set_result(None)
+
+    async def _serve(self) -> None:
+        """Answer what comes, for as long as the connection lasts."""
+        while not self._leaving:
+            if self._clogged or not self._requests:
+                self._nudge = self._loop.create_future()
+                await self._nudge
+                continue
+            if len(self._requests) == MAX_LINED_UP:
+                self.transport.resume_reading()
+            self._answering = True
+            self._served.tasks.add(self._task)
+            await self._answer(self._requests.popleft())
+            self._served.tasks.discard(self._task)
+            self._answering = False
+        self.transport.close()
 
     async def _answer(self, request: Request) -> None:
         response = await self._app.respond(
             request.method, request.path, request.body, self._departure
         )
-        keep_alive = request.keep_alive and not self._leaving
-        if not self.transport.is_closing():
-            self._write(response, keep_alive=keep_alive, head_only=request.method == "HEAD")
-        if not keep_alive:
+        if not request.keep_alive:
             self._leaving = True
-            self.transport.close()
-
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._served.tasks.discard(task)
-        self._task = None
-        self._next()
+        if not self.transport.is_closing():
+            self._write(response, keep_alive=not self._leaving, bare=request.method == "HEAD")
 
     async def _departure(self) -> None:
         await asyncio.shield(self._ended)
 
-    def _write(self, response: Response, *, keep_alive: bool, head_only: bool) -> None:
+    def _write(self, response: Response, *, keep_alive: bool, bare: bool = False) -> None:
         head = (
             f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}\r\n"
             f"content-type: {response.kind}\r\ncontent-length: {len(response.body)}\r\n"
@@ -206,7 +210,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
         for name, value in response.headers:
             head += f"{name}: {value}\r\n"
         head += "\r\n" if keep_alive else "connection: close\r\n\r\n"
-        self.transport.write(head.encode() if head_only else head.encode() + response.body)
+        self.transport.write(head.encode() if bare else head.encode() + response.body)
 
 
 _LENGTH, _EXPECT = len(b"content-length"), len(b"expect")

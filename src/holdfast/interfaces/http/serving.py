@@ -46,8 +46,8 @@ class Stoppable(Protocol):
 async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
     """Serve the application while the context is open; it answers from the first moment.
 
-    An ``EngineApp`` is served without ASGI in between, any other application with it. The sockets belong to the server: they are closed at the end, and Unix ones removed. Signals
-    are left alone.
+    An ``EngineApp`` is served without ASGI in between, any other application with it. The sockets
+    belong to the server: they are closed at the end, and Unix ones removed. Signals are left alone.
     """
     config = uvicorn.Config(
         app,

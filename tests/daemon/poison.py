@@ -1,0 +1,236 @@
+"""Tasks that do their worst, beside the ordinary ones of ``jobs``."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import app, begin  # type: ignore[import-not-found]  # noqa: E402 - as a file
+
+from holdfast import Dead, Retry, Snooze  # noqa: E402
+
+BIG = 10_000_000
+
+
+@app.task
+async def exit_async() -> None:
+    begin()
+    os._exit(9)
+
+
+@app.task
+def exit_thread() -> None:
+    begin()
+    os._exit(0)
+
+
+@app.task(run_in="process")
+def exit_process() -> None:
+    begin()
+    os._exit(0)
+
+
+@app.task
+async def segfault_async() -> None:
+    begin()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@app.task
+def segfault_thread() -> None:
+    begin()
+    ctypes.string_at(0)
+
+
+@app.task(run_in="process")
+def segfault_process() -> None:
+    begin()
+    ctypes.string_at(0)
+
+
+@app.task(run_in="process")
+def hog_process() -> None:
+    begin()
+    hoard = []
+    while True:
+        hoard.append(bytearray(16 << 20))
+
+
+@app.task
+async def spin_async() -> None:
+    begin()
+    while True:
+        pass
+
+
+@app.task
+def spin_thread() -> None:
+    begin()
+    while True:
+        pass
+
+
+@app.task(run_in="process")
+def spin_process() -> None:
+    begin()
+    while True:
+        pass
+
+
+@app.task
+async def huge_message() -> None:
+    begin()
+    raise RuntimeError("x" * BIG)
+
+
+@app.task
+def huge_traceback(depth: int = 0) -> None:
+    if depth == 0:
+        begin()
+    if depth < 900:
+        huge_traceback(depth + 1)
+    raise RuntimeError("deep")
+
+
+@app.task(run_in="process")
+def huge_message_process() -> None:
+    begin()
+    raise RuntimeError("x" * BIG)
+
+
+class Unreadable(Exception):
+    """An error that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text for you")
+
+
+@app.task
+async def unreadable_error() -> None:
+    begin()
+    raise Unreadable
+
+
+@app.task
+async def system_exit_async() -> None:
+    begin()
+    sys.exit(0)
+
+
+@app.task
+def system_exit_thread() -> None:
+    begin()
+    sys.exit(3)
+
+
+@app.task(run_in="process")
+def system_exit_process() -> None:
+    begin()
+    sys.exit(0)
+
+
+@app.task
+async def interrupt_async() -> None:
+    begin()
+    raise KeyboardInterrupt
+
+
+@app.task
+def interrupt_thread() -> None:
+    begin()
+    raise KeyboardInterrupt
+
+
+@app.task
+async def exit_in_the_background() -> None:
+    """Raise SystemExit where only the event loop can catch it."""
+    begin()
+
+    async def leave() -> None:
+        sys.exit(0)
+
+    background = asyncio.create_task(leave())
+    await asyncio.wait([background])
+
+
+@app.task
+async def swallow_for_ever() -> None:
+    """Take no cancellation for an answer."""
+    begin()
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3_600)
+
+
+@app.task
+async def swallow_once() -> str:
+    begin()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(3_600)
+    return "done all the same"
+
+
+@app.task
+async def cancel_itself() -> None:
+    begin()
+    raise asyncio.CancelledError
+
+
+@app.task
+async def not_json() -> object:
+    begin()
+    return {"when": object(), "pipe": lambda: None}
+
+
+class Treacherous(dict):
+    """Claims to be a mapping until somebody looks inside."""
+
+    def items(self):
+        raise SystemExit("not for your eyes")
+
+    def keys(self):
+        raise SystemExit("not for your eyes")
+
+
+@app.task
+async def treacherous_result() -> object:
+    begin()
+    return Treacherous(a=1)
+
+
+@app.task
+async def typed(number: int) -> None:
+    begin()
+
+
+@app.task
+async def long_farewell() -> None:
+    begin()
+    raise Dead("x" * 1_000_000, error_reason="y" * 1_000)
+
+
+@app.task
+async def next_aeon() -> None:
+    begin()
+    raise Snooze(1e300)
+
+
+@app.task
+async def retry_next_aeon() -> None:
+    begin()
+    raise Retry("x" * 100_000, after=1e300)
+
+
+@app.task
+def chatter(seconds: float = 3_600.0) -> None:
+    """Print without end."""
+    begin()
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        print("still here" * 100)  # noqa: T201

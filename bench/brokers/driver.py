@@ -22,9 +22,9 @@ from . import group, progress, server
 from . import peer as peers
 
 READY_SECONDS = 20
-JOBS = 100
-# The first few of them open connections.
+# The first few jobs open connections.
 WARM_UP = 5
+JOBS = 100
 PAUSE_SECONDS = 0.02
 # A slow peer gives fewer samples.
 LATENCY_SECONDS = 6
@@ -94,20 +94,23 @@ async def enqueue(peer: peers.Peer, seconds: float) -> tuple[int, float]:
     return done + 1, done / (time.perf_counter() - start)
 
 
-async def latencies(peer: peers.Peer, worker: Worker) -> list[float]:
+async def latency(peer: peers.Peer, worker: Worker) -> float:
     """Seconds from before the call that enqueues to the start of the job, on an idle worker."""
+    await asyncio.sleep(PAUSE_SECONDS)
+    before = progress.read(worker.progress).count
+    start = time.monotonic()
+    await peer.put()
+    return (await worker.some(before + 1)).last - start
+
+
+async def latencies(peer: peers.Peer, worker: Worker) -> list[float]:
+    """Measure many, one after the other."""
+    for _ in range(WARM_UP):
+        await latency(peer, worker)
     taken: list[float] = []
     end = time.monotonic() + LATENCY_SECONDS
-    for number in range(WARM_UP + JOBS):
-        await asyncio.sleep(PAUSE_SECONDS)
-        before = progress.read(worker.progress).count
-        start = time.monotonic()
-        await peer.put()
-        now = await worker.some(before + 1)
-        if number >= WARM_UP:
-            taken.append(now.last - start)
-        if time.monotonic() > end:
-            break
+    while not taken or (len(taken) < JOBS and time.monotonic() < end):
+        taken.append(await latency(peer, worker))
     return sorted(taken)
 
 

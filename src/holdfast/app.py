@@ -9,11 +9,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from msgspec.structs import replace
+
 from holdfast.engines.base import Receipt
 from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import Classifier
-from holdfast.model.job import DEFAULT_QUEUE, NewJob
+from holdfast.model.job import (
+    DEFAULT_QUEUE,
+    MAX_LEASE_SECONDS,
+    MAX_TIME_US,
+    MICROSECONDS,
+    NewJob,
+    check_seconds,
+    encode_payload,
+)
 from holdfast.model.signals import Retry
 from holdfast.runtime.definition import (
     Definition,
@@ -124,7 +134,7 @@ class Holdfast:
                 priority=priority,
                 timeout_seconds=_seconds("timeout", timeout),
                 retry=retry,
-                estimated_seconds=_seconds("estimated", estimated),
+                estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
                 max_processing_seconds=_seconds("max_processing", max_processing),
             )
             self.definition.add_task(spec)
@@ -243,13 +253,26 @@ class Holdfast:
         return Rehearsal(self.definition, self._binding)
 
     def _named(self, task: str, payload: Mapping[str, object] | None, queue: str | None) -> NewJob:
-        spec = self.definition.tasks.get(task)
-        budget = spec.retry.max_attempts if spec is not None and spec.retry is not None else None
-        return NewJob(
+        job = NewJob(
             task=task,
-            payload=payload or {},
-            queue=queue or (spec.queue if spec is not None else DEFAULT_QUEUE),
-            max_attempts=budget or self.settings.max_attempts,
+            payload={} if payload is None else payload,
+            queue=DEFAULT_QUEUE if queue is None else queue,
+            max_attempts=self.settings.max_attempts,
+        )
+        spec = self.definition.tasks.get(task)
+        if spec is None:
+            return job
+        encoded = encode_payload(job.payload)
+        spec.signature.check(encoded)
+        budget = spec.retry.max_attempts if spec.retry is not None else None
+        return replace(
+            job,
+            payload=encoded,
+            queue=spec.queue if queue is None else queue,
+            priority=spec.priority,
+            max_attempts=budget or job.max_attempts,
+            estimated_seconds=spec.estimated_seconds,
+            max_processing_seconds=spec.max_processing_seconds,
         )
 
     def _main_reference(self) -> str | None:
@@ -264,5 +287,7 @@ class Holdfast:
         return None
 
 
-def _seconds(field: str, value: Duration | None) -> float | None:
-    return None if value is None else seconds_of(field, value)
+def _seconds(
+    field: str, value: Duration | None, most: float = MAX_TIME_US / MICROSECONDS
+) -> float | None:
+    return None if value is None else check_seconds(field, seconds_of(field, value), most)

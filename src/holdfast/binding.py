@@ -74,8 +74,10 @@ class Binding:
             # A test that has an event loop of its own: the rehearsal's runs beside it.
             return await asyncio.to_thread(stage.run, _awaiting(verb, stage.engine))
         with self._lock:
-            if self._loop is None or self._loop.is_closed():
-                self._loop, self._engine, self._opening = here, None, asyncio.Lock()
+            if self._loop is not here:
+                self._forget_ended_loop()
+            if self._loop is None:
+                self._loop, self._opening = here, asyncio.Lock()
             there = self._loop
         if there is here:
             return await self._call_here(verb)
@@ -86,11 +88,7 @@ class Binding:
         """Do this from code that is not asynchronous, and wait for it."""
         self._check_process()
         there = self._stage.loop if self._stage is not None else self._loop_for_threads()
-        try:
-            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is there:
+        if there is _running_loop():
             raise WrongLoop(
                 "this would make the event loop wait for itself: await the call without _sync, or "
                 "make it from a thread"
@@ -111,13 +109,18 @@ class Binding:
     def close_sync(self) -> None:
         """Let go of the engine and of the thread that it may have been given."""
         self._check_process()
+        if self._loop is not None and self._loop is _running_loop():
+            raise WrongLoop("this would make the event loop wait for itself: await close() instead")
         portal, self._portal = self._portal, None
         engine, self._engine = self._engine, None
         loop, self._loop = self._loop, None
         if loop is None or loop.is_closed():
             return
         if engine is not None:
-            asyncio.run_coroutine_threadsafe(engine.close(), loop).result(_PORTAL_SECONDS)
+            if loop.is_running() or loop is portal:
+                asyncio.run_coroutine_threadsafe(engine.close(), loop).result(_PORTAL_SECONDS)
+            else:
+                loop.run_until_complete(engine.close())
         if portal is not None:
             portal.call_soon_threadsafe(portal.stop)
 
@@ -131,14 +134,29 @@ class Binding:
 
     def _loop_for_threads(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._loop.is_closed():
+            self._forget_ended_loop()
+            if self._loop is None:
                 self._portal = asyncio.new_event_loop()
-                self._loop, self._engine, self._opening = self._portal, None, None
+                self._loop, self._opening = self._portal, None
                 thread = threading.Thread(
                     target=_serve, args=(self._portal,), name="holdfast-calls", daemon=True
                 )
                 thread.start()
             return self._loop
+
+    def _forget_ended_loop(self) -> None:
+        """Let go of a loop that runs no more, and of what is of no use without it."""
+        loop, engine = self._loop, self._engine
+        if loop is None or (not loop.is_closed() and (loop.is_running() or loop is self._portal)):
+            return
+        if engine is not None and engine.capabilities.durable:
+            if not engine.capabilities.shared:
+                raise WrongLoop(
+                    "this process owns the store, and the event loop on which it was opened has "
+                    "ended: `await app.close()` on that loop before it ends"
+                )
+            self._engine = None
+        self._loop = None
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -178,6 +196,13 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
     from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
 
     return ClientEngine(socket_path(settings.directory))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _awaiting(verb: Call[T], engine: Engine) -> T:

@@ -184,7 +184,7 @@ def rigged(scenario: Callable[[Rig], Awaitable[None]]) -> None:
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Let things run until this is so; a test that waits in vain runs into its time-out."""
-    while not await condition():  # noqa: ASYNC110 - what it waits for is in another process's view
+    while not await condition():  # noqa: ASYNC110 - nothing tells when
         await asyncio.sleep(0)
 
 

@@ -8,6 +8,8 @@ import msgspec
 from holdfast.model.job import State
 
 RECOVERY_SECONDS = 1.0
+RESPAWN_SECONDS = 3.0
+"""A job that runs in a child process waits for it to start and import the application."""
 LOCKED = ("locked", "DirectoryInUse", "is owned by process", "listens on")
 
 
@@ -26,6 +28,8 @@ class Story(msgspec.Struct, kw_only=True):
     slots: int
     recoveries: Sequence[float]
     """For each job that a kill interrupted: seconds from the daemon's word to its next run."""
+    respawns: Sequence[float]
+    """The same for those whose next run was in a child process."""
     complaints: Sequence[str] = ()
     """What producers and commands were told that was not a plain yes."""
 
@@ -56,6 +60,10 @@ def problems(story: Story) -> list[str]:
     report(
         "interrupted jobs that ran again too late",
         [f"{seconds:.2f} s" for seconds in story.recoveries if seconds > RECOVERY_SECONDS],
+    )
+    report(
+        "interrupted jobs whose child came too late",
+        [f"{seconds:.2f} s" for seconds in story.respawns if seconds > RESPAWN_SECONDS],
     )
     report("complaints about a lock", [said for said in story.complaints if _locked(said)])
     return found

@@ -5,12 +5,16 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast import Holdfast, current
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ledger import note  # type: ignore[import-not-found]  # noqa: E402 - as a file, not a package
+if TYPE_CHECKING:
+    from .ledger import note
+else:
+    from ledger import note  # this is read as a file, not as part of a package
 
 app = Holdfast()
 
@@ -46,12 +50,14 @@ def computing(seconds: float = 0.0) -> None:
 
 @app.task(timeout=300)
 async def gated(gate: str) -> str:
-    """Wait until a file of this name is there."""
+    """Wait until a file of this name is there; a process with a name has its own."""
     begin()
-    while not Path(gate).exists():  # noqa: ASYNC240 - a test's own small file
+    name = os.environ.get("DAEMON_TEST_NAME", "")
+    awaited = Path(f"{gate}-{name}" if name else gate)
+    while not awaited.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
         await asyncio.sleep(0.02)
     end()
-    return os.environ.get("DAEMON_TEST_NAME", "")
+    return name
 
 
 @app.task(timeout=300)

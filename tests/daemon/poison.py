@@ -5,15 +5,22 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import Dead, Retry, Snooze, current
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from jobs import app, begin  # type: ignore[import-not-found]  # noqa: E402 - as a file
-
-from holdfast import Dead, Retry, Snooze  # noqa: E402
+if TYPE_CHECKING:
+    from .jobs import app, begin
+    from .ledger import note
+else:
+    from jobs import app, begin
+    from ledger import note  # this is read as a file, not as part of a package
 
 BIG = 10_000_000
 
@@ -204,6 +211,20 @@ async def treacherous_result() -> object:
     return Treacherous(a=1)
 
 
+@app.task(timeout=60)
+async def large_result(gate: str) -> str:
+    begin()
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
+    return "x" * 250_000
+
+
+@app.task(run_in="process")
+def start_a_sleeper() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:  # noqa: S607 - it is on the path
+        note("sleeper", current().id, sleeper.pid)
+
+
 @app.task
 async def typed(number: int) -> None:
     begin()
@@ -225,6 +246,13 @@ async def next_aeon() -> None:
 async def retry_next_aeon() -> None:
     begin()
     raise Retry("x" * 100_000, after=1e300)
+
+
+@app.task
+async def in_a_pool() -> None:
+    """Wait for a thread that nobody can end."""
+    begin()
+    await asyncio.to_thread(time.sleep, 3_600)
 
 
 @app.task

@@ -22,7 +22,7 @@ def answer_early() -> None:
     flush = GroupCommit._flush
 
     def slow_flush(self: GroupCommit, batch: object) -> None:
-        time.sleep(0.05)
+        time.sleep(0.3)
         flush(self, batch)  # type: ignore[arg-type]
 
     def no_landing(self: GroupCommit, callers: int = 1) -> asyncio.Future[None] | None:

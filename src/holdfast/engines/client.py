@@ -59,7 +59,11 @@ class ClientEngine:
     def __init__(
         self, path: str, *, patience_seconds: float = 5.0, clock: Clock | None = None
     ) -> None:
-        if type(path) is not str or not 0 < len(os.fsencode(path)) <= LONGEST_ADDRESS_BYTES:
+        if (
+            type(path) is not str
+            or "\0" in path
+            or not 0 < len(os.fsencode(path)) <= LONGEST_ADDRESS_BYTES
+        ):
             raise InvalidInput("path", f"{path!r} is not the path of a Unix socket")
         check_seconds("patience_seconds", patience_seconds)
         self.capabilities = Capabilities(name="client", durable=True, shared=True)

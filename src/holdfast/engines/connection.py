@@ -124,7 +124,7 @@ async def dial(path: str, until: float, closing: asyncio.Future[None]) -> Connec
             await loop.create_unix_connection(partial(_same, connection), path)
         except (FileNotFoundError, ConnectionError, BlockingIOError):
             pass  # nobody there yet, or no more
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise Unavailable(
                 f"the owner of the store cannot be reached on {path} ({error}): run this as the "
                 "user that runs the owner, or remove what is in its place"

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import msgspec
 
@@ -33,11 +34,18 @@ class Children:
         self._all: set[_Child] = set()
         self._dying: set[asyncio.Task[None]] = set()
 
-    async def run(self, attempt: Attempt, *, alone: bool) -> Outcome:
+    async def run(
+        self,
+        attempt: Attempt,
+        began: Callable[[Attempt], None] = lambda _attempt: None,
+        *,
+        alone: bool,
+    ) -> Outcome:
         """Run it; a child that dies is a loss. Cancelling this kills the child."""
         child = None if alone else self._idle_child()
         if child is None:
             child = await self._spawn()
+        began(attempt)
         try:
             outcome = await child.run(attempt)
         except BaseException:

@@ -41,6 +41,8 @@ logger = logging.getLogger("holdfast.worker")
 CLAIM_WAIT_SECONDS = 1.0
 """How long a claim waits for work: after this it looks again at which queues there are."""
 _PATIENCE_SECONDS = 0.5
+_CHILD_SECONDS = 60.0
+"""How long a child process may take to start and to import the application."""
 _GRACE_SECONDS = 1.0
 """How long an attempt that was told to end may take for it."""
 
@@ -334,10 +336,13 @@ class Crew:
         attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
         attempt.lease_ends = _local_end(job, job.lease_until_us, sent)
         self.running[slot] = attempt
-        self._deadlines.set(slot, attempt.started + timeout_seconds)
+        patience_seconds = timeout_seconds
+        if self._executor.in_child(attempt):
+            patience_seconds += _CHILD_SECONDS
+        self._deadlines.set(slot, attempt.started + patience_seconds)
         outcome: Outcome | None
         try:
-            outcome = await self._executor.run(attempt)
+            outcome = await self._executor.run(attempt, self._began)
         except asyncio.CancelledError as error:
             outcome = self._after_end(attempt, slot, error)
         finally:
@@ -352,6 +357,13 @@ class Crew:
             self._stirred.set()
         else:
             self._conclude(job, outcome)
+
+    def _began(self, attempt: Attempt) -> None:
+        """Count its time from now: its child process is up, and what that took is not its own."""
+        attempt.started = self._loop.time()
+        for slot, running in self.running.items():
+            if running is attempt and slot not in self._ended:
+                self._deadlines.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
         if outcome.failure is not None:

@@ -48,16 +48,27 @@ class Executor:
         """How many threads are held by attempts that timed out."""
         return self._threads.abandoned
 
-    async def run(self, attempt: Attempt) -> Outcome:
-        """Run it to its outcome. Only cancellation from outside gets out of here."""
+    def in_child(self, attempt: Attempt) -> bool:
+        """Whether it runs in a child process."""
+        if self._inline:
+            return False
+        return attempt.task.execution is Execution.PROCESS or lifecycle.runs_alone(attempt.job)
+
+    async def run(
+        self, attempt: Attempt, began: Callable[[Attempt], None] = lambda _attempt: None
+    ) -> Outcome:
+        """Run it to its outcome. Only cancellation from outside gets out of here.
+
+        ``began`` is called when an attempt in a child process really begins.
+        """
         job, task = attempt.job, attempt.task
         token = enter(attempt)
         try:
             if self._definition.middlewares:
                 async with self._definition.around(attempt):
-                    result = await self._call(attempt)
+                    result = await self._call(attempt, began)
             else:
-                result = await self._call(attempt)
+                result = await self._call(attempt, began)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit too is only this job's failure
@@ -77,11 +88,10 @@ class Executor:
         self._threads.close()
         await self._children.close()
 
-    async def _call(self, attempt: Attempt) -> object:
+    async def _call(self, attempt: Attempt, began: Callable[[Attempt], None]) -> object:
         task, job = attempt.task, attempt.job
-        alone = lifecycle.runs_alone(job)
-        if not self._inline and (alone or task.execution is Execution.PROCESS):
-            return await self._children.run(attempt, alone=alone)
+        if self.in_child(attempt):
+            return await self._children.run(attempt, began, alone=lifecycle.runs_alone(job))
         args, kwargs = task.signature.arguments(job.payload)
         if task.execution is Execution.LOOP:
             return await task.function(*args, **kwargs)  # type: ignore[misc]

@@ -157,18 +157,7 @@ class Operations:
         self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
     ) -> list[Receipt]:
         """Take all of these, or none; a wrong one is named by its place."""
-        jobs: list[NewJob] = []
-        for place, item in enumerate(inputs, 1):
-            try:
-                job = self._new_job(item)
-                # The engine checks again; only here is it known which job is wrong.
-                admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
-            except InvalidInput as error:
-                field = _FIELDS.get(error.field, error.field)
-                raise InvalidInput(f"job {place}: {field}", error.problem) from None
-            except UnknownTask as error:
-                raise InvalidInput(f"job {place}: task", str(error)) from None
-            jobs.append(job)
+        jobs = new_jobs(inputs, self._definition, self._default_max_attempts)
         return await self._engine.enqueue(jobs, on_duplicate=on_duplicate)
 
     async def status(self) -> Status:
@@ -192,47 +181,6 @@ class Operations:
             raise InvalidInput("workers", "no worker runs here")
         self._worker.resize(slots, queue)
 
-    def _new_job(self, item: JobInput) -> NewJob:
-        payload = encode_payload(item.payload)
-        declared: dict[str, object] = {"task": BY_TYPE}
-        if self._definition is not None:
-            if item.task is None:
-                spec, payload = by_type(self._definition, payload)
-            else:
-                spec = self._definition.task(item.task)
-            spec.signature.check(payload)
-            declared = {
-                "task": spec.name,
-                "queue": spec.queue,
-                "priority": spec.priority,
-                "max_attempts": None if spec.retry is None else spec.retry.max_attempts,
-                "estimated_seconds": spec.estimated_seconds,
-                "max_processing_seconds": spec.max_processing_seconds,
-            }
-        if item.run_at is not None and item.delay is not None:
-            raise InvalidInput("delay", "give delay or run_at, not both")
-        asked: dict[str, object] = {
-            "task": item.task,
-            "queue": item.queue,
-            "priority": item.priority,
-            "max_attempts": item.max_attempts,
-            "run_at_us": None if item.run_at is None else _microseconds(item.run_at),
-            "delay_seconds": _seconds("delay", item.delay),
-            "expires_seconds": _seconds("expires", item.expires),
-        }
-        fields: dict[str, object] = {"max_attempts": self._default_max_attempts}
-        for given in (declared, asked):
-            fields |= {name: value for name, value in given.items() if value is not None}
-        make: Callable[..., NewJob] = NewJob
-        return make(
-            payload=payload,
-            id=item.id,
-            tenant=item.tenant,
-            scope=item.scope,
-            unique=item.unique,
-            **fields,
-        )
-
 
 def read_inputs(text: bytes) -> list[JobInput]:
     """Return the jobs of a JSON array, of one object, or of NDJSON; name the line that is wrong."""
@@ -246,6 +194,28 @@ def read_inputs(text: bytes) -> list[JobInput]:
     if len(lines) == 1 or _is_one_document(stripped):
         return [_decoded(stripped, "the file", JobInput)]
     return [_decoded(line, f"line {number}", JobInput) for number, line in lines]
+
+
+def new_jobs(
+    inputs: Sequence[JobInput], definition: Definition | None, default_max_attempts: int
+) -> list[NewJob]:
+    """Return what these ask for; raise ``InvalidInput`` naming the place of a wrong one.
+
+    Without a definition no task is known, and the worker decides.
+    """
+    jobs: list[NewJob] = []
+    for place, item in enumerate(inputs, 1):
+        try:
+            job = _new_job(item, definition, default_max_attempts)
+            # The engine checks again; only here is it known which job is wrong.
+            admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
+        except InvalidInput as error:
+            field = _FIELDS.get(error.field, error.field)
+            raise InvalidInput(f"job {place}: {field}", error.problem) from None
+        except UnknownTask as error:
+            raise InvalidInput(f"job {place}: task", str(error)) from None
+        jobs.append(job)
+    return jobs
 
 
 def status_of(
@@ -271,6 +241,48 @@ T = TypeVar("T")
 
 _FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "expires"}
 """How a person calls a field of a job."""
+
+
+def _new_job(item: JobInput, definition: Definition | None, default_max_attempts: int) -> NewJob:
+    payload = encode_payload(item.payload)
+    declared: dict[str, object] = {"task": BY_TYPE}
+    if definition is not None:
+        if item.task is None:
+            spec, payload = by_type(definition, payload)
+        else:
+            spec = definition.task(item.task)
+        spec.signature.check(payload)
+        declared = {
+            "task": spec.name,
+            "queue": spec.queue,
+            "priority": spec.priority,
+            "max_attempts": None if spec.retry is None else spec.retry.max_attempts,
+            "estimated_seconds": spec.estimated_seconds,
+            "max_processing_seconds": spec.max_processing_seconds,
+        }
+    if item.run_at is not None and item.delay is not None:
+        raise InvalidInput("delay", "give delay or run_at, not both")
+    asked: dict[str, object] = {
+        "task": item.task,
+        "queue": item.queue,
+        "priority": item.priority,
+        "max_attempts": item.max_attempts,
+        "run_at_us": None if item.run_at is None else _microseconds(item.run_at),
+        "delay_seconds": _seconds("delay", item.delay),
+        "expires_seconds": _seconds("expires", item.expires),
+    }
+    fields: dict[str, object] = {"max_attempts": default_max_attempts}
+    for given in (declared, asked):
+        fields |= {name: value for name, value in given.items() if value is not None}
+    make: Callable[..., NewJob] = NewJob
+    return make(
+        payload=payload,
+        id=item.id,
+        tenant=item.tenant,
+        scope=item.scope,
+        unique=item.unique,
+        **fields,
+    )
 
 
 def _is_one_document(text: bytes) -> bool:

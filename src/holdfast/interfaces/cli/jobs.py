@@ -12,7 +12,7 @@ import msgspec
 from holdfast.engines.base import OnDuplicate, Receipt
 from holdfast.interfaces.http.routes import OPERATIONS, EnqueueRequest, ShowRequest
 from holdfast.model.durations import seconds_of, shown
-from holdfast.model.errors import JobNotFound
+from holdfast.model.errors import InvalidInput, JobNotFound
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.operations import (
@@ -20,6 +20,7 @@ from holdfast.runtime.operations import (
     Operations,
     Status,
     created,
+    new_jobs,
     read_inputs,
     status_of,
 )
@@ -41,6 +42,7 @@ def enqueue(settings: Settings, text: bytes, app: str | None, *, skip: bool, as_
     definition = None
     if app is not None:
         definition = add_builtin(load_definition(app), settings.default_task)
+        new_jobs(inputs, definition, settings.max_attempts)  # the owner may know other tasks
 
     def alone() -> list[Receipt]:
         return with_store(
@@ -121,7 +123,9 @@ def _read_store(settings: Settings) -> JournalState:
     from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415 - only without an owner
     from holdfast.engines.journal.recovery import recover  # noqa: PLC0415
 
-    return recover(LocalDisk(settings.directory or "", snapshots=settings.snapshot_directory)).state
+    if settings.directory is None:
+        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
+    return recover(LocalDisk(settings.directory, snapshots=settings.snapshot_directory)).state
 
 
 def _print_status(found: Status, *, as_json: bool) -> None:

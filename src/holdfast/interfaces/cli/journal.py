@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.engines.journal import doctor
-from holdfast.engines.journal.disk import LocalDisk
+from holdfast.engines.journal.disk import LOG, SNAPSHOTS, LocalDisk
 from holdfast.model.errors import InvalidInput
 from holdfast.runtime.operations import JobView
 from holdfast.settings import Settings
@@ -71,4 +71,8 @@ def salvage(settings: Settings, target: str, *, as_json: bool) -> None:
 def _disk(settings: Settings) -> LocalDisk:
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store!r} has no log")
-    return LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    if not disk.names(LOG) and not disk.names(SNAPSHOTS):
+        # Nothing would be whole, and nothing to save: most likely it is another directory.
+        raise InvalidInput("store", f"there is no log in {settings.store}")
+    return disk

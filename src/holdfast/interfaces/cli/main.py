@@ -46,6 +46,9 @@ class Commands(click.Group):
             ctx.exit(0)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except OSError as error:
+            click.echo(f"holdfast: the system says: {error}", err=True)
+            ctx.exit(EXIT_UNAVAILABLE)
         except Exception as error:
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise

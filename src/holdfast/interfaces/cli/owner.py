@@ -43,9 +43,10 @@ def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) 
     connection = _Connection(socket_path(settings.directory))
     try:
         connection.connect()
-    except (FileNotFoundError, ConnectionRefusedError):
-        return None
     except OSError as error:
+        connection.close()
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return None
         raise Unavailable(f"the owner of {settings.store} cannot be reached: {error}") from None
     try:
         connection.request(method, path, body)

@@ -1,0 +1,113 @@
+"""A directory to be in, commands in this process, and a daemon in another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.interfaces.cli.main import main
+
+Command = Callable[..., Result]
+
+APP = """
+import asyncio
+from holdfast import Holdfast, current
+app = Holdfast()
+
+@app.task(queue="mail", priority=3)
+async def mail(to: str) -> str:
+    return f"sent to {to}"
+
+@app.task(timeout=600)
+async def slow() -> None:
+    current().progress(0.5, "half")
+    await asyncio.sleep(600)
+
+@app.task
+async def fail() -> None:
+    raise ValueError("this one fails")
+"""
+
+
+def invoke(*args: object, stdin: bytes | str | None = None) -> Result:
+    """Run a command; it must end in a sentence, never in a traceback."""
+    result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert "Traceback" not in result.output
+    assert "This was not foreseen" not in result.output
+    return result
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; the store is ./data in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("HOLDFAST_", "OUTBOX_")):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def hold(here: Path) -> Command:
+    """Run a command in this directory."""
+    return invoke
+
+
+class Daemon:
+    """``holdfast run`` in a process of its own."""
+
+    def __init__(self, directory: Path, *args: str) -> None:
+        self.store = directory / "data"
+        (directory / "jobs_app.py").write_text(APP)
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "holdfast", "--store", str(self.store), "run"),
+                *("jobs_app.py", "--metrics-port", "off", "--drain-seconds", "0", *args),
+            ],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.said = self._read_until("workers:")
+
+    def _read_until(self, start: str) -> list[str]:
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line.startswith(start):
+                return lines
+        raise AssertionError(f"it never said {start!r}: {lines}")
+
+    def stop(self) -> int:
+        """Ask it to stop; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(20)
+        finally:
+            self.process.kill()
+            if self.process.stdout is not None:
+                self.said += list(self.process.stdout)
+                self.process.stdout.close()
+        return code
+
+    def run(self, *args: object, stdin: bytes | str | None = None) -> Result:
+        """Run a command on the daemon's store."""
+        return invoke("--store", self.store, *args, stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    made = Daemon(tmp_path_factory.mktemp("daemon"))
+    yield made
+    assert made.stop() == 0

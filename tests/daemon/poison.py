@@ -226,6 +226,28 @@ def start_a_sleeper() -> None:
 
 
 @app.task
+async def terminate_a_sleeper() -> int:
+    """Start a process and terminate it, as libraries do."""
+    begin()
+    sleeper = await asyncio.create_subprocess_exec("sleep", "600")
+    sleeper.terminate()
+    return await sleeper.wait()
+
+
+@app.task(timeout=300)
+def fork_and_wait(gate: str) -> None:
+    """Have a process that is a copy of the worker, with all that it has open."""
+    begin()
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+        os._exit(0)
+    note("fork", current().id, pid)
+    while not Path(gate).exists():
+        time.sleep(0.02)
+
+
+@app.task
 async def typed(number: int) -> None:
     begin()
 

@@ -207,3 +207,20 @@ class Rig:
 def numbered(prefix: str, count: int) -> list[str]:
     """Return ids."""
     return [f"{prefix}-{number}" for number in range(count)]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and waits to be reaped does not."""
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def parent(pid: int) -> int:
+    """Return the process that started this one."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []

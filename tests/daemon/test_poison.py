@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.model.job import Job, NewJob, State
 
-from .rig import POISON, Daemon, Rig, numbered, until
+from .rig import HERE, POISON, Daemon, Rig, alive, numbered, until
 
 BYSTANDERS = 50
 TIMEOUT_SECONDS = 1.0
@@ -173,6 +172,14 @@ def test_results_that_are_too_much_for_one_step_are_recorded_all_the_same(rig):
     daemon.stop()
 
 
+def test_the_time_that_a_child_takes_to_start_is_not_the_time_of_its_job(rig):
+    daemon = rig.run("-t", "1s", app=str(HERE / "slow_to_import.py"))
+    ids = rig.enqueue("computing", numbered("slow", 2), max_attempts=1)
+    rig.wait_for(ids, COMPLETED, DEAD)
+    assert {job.state for job in rig.jobs(ids).values()} == {COMPLETED}
+    daemon.stop()
+
+
 def test_a_child_that_is_timed_out_takes_with_it_what_it_started(rig):
     daemon = rig.run(app=POISON, **SETTINGS)
     rig.enqueue("start_a_sleeper", ["parent"], max_attempts=1)
@@ -181,12 +188,3 @@ def test_a_child_that_is_timed_out_takes_with_it_what_it_started(rig):
     assert len(sleepers) == 1
     until(lambda: not alive(sleepers[0]), "the sleeper is gone")
     daemon.stop()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and waits to be reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

@@ -33,7 +33,7 @@ from holdfast.settings import Settings
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
-from .opening import own_name, own_store, worker_options
+from .opening import let_go_in_forks, own_name, own_store, worker_options
 from .processes import WorkerProcesses
 from .watchdog import Watchdog, leave_in_time
 
@@ -296,6 +296,7 @@ def _bind_as_owner(path: str) -> socket.socket:
     """
     if Path(path).is_socket():
         Path(path).unlink()
+    let_go_in_forks(path)
     return bind_socket(path)
 
 

@@ -91,6 +91,7 @@ class WorkerProcesses:
                 return
             logger.warning("worker.process_ended name=%s code=%d", name, code)
             await asyncio.sleep(_RESTART_SECONDS)
+            await self._end_leases(name, code)  # what a claim of its had still on the way
 
     async def _end_leases(self, name: str, code: int) -> None:
         """Whoever held these is gone: nobody needs to wait for their leases."""

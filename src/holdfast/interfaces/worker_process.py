@@ -21,7 +21,7 @@ from holdfast.runtime.loading import load_definition
 from holdfast.runtime.loops import LeaseLoop, Supervisor
 from holdfast.runtime.worker import Worker
 
-from .opening import worker_options
+from .opening import let_go_in_forks, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 
@@ -48,7 +48,9 @@ async def _work(charter: ProcessCharter) -> None:
         pending = hook()
         if inspect.isawaitable(pending):
             await pending
-    engine = ClientEngine(socket_path(settings.store))
+    path = socket_path(settings.store)
+    let_go_in_forks(path)
+    engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
     worker.start()

@@ -27,9 +27,12 @@ class Story(msgspec.Struct, kw_only=True):
     kills: int
     slots: int
     recoveries: Sequence[float]
-    """For each job that a kill interrupted: seconds from the daemon's word to its next run."""
+    """For each job that a kill interrupted: seconds from the daemon's word to its next run, by
+    the clock of a machine that has nothing else to do."""
     respawns: Sequence[float]
     """The same for those whose next run was in a child process."""
+    figures: tuple[Sequence[float], Sequence[float]] = ((), ())
+    """Both without allowance for a busy machine."""
     complaints: Sequence[str] = ()
     """What producers and commands were told that was not a plain yes."""
 

@@ -61,12 +61,13 @@ def test_every_command_in_the_readme_exists():
     assert len(commands) >= 6
     for words in commands:
         names = [word for word in words if not word.startswith("-")]
-        command = main
+        command: click.Command | None = main
         context = click.Context(main)
         for name in names:
             if isinstance(command, click.Group):
                 command = command.get_command(context, name)
                 assert command is not None, words
+        assert command is not None
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, words
 

@@ -8,15 +8,16 @@ import pytest
 from holdfast import Dead, Holdfast, InvalidInput, JobFailed, Retry, Snooze
 from holdfast.model.errors import WrongLoop
 from holdfast.model.job import State
+from holdfast.testing.app import Rehearsal
 
 
 @pytest.fixture
-def app():
+def app() -> Holdfast:
     return Holdfast("memory:")
 
 
-def test_time_moves_only_when_told_to(app):
-    ran = []
+def test_time_moves_only_when_told_to(app: Holdfast) -> None:
+    ran: list[str] = []
 
     @app.task
     async def greet(name: str) -> None:
@@ -37,7 +38,7 @@ def test_time_moves_only_when_told_to(app):
     assert time.monotonic() - began < 30, "an hour passed at once"
 
 
-def test_drain_gives_running_tasks_the_time_they_need(app):
+def test_drain_gives_running_tasks_the_time_they_need(app: Holdfast) -> None:
     @app.task(timeout="10m")
     async def slow() -> int:
         await asyncio.sleep(300)
@@ -49,8 +50,8 @@ def test_drain_gives_running_tasks_the_time_they_need(app):
         assert job.result_sync() == 42
 
 
-def test_retries_and_their_backoff(app):
-    runs = []
+def test_retries_and_their_backoff(app: Holdfast) -> None:
+    runs: list[int] = []
 
     @app.task(retry=Retry(max_attempts=3, after="10s"))
     async def flaky() -> None:
@@ -71,7 +72,7 @@ def test_retries_and_their_backoff(app):
         assert job.attempt == 3
 
 
-def test_a_time_out_is_a_failure(app):
+def test_a_time_out_is_a_failure(app: Holdfast) -> None:
     @app.task(timeout="3s", retry=Retry(max_attempts=1))
     async def hangs() -> None:
         await asyncio.sleep(3600)
@@ -84,7 +85,7 @@ def test_a_time_out_is_a_failure(app):
             job.result_sync()
 
 
-def test_plain_functions_and_process_tasks_run_too(app):
+def test_plain_functions_and_process_tasks_run_too(app: Holdfast) -> None:
     @app.task
     def threaded(n: int) -> int:
         return n + 1
@@ -99,7 +100,7 @@ def test_plain_functions_and_process_tasks_run_too(app):
         assert (one.result_sync(), two.result_sync()) == (2, 3)
 
 
-def test_tasks_enqueue_tasks(app):
+def test_tasks_enqueue_tasks(app: Holdfast) -> None:
     @app.task
     async def second() -> None: ...
 
@@ -121,7 +122,7 @@ def test_tasks_enqueue_tasks(app):
         assert WrongLoop.__name__ in job.failure.message
 
 
-def test_cron_ticks_in_virtual_time(app):
+def test_cron_ticks_in_virtual_time(app: Holdfast) -> None:
     @app.cron("*/10 * * * *", missed="skip")
     @app.task
     async def tick() -> None: ...
@@ -131,7 +132,7 @@ def test_cron_ticks_in_virtual_time(app):
         assert 6 <= len(rehearsal.assert_completed(tick)) <= 7
 
 
-def test_signals_do_what_they_say(app):
+def test_signals_do_what_they_say(app: Holdfast) -> None:
     @app.task
     async def snoozes(seen: list[int]) -> None:
         raise Snooze("1h")
@@ -149,7 +150,7 @@ def test_signals_do_what_they_say(app):
         rehearsal.assert_dead(gives_up, "business_error")
 
 
-def test_what_a_failed_assertion_says(app):
+def test_what_a_failed_assertion_says(app: Holdfast) -> None:
     @app.task
     async def fails() -> None:
         raise ValueError("bad number")
@@ -166,12 +167,12 @@ def test_what_a_failed_assertion_says(app):
             rehearsal.assert_completed("unheard of")
 
 
-def test_from_a_test_with_a_loop_of_its_own(app):
+def test_from_a_test_with_a_loop_of_its_own(app: Holdfast) -> None:
     @app.task
     async def greet(name: str) -> str:
         return f"hello {name}"
 
-    async def scenario(rehearsal):
+    async def scenario(rehearsal: Rehearsal) -> object:
         job = await greet.enqueue("you")
         await asyncio.to_thread(rehearsal.drain)
         return await job.result("1s")
@@ -180,7 +181,7 @@ def test_from_a_test_with_a_loop_of_its_own(app):
         assert asyncio.run(scenario(rehearsal)) == "hello you"
 
 
-def test_a_rehearsal_leaves_nothing_behind(app):
+def test_a_rehearsal_leaves_nothing_behind(app: Holdfast) -> None:
     @app.task
     async def greet() -> None: ...
 
@@ -190,11 +191,11 @@ def test_a_rehearsal_leaves_nothing_behind(app):
     with app.testing() as second:
         assert second.jobs() == []
     with pytest.raises(InvalidInput), app.testing():
-        greet.enqueue_sync("too many")
+        greet.enqueue_sync("too many")  # type: ignore[call-arg]  # mypy sees it too
 
 
-def test_hooks_run_around_it(app):
-    seen = []
+def test_hooks_run_around_it(app: Holdfast) -> None:
+    seen: list[str] = []
     app.on_start(lambda: seen.append("start"))
 
     @app.on_stop

@@ -145,9 +145,7 @@ class Rehearsal:
 
     async def _open(self) -> None:
         definition = add_builtin(self._definition, self._definition.default_task or None)
-        self._engine = await JournalEngine.open(
-            SimDisk(), clock=self.clock, options=_OPTIONS
-        )
+        self._engine = await JournalEngine.open(SimDisk(), clock=self.clock, options=_OPTIONS)
         options = WorkerOptions(slots=self._slots, inline=True)
         self._worker = Worker(self._engine, definition, "own/rehearsal", options)
         loops: list[Loop] = [

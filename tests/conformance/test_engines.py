@@ -27,7 +27,9 @@ def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
 class TestJournalOnSimDisk(EngineConformance):
     async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
         return await JournalEngine.open(
-            SimDisk(), clock=clock, options=journal_options(options, inline=True)
+            SimDisk(),
+            clock=clock,
+            options=journal_options(options, inline=True, segment_bytes=8 << 20),
         )
 
 

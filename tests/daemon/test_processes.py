@@ -107,20 +107,45 @@ def test_what_a_task_has_forked_keeps_nobody_alive_and_no_owner_out(rig):
     with killed_in_the_end(rig, "fork"):
         daemon = start(rig)
         ids = fill(rig, "fork_and_wait")
-        until(lambda: [e.what for e in rig.ledger.read()].count("fork") == len(ids), "they forked")
+        until(lambda: len(forks(rig)) == len(ids), "they forked")
         shares = holders_of_forks(rig)
-        forks = [entry.attempt for entry in rig.ledger.read() if entry.what == "fork"]
         daemon.kill()
         until(lambda: not any(alive(pid) for pid in shares), "all of them are gone", seconds=3.0)
-        assert all(alive(pid) for pid in forks), "copies of the owner are still there"
+        assert all(alive(pid) for pid in forks(rig)), "copies of the owner are still there"
         rig.gate.touch()
         daemon = start(rig)
         rig.wait_for(ids, State.COMPLETED)
         daemon.stop()
 
 
+def forks(rig: Rig) -> list[int]:
+    return [entry.attempt for entry in rig.ledger.read() if entry.what == "fork"]
+
+
 def holders_of_forks(rig: Rig) -> set[int]:
     return {entry.pid for entry in rig.ledger.read() if entry.what == "fork"}
+
+
+def test_what_a_task_has_forked_does_not_hide_the_death_of_its_process(rig):
+    with killed_in_the_end(rig, "fork"):
+        daemon = start(rig)
+        fill(rig, "fork_and_wait")
+        until(lambda: len(forks(rig)) == PROCESSES * SLOTS, "they forked")
+        victim = next(pid for pid in holders_of_forks(rig) if pid != daemon.pid)
+        os.kill(victim, signal.SIGKILL)
+        more = PROCESSES * SLOTS + SLOTS
+        until(lambda: len(forks(rig)) == more, "its jobs run again", seconds=5.0)
+        rig.gate.touch()
+        daemon.stop()
+
+
+def test_tasks_that_read_the_standard_input_do_not_get_the_word_of_the_owner(rig):
+    daemon = start(rig)
+    ids = fill(rig, "ask_the_operator")
+    rig.gate.touch()
+    rig.wait_for(ids, State.COMPLETED, State.DEAD)
+    assert {job.result for job in rig.jobs(ids).values()} == {b'""'}
+    daemon.stop()
 
 
 def test_a_job_whose_process_is_killed_again_and_again_is_never_buried_for_it(rig):

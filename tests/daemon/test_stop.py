@@ -80,6 +80,19 @@ def test_a_second_signal_ends_it_at_once_and_the_work_runs_again(rig, number):
     run_again(rig, later).stop()
 
 
+def test_a_stop_waits_no_longer_than_for_the_last_one(rig):
+    daemon = rig.run("-w", str(SLOTS), "--drain-seconds", "60")
+    _soon, later = fill(rig)
+    busy(rig, later)
+    daemon.signal(signal.SIGTERM)
+    until(lambda: "stopping: " in daemon.output, "it says so")
+    opened_at = time.monotonic()
+    rig.gate.touch()
+    assert daemon.exit_code() == 0, daemon.errors
+    assert time.monotonic() - opened_at < 10.0
+    assert {job.state for job in rig.left().values()} == {State.COMPLETED}
+
+
 @pytest.mark.parametrize("task", ["swallow_for_ever", "in_a_pool", "chatter"])
 def test_nothing_that_a_task_does_can_hold_up_a_stop(rig, task):
     daemon = rig.run("-t", "300s", "--drain-seconds", "0.5", app=POISON)

@@ -119,12 +119,12 @@ def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch,
     monkeypatch.setattr(schema, "SNAPSHOT_STEPS", steps)
     with caplog.at_level(logging.INFO, "holdfast.journal"):
         found = recover(golden())
+        said = [line.getMessage() for line in caplog.records if "migrated" in line.getMessage()]
     migrated = sorted(found.state.jobs(), key=lambda job: job.id)
     assert [job.queue for job in migrated] == [
         job.queue.replace("default", "main") for job in expected()
     ]
     assert [job.priority for job in migrated] == [-job.priority for job in expected()]
-    said = [record.getMessage() for record in caplog.records if "migrated" in record.getMessage()]
     assert all("from=1 to=3" in line for line in said)
     assert len(said) == 2, "once for the snapshot, once for the segment"
 

@@ -173,7 +173,7 @@ class EmbeddedEngine:
         jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-        if self._log.crowded:
+        if self._log.crowded or self._gathering.waiting:
             return await self._gathering.add(jobs, caller, on_duplicate)
         return await self._answer(lambda now: self._enqueue(jobs, caller, on_duplicate, now))
 

@@ -57,6 +57,11 @@ class Gathering:
         self._landing = landing
         self._requests: list[Request] = []
 
+    @property
+    def waiting(self) -> bool:
+        """Whether requests are here already: one that comes after them must not be before them."""
+        return bool(self._requests)
+
     def add(
         self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate
     ) -> asyncio.Future[list[Receipt]]:

@@ -129,6 +129,18 @@ class Daemon:
 
     async def run(self) -> int:
         """Work until told to stop; return the exit code."""
+        try:
+            return await self._run()
+        except asyncio.CancelledError:
+            # A task has let a SystemExit or KeyboardInterrupt loose on the event loop, outside of
+            # its own attempt. That ends the loop, and must not pass for an orderly end.
+            sys.stderr.write(
+                "holdfast: a task has ended the event loop; leaving as after a crash\n"
+            )
+            sys.stderr.flush()
+            os._exit(EXIT_FAILED)
+
+    async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         if self.settings.run_seconds is not None:
             loop.call_later(self.settings.run_seconds, self.ask_to_stop)

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import os
 import signal
-import sys
 import threading
+from collections.abc import Coroutine
+from typing import BinaryIO
 
 import msgspec
 
@@ -15,7 +16,7 @@ from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.socket_path import socket_path
 from holdfast.runtime.builtin import add_builtin
-from holdfast.runtime.child import outlive_nobody
+from holdfast.runtime.child import leave_no_input, outlive_nobody
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.loops import LeaseLoop, Supervisor
@@ -32,24 +33,34 @@ def main() -> None:
     # whatever a task starts would inherit, and then could not be terminated.
     signal.signal(signal.SIGINT, _leave_it_to_the_owner)
     signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
-    charter = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessCharter)
-    asyncio.run(_work(charter))
+    life_line = os.fdopen(os.dup(0), "rb")
+    leave_no_input()  # what a task reads must not be the owner's word
+    charter = msgspec.json.decode(life_line.readline(), type=ProcessCharter)
+    asyncio.run(_guarded(_work(charter, life_line)))
 
 
-async def _work(charter: ProcessCharter) -> None:
+async def _guarded(work: Coroutine[None, None, None]) -> None:
+    try:
+        await work
+    except asyncio.CancelledError:
+        # A task has let a SystemExit loose on the event loop. The owner starts another process.
+        os._exit(1)
+
+
+async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     settings = charter.settings
     definition = load_definition(charter.reference) if charter.reference else Definition()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    threading.Thread(target=_listen, args=(loop, stop), daemon=True).start()
+    threading.Thread(target=_listen, args=(life_line, loop, stop), daemon=True).start()
     outlive_nobody(os.getppid(), lambda: os._exit(1))
     for hook in definition.on_start:
         pending = hook()
         if inspect.isawaitable(pending):
             await pending
     path = socket_path(settings.store)
-    let_go_in_forks(path)
+    let_go_in_forks(path, life_line.fileno())
     engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
@@ -75,8 +86,8 @@ def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:
     """Do nothing."""
 
 
-def _listen(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    if sys.stdin.buffer.readline() == b"stop\n":
+def _listen(life_line: BinaryIO, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if life_line.readline() == b"stop\n":
         loop.call_soon_threadsafe(stop.set)
         return
     os._exit(1)  # the owner is gone

@@ -77,16 +77,17 @@ def frame(body: msgspec.Struct) -> bytes:
 
 def main() -> None:
     """Serve until the input ends."""
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    orders_in, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a task prints must not get between the reports
+    leave_no_input()  # and what it reads must not be our orders
     # Ctrl-C is the worker's to handle. Not SIG_IGN: whatever a task starts would inherit it.
     signal.signal(signal.SIGINT, lambda _signal, _frame: None)
-    charter_body = read_frame(sys.stdin.buffer)
+    charter_body = read_frame(orders_in)
     if charter_body is None:
         return
     charter = msgspec.msgpack.decode(charter_body, type=Charter)
     orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(orders,), daemon=True).start()
+    threading.Thread(target=_receive, args=(orders_in, orders), daemon=True).start()
     outlive_nobody(os.getppid(), _leave)
     try:
         if charter.memory_limit_bytes is not None:
@@ -94,18 +95,25 @@ def main() -> None:
         definition = load_definition(charter.reference) if charter.reference else Definition()
         add_builtin(definition, charter.default_task)
     except BaseException as error:  # noqa: BLE001 - the worker must hear why there is no child
-        out.write(frame(Report(broken=f"{type(error).__name__}: {error}")))
+        _tell(out, Report(broken=f"{type(error).__name__}: {error}"))
         return
     verdicts = Verdicts(definition.classifier, charter.retry)
-    out.write(frame(Report(ready=True)))
+    _tell(out, Report(ready=True))
     while True:
         outcome = _run(orders.get(), definition, verdicts, out)
-        out.write(frame(Report(outcome=outcome)))
+        _tell(out, Report(outcome=outcome))
 
 
-def _receive(orders: queue.SimpleQueue[Order]) -> None:
+def leave_no_input() -> None:
+    """Let whoever reads the standard input find its end there."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _receive(orders_in: BinaryIO, orders: queue.SimpleQueue[Order]) -> None:
     decoder = msgspec.msgpack.Decoder(Order)
-    while (body := read_frame(sys.stdin.buffer)) is not None:
+    while (body := read_frame(orders_in)) is not None:
         orders.put(decoder.decode(body))
     _leave()
 
@@ -156,6 +164,7 @@ def _run(order: Order, definition: Definition, verdicts: Verdicts, out: BinaryIO
 def _tell(out: BinaryIO, report: Report) -> None:
     with contextlib.suppress(OSError):
         out.write(frame(report))
+        out.flush()
 
 
 def _limit_memory(limit_bytes: int) -> None:

@@ -32,7 +32,9 @@ class Children:
         self._charter = charter
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
+        self._spawning: set[asyncio.Task[_Child]] = set()
         self._dying: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(
         self,
@@ -44,7 +46,7 @@ class Children:
         """Run it; a child that dies is a loss. Cancelling this kills the child."""
         child = None if alone else self._idle_child()
         if child is None:
-            child = await self._spawn()
+            child = await self._spawned()
         began(attempt)
         try:
             outcome = await child.run(attempt)
@@ -60,8 +62,11 @@ class Children:
 
     async def close(self) -> None:
         """Kill them all, and see them off."""
+        self._closed = True
         for child in list(self._all):
             self._bury(child)
+        if self._spawning:
+            await asyncio.wait(self._spawning, timeout=_BURIAL_SECONDS)
         if self._dying:
             await asyncio.wait(self._dying, timeout=_BURIAL_SECONDS)
 
@@ -72,6 +77,29 @@ class Children:
                 return child
             self._bury(child)  # it died while it had nothing to do: no job is to blame
         return None
+
+    async def _spawned(self) -> _Child:
+        """Start a child. If this is cancelled meanwhile, the child is for the next job.
+
+        Not to be cancelled itself: in the midst of starting a process, asyncio may then wait for
+        ever.
+        """
+        spawning = asyncio.get_running_loop().create_task(self._spawn())
+        self._spawning.add(spawning)
+        spawning.add_done_callback(self._spawning.discard)
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            spawning.add_done_callback(self._keep)
+            raise
+
+    def _keep(self, spawning: asyncio.Task[_Child]) -> None:
+        if spawning.cancelled() or spawning.exception() is not None:
+            return
+        if self._closed:
+            self._bury(spawning.result())
+        else:
+            self._idle.append(spawning.result())
 
     async def _spawn(self) -> _Child:
         process = await asyncio.create_subprocess_exec(

@@ -432,9 +432,9 @@ class Crew:
     async def _wait_for_running(self, seconds: float) -> None:
         give_up = self._loop.time() + seconds
         while self.running and (left := give_up - self._loop.time()) > 0:
+            self._stirred.clear()  # before the settling: the last one may end meanwhile
             if self._settling is None:
                 await self._settle_quietly()
-            self._stirred.clear()
             try:
                 async with asyncio.timeout(left):
                     await self._stirred.wait()

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from holdfast import Task
+from holdfast.engines.journal import JournalEngine
+from holdfast.model.job import NewJob
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = 8
@@ -65,6 +67,24 @@ async def rate(task: Task[[int], object], slots: int, seconds: float) -> float:
         return done / (time.perf_counter() - start)
 
 
+async def backlog_rate(count: int) -> float:
+    """Work off a backlog, as the brokers' workers do; return jobs a second from the first on."""
+    from . import jobs  # noqa: PLC0415
+
+    engine = await JournalEngine.open(jobs.app.settings.store)
+    payloads = [jobs.nothing.spec.signature.encode((n,), {}) for n in range(BATCH)]
+    batch = [NewJob(task=jobs.nothing.name, payload=payload) for payload in payloads]
+    for _chunk in range(count // BATCH):
+        await engine.enqueue(batch)
+    await engine.close()
+    async with working(SLOTS):
+        await until(1)
+        before, start = jobs.ran, time.perf_counter()
+        await until(count)
+        await drained()
+        return (count - before) / (time.perf_counter() - start)
+
+
 async def latency(seconds: float) -> list[float]:
     """Enqueue one job at a time on an idle worker in this process."""
     from . import jobs  # noqa: PLC0415
@@ -84,6 +104,7 @@ async def in_process(seconds: float) -> dict[str, float]:
     from . import jobs  # noqa: PLC0415
 
     found = {
+        "worker_backlog_per_second": await backlog_rate(int(seconds * 20) * BATCH),
         "worker_async_per_second": await rate(jobs.nothing, SLOTS, seconds),  # type: ignore[arg-type]
         "worker_async_one_slot_per_second": await rate(jobs.nothing, 1, seconds),  # type: ignore[arg-type]
         "worker_thread_per_second": await rate(jobs.nothing_in_thread, 64, seconds),  # type: ignore[arg-type]

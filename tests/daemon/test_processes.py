@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from holdfast.model.job import State
 
-from .rig import POISON, Daemon, Rig, alive, numbered, parent, until
+from .rig import HOLDFAST, POISON, Daemon, Rig, alive, numbered, parent, until
 
 PROCESSES = 3
 SLOTS = 4
@@ -189,3 +189,23 @@ def test_a_stop_drains_every_process_and_charges_nobody(rig):
     assert not any(alive(pid) for pid in shares)
     found = {(job.state, job.attempt, job.losses) for job in rig.left().values()}
     assert found == {(State.PENDING, 0, 0)}
+
+
+def test_a_hangup_changes_the_number_of_workers_in_every_process(rig):
+    settings = rig.directory / "settings.yaml"
+    settings.write_text("worker_count: 1\n")
+    daemon = rig.run("--processes", "2", command=(HOLDFAST, "--config", str(settings)))
+    ids = rig.enqueue("gated", numbered("held", 12), payload={"gate": str(rig.gate)})
+    until(lambda: rig.ledger.begun().total() == 2, "one runs in each")
+    settings.write_text("worker_count: 5\n")
+    daemon.signal(signal.SIGHUP)
+    until(lambda: rig.ledger.begun().total() == 10, "five run in each")
+    assert sorted(len(jobs) for jobs in holders(rig).values()) == [5, 5]
+    settings.write_text("worker_count: 2\n")
+    daemon.signal(signal.SIGHUP)
+    victim = next(pid for pid in holders(rig) if pid != daemon.pid)
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: rig.ledger.begun().total() == 12, "who takes its place has two as well")
+    rig.gate.touch()
+    rig.wait_for(ids, State.COMPLETED)
+    daemon.stop()

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from holdfast.engines.base import Engine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.journal import JournalEngine
@@ -33,7 +35,7 @@ from holdfast.settings import Settings
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
-from .opening import let_go_in_forks, own_name, own_store, worker_options
+from .opening import change, let_go_in_forks, own_name, own_store, worker_options
 from .processes import WorkerProcesses
 from .watchdog import Watchdog, leave_in_time
 
@@ -255,14 +257,11 @@ class Daemon:
 
     def apply(self, wanted: Settings) -> None:
         """Take over those settings that can change while running."""
-        worker = self._worker
-        if worker is not None:
-            if list(worker.slots) == [""]:
-                worker.resize(wanted.worker_count)
-            worker.task_timeout_seconds = wanted.task_timeout_seconds
-            worker.lease_seconds = wanted.lease_seconds
-        if self._lease_loop is not None:
-            self._lease_loop.interval_seconds = wanted.reclaim_interval_seconds
+        if self._worker is not None and self._lease_loop is not None:
+            change(self._worker, self._lease_loop, wanted)
+        if self._processes is not None:
+            kept = {field: getattr(wanted, field) for field in RELOADABLE}
+            self._processes.apply(msgspec.structs.replace(self.settings, **kept))
         logging.getLogger("holdfast").setLevel(wanted.log_level.upper())
         self.settings = wanted
 

@@ -15,7 +15,8 @@ from holdfast.engines.journal.commit import Sync
 from holdfast.engines.journal.disk import LocalDisk
 from holdfast.model.errors import DirectoryInUse, InvalidInput
 from holdfast.model.retry import RetryPolicy
-from holdfast.runtime.worker import WorkerOptions
+from holdfast.runtime.loops import LeaseLoop
+from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.settings import Settings, queue_slots
 
 LOCK_PATIENCE_SECONDS = 5.0
@@ -70,6 +71,15 @@ def worker_options(settings: Settings) -> WorkerOptions:
         ),
         memory_limit_bytes=settings.memory_limit_bytes,
     )
+
+
+def change(worker: Worker, leases: LeaseLoop, settings: Settings) -> None:
+    """Have a worker go by settings that may change while it runs."""
+    if list(worker.slots) == [""]:
+        worker.resize(settings.worker_count)
+    worker.task_timeout_seconds = settings.task_timeout_seconds
+    worker.lease_seconds = settings.lease_seconds
+    leases.interval_seconds = settings.reclaim_interval_seconds
 
 
 def own_name(settings: Settings, suffix: str = "") -> str:

@@ -52,6 +52,14 @@ class WorkerProcesses:
             name = own_name(self._settings, f"-{number}")
             self._keepers.append(asyncio.get_running_loop().create_task(self._keep(name)))
 
+    def apply(self, settings: Settings) -> None:
+        """Hand changed settings to all of them, and to those that are started from now on."""
+        self._settings = settings
+        for process in self._running.values():
+            if process.stdin is not None:
+                with contextlib.suppress(ConnectionError):
+                    process.stdin.write(msgspec.json.encode(settings) + b"\n")
+
     async def stop(self) -> None:
         """Ask them to drain, wait for it, and kill what is left."""
         self._stopping = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import BinaryIO
 
 import msgspec
@@ -21,8 +22,9 @@ from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.loops import LeaseLoop, Supervisor
 from holdfast.runtime.worker import Worker
+from holdfast.settings import Settings
 
-from .opening import let_go_in_forks, worker_options
+from .opening import change, let_go_in_forks, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 
@@ -53,7 +55,6 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    threading.Thread(target=_listen, args=(life_line, loop, stop), daemon=True).start()
     outlive_nobody(os.getppid(), lambda: os._exit(1))
     for hook in definition.on_start:
         pending = hook()
@@ -71,6 +72,16 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
         Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
+
+    def hear(line: bytes) -> None:
+        nonlocal settings
+        if line == b"stop\n":
+            stop.set()
+        else:
+            settings = msgspec.json.decode(line, type=Settings)
+            change(worker, leases, settings)
+
+    threading.Thread(target=_listen, args=(life_line, loop, hear), daemon=True).start()
     await stop.wait()
     await worker.stop(settings.drain_seconds)
     await supervisor.stop()
@@ -86,11 +97,13 @@ def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:
     """Do nothing."""
 
 
-def _listen(life_line: BinaryIO, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    if life_line.readline() == b"stop\n":
-        loop.call_soon_threadsafe(stop.set)
-        return
-    os._exit(1)  # the owner is gone
+def _listen(
+    life_line: BinaryIO, loop: asyncio.AbstractEventLoop, hear: Callable[[bytes], None]
+) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        while line := life_line.readline():
+            loop.call_soon_threadsafe(hear, line)
+        os._exit(1)  # the owner is gone
 
 
 if __name__ == "__main__":

@@ -180,18 +180,9 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store!r} cannot be opened")
     if own:
-        from holdfast.engines.journal import JournalEngine, JournalOptions  # noqa: PLC0415
-        from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+        from holdfast.interfaces.opening import own_store  # noqa: PLC0415
 
-        disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
-        return await JournalEngine.open(
-            disk,
-            options=JournalOptions(
-                remember_seconds=settings.remember_seconds,
-                max_processing_seconds=settings.max_processing_seconds,
-                sync=settings.sync,  # type: ignore[arg-type]  # a word is taken too
-            ),
-        )
+        return await own_store(settings, patience_seconds=0.0)
     from holdfast.engines.client import ClientEngine  # noqa: PLC0415
     from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
 

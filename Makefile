@@ -54,7 +54,7 @@ metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
 .PHONY: soak
 soak: $(READY) ## the long versions: more examples, more kills, a longer fuzz
 	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
-	  $(BIN)/pytest -n 2 --timeout 7200 tests/crash tests/fuzz tests/conformance
+	  $(BIN)/pytest -n 2 --timeout 7200 tests/crash tests/fuzz tests/conformance tests/daemon
 
 .PHONY: bench
 bench: $(READY) ## speed, beside the machine's limits and what people use today

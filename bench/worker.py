@@ -116,10 +116,13 @@ async def in_process(seconds: float) -> dict[str, float]:
 
 
 async def client(seconds: float, *, latency_to: str = "") -> int:
-    """Enqueue one by one through the socket; return how many."""
+    """Enqueue one by one through the socket from the moment that is told; return how many."""
     from . import jobs  # noqa: PLC0415
 
-    count, until_time = 0, time.monotonic() + seconds
+    await jobs.app.enqueue("nobody.runs.this")  # connected
+    print("ready", flush=True)
+    count, until_time = 0, float(sys.stdin.readline()) + seconds
+    await asyncio.sleep(max(0.0, until_time - seconds - time.monotonic()))
     while time.monotonic() < until_time:
         if latency_to:
             await (await jobs.started.enqueue(time.monotonic())).result(5)
@@ -137,6 +140,7 @@ def _run(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "bench.worker", *arguments],
         env={**os.environ, "HOLDFAST_STORE": str(directory)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -148,6 +152,20 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
     if process.returncode != 0:
         raise RuntimeError(f"a part of the benchmark ended with {process.returncode}")
     return dict(json.loads(text))
+
+
+def _clients(directory: Path, count: int, seconds: float, notes: str = "") -> float:
+    """Let this many clients begin together; return how many jobs they sent."""
+    clients = [_run(directory, "client", str(seconds), notes) for _ in range(count)]
+    for one in clients:
+        assert one.stdout is not None
+        one.stdout.readline()
+    begin = time.monotonic() + 0.1
+    for one in clients:
+        assert one.stdin is not None
+        one.stdin.write(f"{begin}\n")
+        one.stdin.flush()
+    return sum(_answer(one)["sent"] for one in clients)
 
 
 @contextlib.contextmanager
@@ -187,15 +205,12 @@ def measure(directory: Path, seconds: float) -> dict[str, float]:
         used = _cpu_seconds(daemon.pid) - before
         found["idle_cpu_percent"] = 100 * used / (time.perf_counter() - since)
         notes = directory / "latencies"
-        _answer(_run(store, "client", str(seconds), str(notes)))
+        _clients(store, 1, seconds, str(notes))
         late = sorted(float(line) for line in notes.read_text().split())
         found["socket_latency_p50_ms"] = late[len(late) // 2] * 1e3
         found["socket_latency_p99_ms"] = late[len(late) * 99 // 100] * 1e3
-        clients = [_run(store, "client", str(seconds), "") for _ in range(CLIENTS)]
-        sent = sum(_answer(one)["sent"] for one in clients)
-        found["eight_clients_per_second"] = sent / seconds
-        [alone] = [_answer(_run(store, "client", str(seconds), ""))]
-        found["one_client_per_second"] = alone["sent"] / seconds
+        found["eight_clients_per_second"] = _clients(store, CLIENTS, seconds) / seconds
+        found["one_client_per_second"] = _clients(store, 1, seconds) / seconds
     return found
 
 

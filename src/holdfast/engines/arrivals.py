@@ -1,4 +1,4 @@
-"""Claims that wait: who waits for which queues, and what wakes them."""
+"""Claims that wait: who waits for which work, and what wakes them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from collections.abc import Collection
 
 from .clock import Clock
 
+Kind = tuple[str, str]
+"""A queue, and a task in it."""
+
 
 class Arrivals:
     """Wakes waiting claims when work may have come for them. A wake-up promises nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: dict[asyncio.Future[None], frozenset[str]] = {}
+        self._waiting: dict[asyncio.Future[None], _Wanted] = {}
 
     @property
     def anybody(self) -> bool:
         """Whether anybody waits."""
         return bool(self._waiting)
 
-    def announce(self, queues: Collection[str]) -> None:
-        """Wake every claim that waits for one of these queues."""
-        for future, wanted in self._waiting.items():
-            if not wanted.isdisjoint(queues):
+    def announce(self, kinds: Collection[Kind]) -> None:
+        """Wake every claim that waits for work of one of these kinds."""
+        for future, (queues, tasks) in self._waiting.items():
+            if any(queue in queues and (tasks is None or task in tasks) for queue, task in kinds):
                 _wake(future)
 
     def announce_end(self) -> None:
@@ -31,16 +34,21 @@ class Arrivals:
         for future in self._waiting:
             _wake(future)
 
-    async def wait(self, queues: Collection[str], until_us: int) -> None:
-        """Return when work may have come for these queues, or at ``until_us``."""
+    async def wait(
+        self, queues: Collection[str], tasks: Collection[str] | None, until_us: int
+    ) -> None:
+        """Return when work may have come in these queues for these tasks, or at ``until_us``."""
         future = asyncio.get_running_loop().create_future()
-        self._waiting[future] = frozenset(queues)
+        self._waiting[future] = (queues, None if tasks is None else frozenset(tasks))
         timer = self._clock.call_at(until_us, lambda: _wake(future))
         try:
             await future
         finally:
             timer.cancel()
             del self._waiting[future]
+
+
+_Wanted = tuple[Collection[str], Collection[str] | None]
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -65,9 +65,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be ready."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"a {type(transport).__name__} carries no requests")
-        self._transport = transport
+        # Not every loop's transports are subclasses: uvloop's are not.
+        self._transport = cast(asyncio.Transport, transport)
         self.usable = True
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract

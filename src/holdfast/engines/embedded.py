@@ -223,7 +223,7 @@ class EmbeddedEngine:
             # No await between looking and waiting: nothing can arrive unseen.
             due_us = self._state.next_due_us(now_us)
             until_us = give_up_us if due_us is None else min(give_up_us, due_us)
-            await self._arrivals.wait(queues, until_us - self._ahead_us)
+            await self._arrivals.wait(queues, tasks, until_us - self._ahead_us)
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
@@ -438,7 +438,7 @@ class EmbeddedEngine:
             self._log.stop(error)
             raise
         if self._arrivals.anybody:
-            self._arrivals.announce({job.queue for job in jobs if job.state is State.PENDING})
+            self._arrivals.announce({(j.queue, j.task) for j in jobs if j.state is State.PENDING})
         return jobs
 
     def _commit_most(self, effects: list[Effect]) -> list[Job]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import cache
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -72,9 +73,8 @@ class EngineProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be ready."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"a {type(transport).__name__} carries no requests")
-        self.transport = transport
+        # Not every loop's transports are subclasses: uvloop's are not.
+        self.transport = cast(asyncio.Transport, transport)
         self._served.connections.add(self)
         self._task = self._loop.create_task(self._serve())
 
@@ -203,14 +203,17 @@ class EngineProtocol(asyncio.BufferedProtocol):
         await asyncio.shield(self._ended)
 
     def _write(self, response: Response, *, keep_alive: bool, bare: bool = False) -> None:
-        head = (
-            f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}\r\n"
-            f"content-type: {response.kind}\r\ncontent-length: {len(response.body)}\r\n"
-        )
+        head = b"%b%d\r\n" % (_head(response.status, response.kind), len(response.body))
         for name, value in response.headers:
-            head += f"{name}: {value}\r\n"
-        head += "\r\n" if keep_alive else "connection: close\r\n\r\n"
-        self.transport.write(head.encode() if bare else head.encode() + response.body)
+            head += f"{name}: {value}\r\n".encode()
+        head += b"\r\n" if keep_alive else b"connection: close\r\n\r\n"
+        self.transport.write(head if bare else head + response.body)
+
+
+@cache
+def _head(status: int, kind: str) -> bytes:
+    phrase = _PHRASES.get(status, "")
+    return f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {kind}\r\ncontent-length: ".encode()
 
 
 _LENGTH, _EXPECT = len(b"content-length"), len(b"expect")

@@ -150,6 +150,18 @@ WORKER: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] |
         "≥ 5,000",
         lambda value: value >= 5_000,
     ),
+    (
+        "limit: bare round trips of 8 processes through a socket /s",
+        lambda r: r["bare_round_trips_per_second"],
+        "",
+        None,
+    ),
+    (
+        "… 8 clients, checked and durable, ÷ that",
+        lambda r: r["eight_clients_per_second"] / r["bare_round_trips_per_second"],
+        "",
+        None,
+    ),
     ("1 client process, one by one /s", _figure("one_client_per_second"), "", None),
     *(
         (f"{name} on Valkey, one by one /s", _figure(f"{name}_enqueue_per_second"), "", None)

@@ -15,6 +15,8 @@ from holdfast import Task
 from holdfast.engines.journal import JournalEngine
 from holdfast.model.job import NewJob
 
+from . import sockets
+
 ROOT = Path(__file__).parents[1]
 CLIENTS = 8
 SLOTS = 200
@@ -211,6 +213,7 @@ def measure(directory: Path, seconds: float) -> dict[str, float]:
         found["socket_latency_p99_ms"] = late[len(late) * 99 // 100] * 1e3
         found["eight_clients_per_second"] = _clients(store, CLIENTS, seconds) / seconds
         found["one_client_per_second"] = _clients(store, 1, seconds) / seconds
+    found |= sockets.measure(directory, seconds, CLIENTS)
     return found
 
 

@@ -1,0 +1,84 @@
+"""What the machine and asyncio can do at best through a Unix socket: nothing kept, no protocol.
+
+``python -m bench.sockets serve|ask PATH [SECONDS BEGIN]`` is one of its processes.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+REQUEST, REPLY = b"x" * 400, b"y" * 150
+
+
+class Serving(asyncio.Protocol):
+    """Answers whatever comes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep it."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever it is
+        """Answer."""
+        self.transport.write(REPLY)
+
+
+class Asking(Serving):
+    """Asks one thing after another."""
+
+    reply: asyncio.Future[None]
+
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever it is
+        """Go on."""
+        self.reply.set_result(None)
+
+
+async def serve(path: str) -> None:
+    """Listen until this process is ended."""
+    server = await asyncio.get_running_loop().create_unix_server(Serving, path)
+    await server.serve_forever()
+
+
+async def ask(path: str, seconds: float, begin: float) -> int:
+    """Ask from this moment for so long; return how many answers came."""
+    loop = asyncio.get_running_loop()
+    _transport, asking = await loop.create_unix_connection(Asking, path)
+    await asyncio.sleep(begin - time.monotonic())
+    count = 0
+    while time.monotonic() < begin + seconds:
+        asking.reply = loop.create_future()
+        asking.transport.write(REQUEST)
+        await asking.reply
+        count += 1
+    return count
+
+
+def measure(directory: Path, seconds: float, clients: int) -> dict[str, float]:
+    """Let this many processes ask one process at once."""
+    path = directory / "bare.sock"
+    command = [sys.executable, "-m", "bench.sockets"]
+    server = subprocess.Popen([*command, "serve", str(path)], cwd=ROOT)
+    try:
+        while not path.exists():
+            time.sleep(0.01)
+        begin = time.monotonic() + 1.5
+        arguments = [*command, "ask", str(path), str(seconds), str(begin)]
+        asking = [
+            subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            for _ in range(clients)
+        ]
+        answers = sum(int(one.communicate(timeout=60)[0]) for one in asking)
+        return {"bare_round_trips_per_second": answers / seconds}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        asyncio.run(serve(sys.argv[2]))
+    else:
+        print(asyncio.run(ask(sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))))

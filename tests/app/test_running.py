@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import uvloop
 
 from holdfast import (
     Attempt,
@@ -59,22 +58,6 @@ async def status(app: Holdfast) -> Status:
     found = await asyncio.to_thread(ask, app.settings, "GET", f"{OPERATIONS}status", b"", Status)
     assert found is not None
     return found
-
-
-def test_uvloop_will_do_for_the_owner_and_for_its_clients(app: Holdfast):
-    @app.task
-    async def add(left: int, right: int) -> int:
-        return left + right
-
-    async def main() -> None:
-        async with app.running():
-            client = Holdfast(app.settings.store)
-            handle = await client.enqueue("add", {"left": 1, "right": 2})
-            assert await handle.result(20) == 3
-            await client.close()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
 
 
 def test_an_application_runs_what_it_enqueues(app: Holdfast):

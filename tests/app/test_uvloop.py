@@ -1,0 +1,26 @@
+"""Other event loops than asyncio's own."""
+
+import asyncio
+from pathlib import Path
+
+import uvloop
+
+from holdfast import Holdfast
+
+
+def test_uvloop_will_do_for_the_owner_and_for_its_clients(tmp_path: Path):
+    app = Holdfast(tmp_path / "data")
+
+    @app.task
+    async def add(left: int, right: int) -> int:
+        return left + right
+
+    async def main() -> None:
+        async with app.running():
+            client = Holdfast(app.settings.store)
+            handle = await client.enqueue("add", {"left": 1, "right": 2})
+            assert await handle.result(20) == 3
+            await client.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -30,6 +30,7 @@ from holdfast.model.job import (
 )
 
 SyncWord = Literal["always", "interval", "off"]
+HistoryWord = Literal["required", "anew"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json", "auto"]
 
@@ -107,6 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often to look whether a snapshot is worth while."""
     sync: SyncWord = "always"
     """When acknowledged work is on stable storage: always, within an interval, or whenever."""
+    history: HistoryWord = "required"
+    """Whether to begin ``anew`` when the file of finished work is damaged or missing."""
     drain_seconds: float = 30.0
     """How long a stop waits for the jobs that run."""
     run_seconds: float | None = None
@@ -305,6 +308,7 @@ _READERS: Mapping[str, Reader] = {
     "remember_seconds": _seconds(),
     "snapshot_interval_seconds": _seconds(),
     "sync": _word(get_args(SyncWord)),
+    "history": _word(get_args(HistoryWord)),
     "drain_seconds": _seconds(zero=True),
     "run_seconds": _or_none(_seconds()),
     "stall_seconds": _or_none(_seconds()),

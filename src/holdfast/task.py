@@ -158,9 +158,16 @@ class Task(Generic[P, R]):
         estimated: Duration | None = None,
         tenant: str | None = None,
         scope: str | None = None,
+        key: str | None = None,
+        depends_on: Sequence[str | JobHandle] | None = None,
+        hold: bool | None = None,
         connection: object = None,
     ) -> Task[P, R]:
-        """Return the same task with these options for what it enqueues next."""
+        """Return the same task with these options for what it enqueues next.
+
+        Jobs of one ``key`` run one after another. A job waits for those in ``depends_on``, and
+        with ``hold`` until a person confirms it.
+        """
         if connection is not None:
             raise InvalidInput(
                 "connection", "only a PostgreSQL store can join a transaction of the caller's"
@@ -177,6 +184,9 @@ class Task(Generic[P, R]):
             "estimated_seconds": None if estimated is None else seconds_of("estimated", estimated),
             "tenant": tenant,
             "scope": scope,
+            "key": key,
+            "depends_on": None if depends_on is None else _ids(depends_on),
+            "hold": hold,
         }
         given = {name: value for name, value in asked.items() if value is not None}
         return Task(
@@ -225,6 +235,12 @@ class Task(Generic[P, R]):
     def _tenant(self) -> str:
         tenant = self._extra.get("tenant", DEFAULT_TENANT)
         return tenant if isinstance(tenant, str) else DEFAULT_TENANT
+
+
+def _ids(jobs: Sequence[str | JobHandle]) -> tuple[str, ...]:
+    if isinstance(jobs, str | JobHandle):
+        raise InvalidInput("depends_on", "give a list of jobs, or of their ids")
+    return tuple(job.id if isinstance(job, JobHandle) else job for job in jobs)
 
 
 def _microseconds(moment: datetime) -> int:

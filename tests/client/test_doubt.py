@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from holdfast.engines import connection
-from holdfast.engines.base import Admission, Counts, Engine, EngineOptions, Receipt
+from holdfast.engines.base import Admission, Counts, Engine, EngineOptions, Receipt, Renewal
 from holdfast.engines.client import ClientEngine
 from holdfast.model.errors import DuplicateId, LeaseLost, NoOwner, Unavailable
 from holdfast.model.failure import Failure
@@ -275,7 +275,7 @@ def test_verbs_that_do_no_harm_twice(cut):
         [job] = (await rig.client.claim(queues=["default"], worker="w")).jobs
         rig.wire.fates.append(cut)
         assert await rig.client.extend([job], lease_seconds=60) == [
-            rig.owner.clock.now_us() + 60_000_000
+            Renewal(rig.owner.clock.now_us() + 60_000_000)
         ]
         rig.wire.fates.append(cut)
         assert await rig.client.get(["a", "b"]) == [*await rig.owner.engine.get(["a"]), None]

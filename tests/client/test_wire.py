@@ -100,7 +100,7 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
         (wire.RECLAIM, wire.ReclaimCall(9, [wire.Named("acme", "a")], CALLER)),
         (wire.GET, wire.GetCall(["a", "ü"], "acme", CALLER)),
         (wire.COUNTS, wire.CountsCall(CALLER)),
-        (wire.VALIDATE, wire.ValidateCall()),
+        (wire.VALIDATE, wire.Nothing()),
     ],
 )
 def test_a_call_arrives_as_it_was_made(verb, call):

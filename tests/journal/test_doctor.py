@@ -101,7 +101,7 @@ def test_dump_of_the_snapshot():
     assert [job.id for job in found.in_flight] == ["j3"]
     assert [job.id for job in found.completed] == ["j0"]
     assert [job.id for job in found.dead] == ["j2"]
-    assert (found.last_seq, found.schema_ver) == (11, 1)
+    assert (found.last_seq, found.schema_ver) == (11, 2)
 
 
 def frames_apart() -> SimDisk:

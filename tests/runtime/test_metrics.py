@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.engines.base import Counts
+from holdfast.engines.base import Counts, Renewal
 from holdfast.engines.memory import MemoryEngine
 from holdfast.model import outcome as outcomes
 from holdfast.model.errors import DuplicateId
@@ -147,7 +147,8 @@ def test_every_verb_is_passed_on():
         engine = counter.engine
         assert engine.capabilities.name == "memory"
         job = await counter.claimed(id="j")
-        assert (await engine.extend([job], lease_seconds=60))[0] == job.lease_until_us + 30_000_000
+        renewed = Renewal(job.lease_until_us + 30_000_000)
+        assert await engine.extend([job], lease_seconds=60) == [renewed]
         assert await engine.get(["j", "k"]) == [
             (await engine.engine.get(["j"]))[0],
             None,

@@ -8,8 +8,10 @@ import pytest
 from holdfast.model import errors
 from holdfast.model.errors import (
     AccessDenied,
+    CorruptHistory,
     CorruptLog,
     DuplicateId,
+    HistoryMissing,
     HoldfastError,
     IllegalTransition,
     InvalidInput,
@@ -32,6 +34,8 @@ CODES = {
     "StorageFull": "storage_full",
     "DurabilityLost": "durability_lost",
     "CorruptLog": "corrupt_log",
+    "CorruptHistory": "corrupt_history",
+    "HistoryMissing": "history_missing",
     "UnknownFormat": "unknown_format",
     "DirectoryInUse": "directory_in_use",
     "Unavailable": "unavailable",
@@ -138,6 +142,16 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
             CorruptLog("1.log", 512, 9, "bad checksum"),
             ["1.log", "byte 512", "seq 9", "bad checksum", "Nothing was changed"],
             {"file": "1.log", "offset": 512, "seq": 9, "problem": "bad checksum"},
+        ),
+        (
+            CorruptHistory("cold.sqlite", "dead", "7", "its checksum is wrong"),
+            ["cold.sqlite is damaged in table dead row 7: its checksum", "`journal verify`"],
+            {"file": "cold.sqlite", "table": "dead", "row": "7"},
+        ),
+        (
+            HistoryMissing("cold.sqlite", None, 9),
+            ["cold.sqlite is missing", "up to seq 9", "start without history"],
+            {"file": "cold.sqlite", "found_seq": None, "expected_seq": 9},
         ),
         (
             UnknownFormat("1.log", "version", 9, 1),

@@ -247,6 +247,7 @@ BAD: list[tuple[str, object]] = [
     *(("remember_seconds", value) for value in (0, 1e300)),
     *(("snapshot_interval_seconds", value) for value in (0, "")),
     *(("sync", value) for value in ("never", True, None, 0)),
+    *(("history", value) for value in ("never", True, None, 0)),
     *(("drain_seconds", value) for value in (-1, None)),
     *(("run_seconds", value) for value in (0, "")),
     *(("stall_seconds", value) for value in (0, "soon")),

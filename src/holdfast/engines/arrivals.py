@@ -23,10 +23,12 @@ class Arrivals:
         """Whether anybody waits."""
         return bool(self._waiting)
 
-    def announce(self, kinds: Collection[Kind]) -> None:
-        """Wake every claim that waits for work of one of these kinds."""
-        for future, (queues, tasks) in self._waiting.items():
-            if any(queue in queues and (tasks is None or task in tasks) for queue, task in kinds):
+    def announce(self, kinds: Collection[Kind], queues: Collection[str] = ()) -> None:
+        """Wake every claim that waits for work of one of these kinds, or in one of these queues."""
+        for future, (wanted, tasks) in self._waiting.items():
+            if any(queue in wanted for queue in queues) or any(
+                queue in wanted and (tasks is None or task in tasks) for queue, task in kinds
+            ):
                 _wake(future)
 
     def announce_end(self) -> None:

@@ -10,15 +10,22 @@ reaches: work outside is treated as if it did not exist.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import Job, JobRef, NewJob, check_seconds, check_size
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
+from holdfast.model.operation import AuditEntry, AuditHead, AuditRecord, Operation
 from holdfast.model.outcome import Outcome
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, Filter, Group, Page
+
+from .dump import DumpRecord
 
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
@@ -64,8 +71,15 @@ class Claim(msgspec.Struct, frozen=True):
     settled: list[LeaseLost | None]
 
 
+class Renewal(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The answer to an extension: when the lease ends now, and whether to stop all the same."""
+
+    lease_until_us: int
+    stop_requested: bool = False
+
+
 class Reclaim(msgspec.Struct, frozen=True):
-    """What a reclaim found: each job as it is now, pending again or dead."""
+    """What a reclaim found: each job as it is now, pending again, dead or cancelled."""
 
     lost: list[Job]
     expired: list[Job]
@@ -81,6 +95,17 @@ class Counts(msgspec.Struct, frozen=True):
     cancelled: int = 0
     dead: int = 0
     archived: int = 0
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """What came of an operation: each job as it is now, and what was left as it was."""
+
+    jobs: list[Job]
+    kept: int = 0
+    """How many were left alone: their failure is deterministic and no fix is named, another job
+    does their work, or they were asked before."""
+    more: bool = False
+    """Whether there was more to do than one call does: call again."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +182,8 @@ class Engine(Protocol):
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
-    ) -> list[int | LeaseLost]:
-        """Renew leases from now; for each, in order, when it ends (in µs) or a ``LeaseLost``.
+    ) -> list[Renewal | LeaseLost]:
+        """Renew leases from now; for each, in order, the renewal or a ``LeaseLost``.
 
         No lease is renewed past the job's ``max_processing_seconds``, and none ends sooner.
         """
@@ -180,11 +205,168 @@ class Engine(Protocol):
     ) -> list[Job | None]:
         """Return these jobs, in order; None for one that does not exist or is out of reach."""
 
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """Return a page of jobs in the order in which they were made, or the newest first.
+
+        A page's cursor, with the same filter, asks for the next one; no job comes twice.
+        """
+
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""
 
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """Return the dead letters that a filter finds in groups, the largest first."""
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """Return what happened to these jobs, in order; None where there is no such job."""
+
     async def validate(self) -> list[str]:
         """Check every invariant; return what is wrong, a sentence each. Nothing is good news."""
+
+    # --- operate -----------------------------------------------------------------------------
+    #
+    # A person's work: each says who and why. A filter picks up to ``limit`` jobs, oldest first; a
+    # job that it names by id and that cannot be operated on makes the whole call fail.
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Bring dead letters back, due now, with a fresh budget.
+
+        Those with a deterministic failure are kept unless ``fixed`` says what was. ``run`` marks
+        them as taken by a replay run.
+        """
+
+    async def archive(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Lay dead letters aside: what waits for them is cancelled, others of their key go on."""
+
+    async def restore(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Take archived jobs back among the dead letters."""
+
+    async def cancel(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Cancel unfinished jobs, and what waits for them; those in flight are asked to stop."""
+
+    async def purge(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Forget finished jobs and their history for good."""
+
+    async def confirm(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Agree to jobs that wait for a person."""
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """Change a job that is pending, blocked or dead; return it as it is now.
+
+        Raise ``StaleVersion`` if its version is another, ``JobNotFound``, ``IllegalTransition``.
+        """
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """Write something about these jobs into their history."""
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """Return the policies of queues that have one of their own."""
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """Give a queue a policy, from now on; None is the default one."""
+
+    async def flags(self) -> Mapping[str, bool]:
+        """Return the flags that were switched."""
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """Switch a flag; None takes it away."""
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """Return the schedules that are known."""
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """Make a schedule known, or change it; None takes it away."""
+
+    # --- keep --------------------------------------------------------------------------------
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """Add entries to the audit by themselves: a denial, say. Return where it ends now."""
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """Return everything that is kept, as of one moment, in batches; the head comes first."""
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """Return the records of the audit after this number."""
 
     async def close(self) -> None:
         """Answer what is under way and let go of everything; harmless when repeated."""

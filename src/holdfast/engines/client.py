@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import DuplicateId, HoldfastError, InvalidInput, LeaseLost
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
@@ -33,11 +33,11 @@ from .base import (
     Admission,
     Capabilities,
     Claim,
-    Counts,
     HeldJob,
     OnDuplicate,
     Receipt,
     Reclaim,
+    Renewal,
 )
 from .checks import check_all, check_limit, check_names
 from .clock import Clock, SystemClock
@@ -45,11 +45,12 @@ from .connection import Broken
 from .doubt import Known, Order, accepted
 from .entropy import random_bytes
 from .remote import Remote
+from .remote_operations import RemoteOperations, check_caller
 
 LONGEST_ADDRESS_BYTES = 107
 
 
-class ClientEngine:
+class ClientEngine(RemoteOperations):
     """An engine over the Unix socket on which its owner listens.
 
     Bound to the event loop on which it is first used. When nobody listens it tries for
@@ -68,7 +69,7 @@ class ClientEngine:
         check_seconds("patience_seconds", patience_seconds)
         self.capabilities = Capabilities(name="client", durable=True, shared=True)
         self.leases_refused = 0
-        self._remote = Remote(path, patience_seconds)
+        super().__init__(Remote(path, patience_seconds))
         self._clock = clock or SystemClock()
         self._handing_back: set[asyncio.Task[None]] = set()
 
@@ -88,7 +89,7 @@ class ClientEngine:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         jobs = check_all("jobs", jobs, NewJob)
-        _check_caller(caller)
+        check_caller(caller)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         now_us = self._clock.now_us()
@@ -106,7 +107,7 @@ class ClientEngine:
     ) -> list[LeaseLost | None]:
         """See ``Engine.settle``."""
         outcomes = _checked(check_all("outcomes", outcomes, Outcome))
-        _check_caller(caller)
+        check_caller(caller)
         body = wire.SETTLE.write_call(wire.SettleCall(outcomes, caller))
         now_us = self._clock.now_us()
         try:
@@ -135,7 +136,7 @@ class ClientEngine:
         outcomes = _checked(check_all("settle", settle, Outcome))
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
-        _check_caller(caller)
+        check_caller(caller)
         call = wire.ClaimCall(
             list(check_names("queues", queues)),
             worker,
@@ -166,20 +167,20 @@ class ClientEngine:
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
-    ) -> list[int | LeaseLost]:
+    ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
-        _check_caller(caller)
+        check_caller(caller)
         names = [wire.Held(lease.tenant, lease.id, lease.token) for lease in leases]
         body = wire.EXTEND.write_call(wire.ExtendCall(names, float(lease_seconds), caller))
-        answers: list[int | LeaseLost] = []
+        answers: list[Renewal | LeaseLost] = []
         for answer in await self._remote.call(wire.EXTEND, body):
-            if isinstance(answer, wire.Lost):
+            if answer.lost is not None:
                 self.leases_refused += 1
-                answers.append(LeaseLost(answer.job_id, answer.token))
+                answers.append(LeaseLost(answer.lost.job_id, answer.lost.token))
             else:
-                answers.append(answer)
+                answers.append(Renewal(answer.lease_until_us, answer.stop_requested))
         return answers
 
     async def reclaim(
@@ -192,33 +193,10 @@ class ClientEngine:
         """See ``Engine.reclaim``."""
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        _check_caller(caller)
+        check_caller(caller)
         names = [wire.Named(ref.tenant, ref.id) for ref in refs]
         body = wire.RECLAIM.write_call(wire.ReclaimCall(limit, names, caller))
         return await self._remote.call(wire.RECLAIM, body)
-
-    # --- look --------------------------------------------------------------------------------
-
-    async def get(
-        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
-    ) -> list[Job | None]:
-        """See ``Engine.get``."""
-        check_id(tenant, "tenant")
-        wanted = check_all("ids", ids, str)
-        _check_caller(caller)
-        body = wire.GET.write_call(wire.GetCall(wanted, tenant, caller))
-        return await self._remote.call(wire.GET, body)
-
-    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
-        """See ``Engine.counts``."""
-        _check_caller(caller)
-        body = wire.COUNTS.write_call(wire.CountsCall(caller))
-        return await self._remote.call(wire.COUNTS, body)
-
-    async def validate(self) -> list[str]:
-        """See ``Engine.validate``."""
-        body = wire.VALIDATE.write_call(wire.ValidateCall())
-        return await self._remote.call(wire.VALIDATE, body)
 
     async def close(self) -> None:
         """End the connections: calls under way are answered, claims that wait are not."""
@@ -312,11 +290,6 @@ def _checked(outcomes: list[Outcome]) -> list[Outcome]:
     for outcome in outcomes:
         outcome.check()
     return outcomes
-
-
-def _check_caller(caller: Caller) -> None:
-    if type(caller) is not Caller:
-        raise InvalidInput("caller", f"a {type(caller).__name__} is not a Caller")
 
 
 def _some(jobs: Sequence[NewJob]) -> str:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from holdfast.model.access import Caller
-from holdfast.model.effects import Effect, Enqueued
-from holdfast.model.errors import AccessDenied, DuplicateId, DurabilityLost, EngineClosed
-from holdfast.model.job import Job, NewJob, admit, check_id
+from msgspec.structs import replace
+
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.effects import Enqueued
+from holdfast.model.errors import (
+    AccessDenied,
+    DuplicateId,
+    DurabilityLost,
+    EngineClosed,
+    InvalidInput,
+    UnknownDependency,
+)
+from holdfast.model.job import Job, NewJob, State, admit, check_id
 
 from .base import Admission, OnDuplicate, Receipt
+
+Name = tuple[str, str]
+"""A job's tenant and id."""
+
+Find = Callable[[str, str, Caller], Job | None]
+"""Finds a job, finished ones included while they are kept."""
 
 
 class KnownJobs(Protocol):
     """What new jobs are held against."""
 
     seq: int
-
-    def get(self, tenant: str, job_id: str) -> Job | None:
-        """Return the job, finished ones included while they are kept."""
 
     def unfinished(self, tenant: str, queue: str, unique: str) -> Job | None:
         """Return the unfinished job that has this unique key."""
@@ -113,24 +125,31 @@ class Intake:
     """New jobs for one commit. Later requests see what earlier ones take."""
 
     def __init__(
-        self, known: KnownJobs, now_us: int, fresh_ids: Iterator[str], max_payload_bytes: int
+        self,
+        known: KnownJobs,
+        find: Find,
+        now_us: int,
+        fresh_ids: Iterator[str],
+        max_payload_bytes: int,
     ) -> None:
-        self.effects: list[Effect] = []
+        self.effects: list[Enqueued] = []
         self._known = known
+        self._find = find
         self._now_us = now_us
         self._fresh_ids = fresh_ids
         self._max_payload_bytes = max_payload_bytes
-        self._ids: set[tuple[str, str]] = set()
+        self._ids: set[Name] = set()
         self._unique: dict[tuple[str, str, str], Job] = {}
 
     def take(
         self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate
     ) -> list[Receipt]:
         """Decide one request: take all of it, or raise and take nothing."""
-        effects: list[Effect] = []
+        effects: list[Enqueued] = []
         receipts: list[Receipt] = []
         duplicates: list[str] = []
-        ids: set[tuple[str, str]] = set()
+        ids: set[Name] = set()
+        tied = False
         unique: dict[tuple[str, str, str], Job] = {}
         seq = self._known.seq + len(self.effects)
         now_us, everything = self._now_us, caller.unlimited
@@ -147,7 +166,7 @@ class Intake:
                     continue
             if new.id is not None:
                 name = job.tenant, job_id
-                if name in ids or name in self._ids or self._known.get(*name):
+                if name in ids or name in self._ids or self._find(*name, SYSTEM):
                     duplicates.append(job_id)
                     receipts.append(Receipt(job_id, Admission.SKIPPED))
                     continue
@@ -155,10 +174,13 @@ class Intake:
             if job.unique is not None:
                 unique[job.tenant, job.queue, job.unique] = job
             seq += 1
+            tied = tied or bool(job.ties.depends_on)
             effects.append(Enqueued(now_us, job))
             receipts.append(Receipt(job_id))
         if duplicates and on_duplicate == "refuse":
             raise DuplicateId(duplicates)
+        if tied:
+            effects = self._tie(effects, caller)
         if ids:
             self._ids |= ids
         if unique:
@@ -166,11 +188,70 @@ class Intake:
         self.effects += effects
         return receipts
 
+    def _tie(self, enqueued: Sequence[Enqueued], caller: Caller) -> list[Enqueued]:
+        """Return these with what each still has to wait for; raise if one would wait for ever."""
+        ours = {(one.job.tenant, one.job.id): one.job for one in enqueued}
+        taken = {(one.job.tenant, one.job.id): one.job for one in self.effects}
+        _check_circles(ours)
+        tied: list[Enqueued] = []
+        for one in enqueued:
+            job = one.job
+            left: list[str] = []
+            for needed in job.ties.waiting_for:
+                name = job.tenant, needed
+                found = taken.get(name) or ours.get(name) or self._find(*name, SYSTEM)
+                if _must_wait(job, needed, found, caller):
+                    left.append(needed)
+            if len(left) == len(job.ties.waiting_for):
+                tied.append(one)
+                continue
+            ties = replace(job.ties, waiting_for=tuple(left))
+            state = State.BLOCKED if left or ties.hold else State.PENDING
+            tied.append(Enqueued(one.at_us, replace(job, ties=ties, state=state)))
+        return tied
+
     def _first_of(self, key: tuple[str, str, str], caller: Caller) -> Job | None:
         first = self._unique.get(key) or self._known.unfinished(*key)
         if first is not None and not caller.reaches(first.tenant, first.scope):
             raise AccessDenied("unique", key[2])
         return first
+
+
+def _must_wait(job: Job, dependency: str, found: Job | None, caller: Caller) -> bool:
+    if found is None or not caller.reaches(found.tenant, found.scope):
+        raise UnknownDependency(job.id, dependency)
+    if found.state in (State.CANCELLED, State.ARCHIVED):
+        raise InvalidInput(
+            "depends_on", f"job {dependency!r} is {found.state}: {job.id!r} would never run"
+        )
+    return found.state is not State.COMPLETED
+
+
+def _check_circles(jobs: Mapping[Name, Job]) -> None:
+    """Raise if jobs of one request wait for each other in a circle; name its members."""
+    done: set[Name] = set()
+    for start in jobs:
+        path: list[Name] = []
+        on_path: set[Name] = set()
+        waiting: list[tuple[Name, bool]] = [(start, False)]
+        while waiting:
+            name, leaving = waiting.pop()
+            if leaving:
+                on_path.discard(path.pop())
+                done.add(name)
+                continue
+            if name in on_path:
+                circle = [one[1] for one in path[path.index(name) :]]
+                raise InvalidInput(
+                    "depends_on",
+                    f"{' → '.join([*circle, name[1]])} wait for each other in a circle",
+                )
+            if name in done or name not in jobs:
+                continue
+            path.append(name)
+            on_path.add(name)
+            waiting.append((name, True))
+            waiting.extend(((name[0], one), False) for one in jobs[name].ties.waiting_for)
 
 
 def _check_reach(tenant: str, scope: str, caller: Caller) -> None:

@@ -14,11 +14,17 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
-from holdfast.model.job import Job, NewJob
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.operation import AuditEntry, AuditHead, AuditRecord, Operation
 from holdfast.model.outcome import Outcome
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter, Group, Page
 
-from .base import Claim, Counts, OnDuplicate, Receipt, Reclaim
+from .base import Claim, Counts, OnDuplicate, Operated, Receipt, Reclaim, Renewal
+from .dump import DumpRecord
 
 VERSION = 1
 ROOT = "/engine/"
@@ -110,14 +116,108 @@ class GetCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
+class FindCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.find``."""
+
+    wanted: Filter
+    cursor: str
+    limit: int
+    newest: bool
+    caller: Caller = SYSTEM
+
+
+class GroupsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.groups``."""
+
+    wanted: Filter
+    caller: Caller = SYSTEM
+
+
+class OperateCall(msgspec.Struct, frozen=True, array_like=True):
+    """What a person does to the jobs that a filter finds; see the verbs of ``Engine``."""
+
+    wanted: Filter
+    operation: Operation
+    limit: int = 1_000
+    run: str = ""
+    fixed: str = ""
+    text: str = ""
+    caller: Caller = SYSTEM
+
+
+class EditCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.edit``."""
+
+    job: Named
+    changes: Edit
+    operation: Operation
+    version: int | None
+    caller: Caller = SYSTEM
+
+
+class SetPolicyCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_policy``."""
+
+    queue: str
+    policy: QueuePolicy | None
+    operation: Operation
+    caller: Caller = SYSTEM
+
+
+class SetFlagCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_flag``."""
+
+    name: str
+    on: bool | None
+    operation: Operation
+    caller: Caller = SYSTEM
+
+
+class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_schedule``."""
+
+    name: str
+    schedule: ScheduleState | None
+    operation: Operation
+    caller: Caller = SYSTEM
+
+
+class AuditCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.audit``."""
+
+    entries: list[AuditEntry]
+    caller: Caller = SYSTEM
+
+
+class AuditedCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.audited``."""
+
+    after: int
+    limit: int
+
+
+class DumpCall(msgspec.Struct, frozen=True, array_like=True):
+    """The next part of a dump; see ``Engine.dump``. Without a session a new one begins."""
+
+    session: str = ""
+
+
+class DumpAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a dump, and how to ask for the next."""
+
+    session: str
+    records: list[DumpRecord]
+    done: bool = False
+
+
+class Nothing(msgspec.Struct, frozen=True, array_like=True):
+    """A call without arguments, or an answer without anything to say."""
+
+
 class CountsCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.counts``."""
 
     caller: Caller = SYSTEM
-
-
-class ValidateCall(msgspec.Struct, frozen=True, array_like=True):
-    """See ``Engine.validate``."""
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True):
@@ -125,6 +225,14 @@ class Lost(msgspec.Struct, frozen=True, array_like=True):
 
     job_id: str
     token: int
+
+
+class Extended(msgspec.Struct, frozen=True, array_like=True):
+    """A ``Renewal``, or what was ``lost`` instead."""
+
+    lease_until_us: int
+    stop_requested: bool = False
+    lost: Lost | None = None
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -166,11 +274,31 @@ class Verb(Generic[Q, A]):
 ENQUEUE = Verb("enqueue", EnqueueCall, list[Receipt])
 CLAIM = Verb("claim", ClaimCall, ClaimAnswer)
 SETTLE = Verb("settle", SettleCall, list[Lost | None])
-EXTEND = Verb("extend", ExtendCall, list[int | Lost])
+EXTEND = Verb("extend", ExtendCall, list[Extended])
 RECLAIM = Verb("reclaim", ReclaimCall, Reclaim)
 GET = Verb("get", GetCall, list[Job | None])
 COUNTS = Verb("counts", CountsCall, dict[str, Counts])
-VALIDATE = Verb("validate", ValidateCall, list[str])
+VALIDATE = Verb("validate", Nothing, list[str])
+FIND = Verb("find", FindCall, Page)
+GROUPS = Verb("groups", GroupsCall, list[Group])
+HISTORY = Verb("history", GetCall, list[History | None])
+REPLAY = Verb("replay", OperateCall, Operated)
+ARCHIVE = Verb("archive", OperateCall, Operated)
+RESTORE = Verb("restore", OperateCall, Operated)
+CANCEL = Verb("cancel", OperateCall, Operated)
+PURGE = Verb("purge", OperateCall, Operated)
+CONFIRM = Verb("confirm", OperateCall, Operated)
+NOTE = Verb("note", OperateCall, Operated)
+EDIT = Verb("edit", EditCall, Job)
+POLICIES = Verb("policies", Nothing, dict[str, QueuePolicy])
+SET_POLICY = Verb("set_policy", SetPolicyCall, Nothing)
+FLAGS = Verb("flags", Nothing, dict[str, bool])
+SET_FLAG = Verb("set_flag", SetFlagCall, Nothing)
+SCHEDULES = Verb("schedules", Nothing, dict[str, ScheduleState])
+SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Nothing)
+AUDIT = Verb("audit", AuditCall, AuditHead)
+DUMP = Verb("dump", DumpCall, DumpAnswer)
+AUDITED = Verb("audited", AuditedCall, list[AuditRecord])
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -239,6 +367,13 @@ def read_error(body: bytes) -> HoldfastError:
     # Not by its constructor: the sentence is the other side's, and so are the facts.
     vars(error).update(problem.facts)
     return error
+
+
+def extended(answer: Renewal | LeaseLost) -> Extended:
+    """Return how this goes into an answer."""
+    if isinstance(answer, LeaseLost):
+        return Extended(0, lost=Lost(answer.job_id, answer.token))
+    return Extended(answer.lease_until_us, answer.stop_requested)
 
 
 def lost(answer: LeaseLost | None) -> Lost | None:

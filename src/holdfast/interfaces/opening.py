@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from holdfast.engines.base import OWN_SLOT_PREFIX
-from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal import History, JournalEngine, JournalOptions
 from holdfast.engines.journal.commit import Sync
 from holdfast.engines.journal.disk import LocalDisk
 from holdfast.model.errors import DirectoryInUse, InvalidInput
@@ -35,6 +35,7 @@ async def own_store(
         remember_seconds=settings.remember_seconds,
         max_processing_seconds=settings.max_processing_seconds,
         sync=Sync(settings.sync),
+        history=History(settings.history),
     )
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
     loop = asyncio.get_running_loop()

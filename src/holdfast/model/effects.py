@@ -1,6 +1,7 @@
 """Effects: what a decision changed, written down so that it never has to be decided again.
 
 An effect carries every value that it sets. Its tag is stored: never give one to another effect.
+Those on dead letters, which are not kept in memory, carry the whole job as it is after them.
 ``LOG_NAMES`` are the names under which people know them in a log dump.
 """
 
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 from .failure import Failure
-from .job import Job, Whole
+from .job import Job, State, Whole
+from .operation import AuditRecord
+from .policy import QueuePolicy
 
 
 class Enqueued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -50,6 +53,10 @@ class Completed(_Change, frozen=True, array_like=True, gc=False, tag=4):
 class Cancelled(_Change, frozen=True, array_like=True, gc=False, tag=5):
     """It is not to be done."""
 
+    reason: str = ""
+    by: str = ""
+    """Who wanted it so, if a person did."""
+
 
 class Retried(_Change, frozen=True, array_like=True, gc=False, tag=6):
     """It failed and is queued again, at the tail."""
@@ -82,22 +89,113 @@ class Died(_Change, frozen=True, array_like=True, gc=False, tag=10):
 
 
 class Unblocked(_Change, frozen=True, array_like=True, gc=False, tag=11):
-    """What it waited for is done."""
+    """Nothing is left that it waits for."""
 
 
-class Replayed(_Change, frozen=True, array_like=True, gc=False, tag=12):
+class _Operated(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    at_us: Whole
+    job: Job
+    """As it is now."""
+    by: str
+    why: str
+
+
+class Replayed(_Operated, frozen=True, array_like=True, gc=False, tag=12):
     """A person brought it back from the dead."""
 
 
-class Archived(_Change, frozen=True, array_like=True, gc=False, tag=13):
+class Archived(_Operated, frozen=True, array_like=True, gc=False, tag=13):
     """A person laid it aside."""
 
 
-class Restored(_Change, frozen=True, array_like=True, gc=False, tag=14):
+class Restored(_Operated, frozen=True, array_like=True, gc=False, tag=14):
     """A person took it back from the archive."""
 
 
-Effect = (
+class Edited(_Operated, frozen=True, array_like=True, gc=False, tag=15):
+    """A person changed it."""
+
+    before: bytes | None
+    """The payload that it had, if that was changed."""
+
+
+class Freed(_Change, frozen=True, array_like=True, gc=False, tag=16):
+    """One of the jobs that it waits for is completed; others are not."""
+
+    dependency: str
+
+
+class Confirmed(_Change, frozen=True, array_like=True, gc=False, tag=17):
+    """The person that it waited for has agreed."""
+
+    by: str
+    why: str
+
+
+class StopRequested(_Change, frozen=True, array_like=True, gc=False, tag=18):
+    """Whoever runs it is asked to stop."""
+
+    by: str
+    why: str
+
+
+class Noted(_Change, frozen=True, array_like=True, gc=False, tag=19):
+    """A person wrote something about it."""
+
+    by: str
+    text: str
+
+
+class Purged(_Change, frozen=True, array_like=True, gc=False, tag=20):
+    """A person had it forgotten, with its history. What it was tells what to count less."""
+
+    queue: str
+    state: State
+    key: str | None
+
+
+class PolicySet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
+    """A queue has another policy; None is the default one."""
+
+    at_us: Whole
+    queue: str
+    policy: QueuePolicy | None
+
+
+class FlagSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
+    """A flag was switched; None takes it away."""
+
+    at_us: Whole
+    name: str
+    on: bool | None
+
+
+class ScheduleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A schedule as operators see it: what it runs when, and whether it is paused."""
+
+    expression: str
+    time_zone: str
+    task: str
+    queue: str
+    paused: bool = False
+
+
+class ScheduleSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
+    """A schedule is known, or changed; None takes it away."""
+
+    at_us: Whole
+    name: str
+    schedule: ScheduleState | None
+
+
+class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
+    """An entry was added to the audit."""
+
+    at_us: Whole
+    record: AuditRecord
+
+
+JobEffect = (
     Enqueued
     | Claimed
     | Extended
@@ -112,7 +210,17 @@ Effect = (
     | Replayed
     | Archived
     | Restored
+    | Edited
+    | Freed
+    | Confirmed
+    | StopRequested
+    | Noted
+    | Purged
 )
+Setting = PolicySet | FlagSet | ScheduleSet | Audited
+"""What is not about one job."""
+
+Effect = JobEffect | Setting
 
 LOG_NAMES: Mapping[type[Effect], str] = {
     Enqueued: "ENQUEUE",
@@ -129,11 +237,24 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     Replayed: "REPLAY",
     Archived: "ARCHIVE",
     Restored: "RESTORE",
+    Edited: "EDIT",
+    Freed: "FREE",
+    Confirmed: "CONFIRM",
+    StopRequested: "STOP",
+    Noted: "NOTE",
+    Purged: "PURGE",
+    PolicySet: "POLICY",
+    FlagSet: "FLAG",
+    ScheduleSet: "SCHEDULE",
+    Audited: "AUDIT",
 }
 
+WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited)
 
-def job_key(effect: Effect) -> tuple[str, str]:
+
+def job_key(effect: JobEffect) -> tuple[str, str]:
     """Return the (tenant, id) of the job that the effect changes."""
-    if isinstance(effect, Enqueued):
+    if isinstance(effect, WHOLE):
         return effect.job.tenant, effect.job.id
     return effect.tenant, effect.id

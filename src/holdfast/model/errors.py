@@ -3,16 +3,21 @@
 HoldfastError
 ├── InvalidInput            a field of the call is wrong; nothing was changed
 │   ├── PayloadInvalid      the payload is not a JSON object
+│   ├── UnknownDependency   a job that this one would wait for does not exist
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
 ├── DuplicateId             a job of this id exists, or finished not long ago
 ├── LeaseLost               the token is not the job's current one
 ├── IllegalTransition       the state machine has no such move
+├── StaleVersion            somebody else changed the job meanwhile
 ├── StorageError            the place where work is kept
 │   ├── StorageFull         no room: enqueue is refused, work under way goes on
 │   ├── DurabilityLost      a write or sync failed: the engine has stopped
 │   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
+│   ├── CorruptHistory      finished work on disk is damaged, with file, table and row
+│   ├── HistoryMissing      finished work that must be on disk is not there
 │   ├── UnknownFormat       written by a version that this one cannot read
+│   ├── CorruptDump         a dump was altered or cut short
 │   └── DirectoryInUse      another process owns the directory
 ├── Unavailable             nobody there to answer; try again later
 │   └── NoOwner             no process owns the store: start one
@@ -54,6 +59,21 @@ class PayloadInvalid(InvalidInput):
     """The payload is not a JSON object."""
 
     code = "payload_invalid"
+
+
+class UnknownDependency(InvalidInput):
+    """A job that this one would wait for does not exist."""
+
+    code = "unknown_dependency"
+
+    def __init__(self, job_id: str, dependency: str) -> None:
+        super().__init__(
+            "depends_on",
+            f"job {job_id!r} would wait for {dependency!r}, which does not exist in its tenant: "
+            "enqueue that one first, or both in one call",
+        )
+        self.job_id = job_id
+        self.dependency = dependency
 
 
 class TooLarge(InvalidInput):
@@ -119,6 +139,21 @@ class IllegalTransition(HoldfastError):
         self.move = move
 
 
+class StaleVersion(HoldfastError):
+    """Somebody else changed the job meanwhile."""
+
+    code = "stale_version"
+
+    def __init__(self, job_id: str, expected: int, version: int) -> None:
+        super().__init__(
+            f"job {job_id!r} is at version {version}, not {expected}: somebody changed it. Look at "
+            "it again and decide anew"
+        )
+        self.job_id = job_id
+        self.expected = expected
+        self.version = version
+
+
 class StorageError(HoldfastError):
     """The place where work is kept cannot do what was asked."""
 
@@ -154,6 +189,42 @@ class CorruptLog(StorageError):
         self.problem = problem
 
 
+class CorruptHistory(StorageError):
+    """Finished work, or what happened to it, is damaged where it is kept."""
+
+    code = "corrupt_history"
+
+    def __init__(self, file: str, table: str, row: str, problem: str) -> None:
+        where = f" in table {table}" if table else ""
+        where += f" row {row}" if row else ""
+        super().__init__(
+            f"{file} is damaged{where}: {problem}. Unfinished work is not touched by this. Restore "
+            "the file from a backup, run `journal verify` to see the extent, or set it aside and "
+            "start without history"
+        )
+        self.file = file
+        self.table = table
+        self.row = row
+        self.problem = problem
+
+
+class HistoryMissing(StorageError):
+    """Finished work that must be on disk is not there."""
+
+    code = "history_missing"
+
+    def __init__(self, file: str, found_seq: int | None, expected_seq: int) -> None:
+        found = "is missing" if found_seq is None else f"ends at seq {found_seq:,}"
+        super().__init__(
+            f"{file} {found}, but the log relies on it for everything up to seq {expected_seq:,}. "
+            "Nothing was changed. Put the file back from where it went or from a backup, or start "
+            "without history: dead letters and finished jobs up to there are lost then"
+        )
+        self.file = file
+        self.found_seq = found_seq
+        self.expected_seq = expected_seq
+
+
 class UnknownFormat(StorageError):
     """Written by a version that this one cannot read."""
 
@@ -167,6 +238,20 @@ class UnknownFormat(StorageError):
         self.file = file
         self.found = found
         self.known = known
+
+
+class CorruptDump(StorageError):
+    """A dump was altered or cut short."""
+
+    code = "corrupt_dump"
+
+    def __init__(self, file: str, problem: str) -> None:
+        super().__init__(
+            f"{file} is no whole dump: {problem}. Nothing was loaded: take another copy of it, or "
+            "dump again"
+        )
+        self.file = file
+        self.problem = problem
 
 
 class DirectoryInUse(StorageError):

@@ -27,6 +27,9 @@ MAX_RESULT_BYTES = 256 * 1024
 MAX_LEASE_SECONDS = 3_600.0
 NAME_LIMIT = 255
 SCOPE_LIMIT = 1_000
+MAX_DEPENDENCIES = 1_000
+PRIORITIES = (-32_768, 32_767)
+MOST_ATTEMPTS = 1_000_000
 MAX_TIME_US = 2**62
 
 
@@ -60,6 +63,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     ``id`` is unique within its tenant; None asks for a UUIDv7. A job becomes due at ``run_at_us``
     or ``delay_seconds`` from now, and dies unclaimed at ``expires_at_us`` or after
     ``expires_seconds``. One unfinished job per (tenant, queue, ``unique``).
+
+    Jobs of one (tenant, queue, ``key``) run one after another, in the order of their enqueueing.
+    A job waits until every job in ``depends_on``, of its tenant, is completed, and with ``hold``
+    until a person confirms it.
     """
 
     task: str
@@ -77,6 +84,36 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     unique: str | None = None
     estimated_seconds: float | None = None
     max_processing_seconds: float | None = None
+    key: str | None = None
+    depends_on: tuple[str, ...] = ()
+    hold: bool = False
+
+
+class Ties(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What binds a job to others: its key, the jobs that it waits for, and a person's word.
+
+    ``key_seq`` is its place among the jobs of its key, for good: the number of its enqueueing.
+    """
+
+    key: str | None = None
+    key_seq: Whole = 0
+    depends_on: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()
+    hold: bool = False
+
+
+NO_TIES = Ties()
+
+
+class Replays(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How often a job was brought back from the dead; the last time when, by whom and why."""
+
+    count: Whole
+    last_at_us: Whole
+    last_by: str
+    last_why: str
+    run: str = ""
+    """The replay run that took it, if one did."""
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,6 +151,11 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_at_us: Whole = 0
     result: bytes | None = None
     attempts_before_replay: Whole = 0
+    ties: Ties = NO_TIES
+    replays: Replays | None = None
+    stop_requested: bool = False
+    """Whether whoever runs it was asked to stop: it ends cancelled, unless it completes."""
+    cancel_reason: str = ""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -123,6 +165,26 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def arguments(self) -> dict[str, object]:
         """Return the payload, decoded."""
         return _OBJECT.decode(self.payload)
+
+
+class Edit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What to change about a job that nobody runs; None leaves it as it is."""
+
+    payload: Mapping[str, object] | bytes | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    run_at_us: int | None = None
+
+    def check(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        """Raise ``InvalidInput`` naming the bad field."""
+        if self.payload is not None:
+            check_payload(encode_payload(self.payload), max_payload_bytes)
+        if self.priority is not None:
+            _whole("priority", self.priority, *PRIORITIES)
+        if self.max_attempts is not None:
+            _whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        if self.run_at_us is not None:
+            _whole("run_at_us", self.run_at_us, 0, MAX_TIME_US)
 
 
 @runtime_checkable
@@ -148,11 +210,7 @@ def admit(
 
     Raise ``InvalidInput`` naming the bad field.
     """
-    payload = encode_payload(new.payload)
-    if len(payload) > max_payload_bytes:
-        raise TooLarge(
-            "payload", len(payload), max_payload_bytes, "store it elsewhere and enqueue a reference"
-        )
+    payload = check_payload(encode_payload(new.payload), max_payload_bytes)
     run_at_us, expires_at_us = now_us, None
     if new.run_at_us is not None or new.delay_seconds is not None:
         asked_us = _moment("run_at_us", new.run_at_us, "delay_seconds", new.delay_seconds, now_us)
@@ -170,6 +228,10 @@ def admit(
     except TypeError:  # not even hashable: the check itself says which one
         checked = _kind.__wrapped__(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
     tenant, queue, task, priority, max_attempts = checked
+    state, ties = State.PENDING, NO_TIES
+    if new.key is not None or new.depends_on or new.hold:
+        ties = _ties(new, job_id, seq)
+        state = State.BLOCKED if ties.waiting_for or ties.hold else State.PENDING
     return Job(
         job_id,
         tenant,
@@ -182,13 +244,30 @@ def admit(
         now_us,
         run_at_us,
         seq,
-        State.PENDING,
+        state,
         0,
         expires_at_us,
         None if new.unique is None else check_name("unique", new.unique),
         new.estimated_seconds,
         new.max_processing_seconds,
+        ties=ties,
     )
+
+
+def _ties(new: NewJob, job_id: str, seq: int) -> Ties:
+    """Return the ties that are asked for, all dependencies still to be met."""
+    if type(new.hold) is not bool:
+        raise InvalidInput("hold", f"{_shown(new.hold)} is not true or false")
+    wanted: object = new.depends_on
+    if not isinstance(wanted, tuple | list):
+        raise InvalidInput("depends_on", f"{_shown(wanted)} is not a list of job ids")
+    depends_on = tuple(dict.fromkeys(check_id(needed, "depends_on") for needed in wanted))
+    if len(depends_on) > MAX_DEPENDENCIES:
+        raise InvalidInput("depends_on", f"a job waits for at most {MAX_DEPENDENCIES:,} others")
+    if job_id in depends_on:
+        raise InvalidInput("depends_on", f"job {job_id!r} would wait for itself")
+    key = None if new.key is None else check_name("key", new.key)
+    return Ties(key, 0 if key is None else seq, depends_on, depends_on, new.hold)
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -200,8 +279,8 @@ def _kind(
         check_name("tenant", tenant),
         check_name("queue", queue),
         check_name("task", task),
-        _whole("priority", priority, -32_768, 32_767),
-        _whole("max_attempts", max_attempts, 1, 1_000_000),
+        _whole("priority", priority, *PRIORITIES),
+        _whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS),
     )
 
 
@@ -222,6 +301,15 @@ def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
         raise PayloadInvalid("payload", reason) from None
     # Encoders shrink an over-allocated buffer in place; what is kept must not hold the slack.
     return bytes(memoryview(encoded))
+
+
+def check_payload(payload: bytes, max_payload_bytes: int) -> bytes:
+    """Return an encoded payload, or raise ``TooLarge``."""
+    if len(payload) > max_payload_bytes:
+        raise TooLarge(
+            "payload", len(payload), max_payload_bytes, "store it elsewhere and enqueue a reference"
+        )
+    return payload
 
 
 def _has_non_finite(value: object) -> bool:

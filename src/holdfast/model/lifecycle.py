@@ -1,8 +1,7 @@
 """The state machine: the only place that knows which moves there are.
 
 The functions named after a move *decide*: they look at a job and the time and return an effect,
-or raise ``IllegalTransition``. ``apply`` never decides: it turns an effect into the next job, so
-that recovery, compaction and every engine agree on what happened.
+or raise ``IllegalTransition``. ``folding.apply`` turns an effect into the next job.
 
     (new) ──enqueue──► pending ──claim──► in_flight ──complete──► completed
                        ▲  ▲ │               │ │ │
@@ -11,19 +10,29 @@ that recovery, compaction and every engine agree on what happened.
               replay ─── dead ◄──die────────┘ └─retry, release, snooze, lose──► pending
                        archive ⇅ restore
                         archived
+
+A job in flight that was asked to stop is cancelled where it would have become pending.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from . import effects as fx
 from .errors import IllegalTransition, InvariantViolation
 from .failure import Failure
-from .job import MAX_LEASE_SECONDS, MICROSECONDS, Job, State
+from .job import (
+    MAX_LEASE_SECONDS,
+    MICROSECONDS,
+    Edit,
+    Job,
+    Replays,
+    State,
+    encode_payload,
+)
 from .outcome import Outcome, OutcomeKind
 
 LOSSES_BEFORE_ALONE = 2
@@ -68,12 +77,12 @@ MOVES: Mapping[tuple[State | None, Move], frozenset[State]] = {
     (_IN_FLIGHT, Move.COMPLETE): frozenset({_COMPLETED}),
     (_IN_FLIGHT, Move.CANCEL): frozenset({_CANCELLED}),
     # A retry or a loss past the budget is a death.
-    (_IN_FLIGHT, Move.RETRY): frozenset({_PENDING, _DEAD}),
-    (_IN_FLIGHT, Move.LOSE): frozenset({_PENDING, _DEAD}),
-    (_IN_FLIGHT, Move.RELEASE): frozenset({_PENDING}),
-    (_IN_FLIGHT, Move.SNOOZE): frozenset({_PENDING}),
+    (_IN_FLIGHT, Move.RETRY): frozenset({_PENDING, _DEAD, _CANCELLED}),
+    (_IN_FLIGHT, Move.LOSE): frozenset({_PENDING, _DEAD, _CANCELLED}),
+    (_IN_FLIGHT, Move.RELEASE): frozenset({_PENDING, _CANCELLED}),
+    (_IN_FLIGHT, Move.SNOOZE): frozenset({_PENDING, _CANCELLED}),
     (_IN_FLIGHT, Move.DIE): frozenset({_DEAD}),
-    (_DEAD, Move.REPLAY): frozenset({_PENDING}),
+    (_DEAD, Move.REPLAY): frozenset({_PENDING, _BLOCKED}),
     (_DEAD, Move.ARCHIVE): frozenset({_ARCHIVED}),
     (_ARCHIVED, Move.RESTORE): frozenset({_DEAD}),
 }
@@ -81,7 +90,10 @@ MOVES: Mapping[tuple[State | None, Move], frozenset[State]] = {
 
 
 _COMPLETE = OutcomeKind.COMPLETED
-_FORGETTABLE = frozenset({_COMPLETED, _CANCELLED})
+_STOPPABLE = frozenset(
+    {OutcomeKind.RETRY, OutcomeKind.RELEASE, OutcomeKind.SNOOZE, OutcomeKind.LOST}
+)
+EDITABLE = frozenset({_BLOCKED, _PENDING, _DEAD})
 
 
 def runs_alone(job: Job) -> bool:
@@ -147,8 +159,8 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
     tenant, job_id = job.tenant, job.id
     if kind is _COMPLETE:
         return fx.Completed(now_us, tenant, job_id, outcome.result)
-    if kind is OutcomeKind.CANCELLED:
-        return fx.Cancelled(now_us, tenant, job_id)
+    if kind is OutcomeKind.CANCELLED or (job.stop_requested and kind in _STOPPABLE):
+        return fx.Cancelled(now_us, tenant, job_id, job.cancel_reason)
     if kind is OutcomeKind.RELEASE:
         return fx.Released(now_us, tenant, job_id)
     run_at_us = now_us + int(outcome.delay_seconds * MICROSECONDS)
@@ -163,9 +175,13 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
     return fx.Retried(now_us, tenant, job_id, run_at_us, outcome.failure)
 
 
-def lose(job: Job, now_us: int, error_reason: str, message: str) -> fx.Lost | fx.Died:
+def lose(
+    job: Job, now_us: int, error_reason: str, message: str
+) -> fx.Lost | fx.Died | fx.Cancelled:
     """End the lease of an attempt that went silent, or took too long."""
     _check(job, Move.LOSE)
+    if job.stop_requested:
+        return fx.Cancelled(now_us, job.tenant, job.id, job.cancel_reason)
     return _lose(job, now_us, Failure.of(error_reason, message))
 
 
@@ -182,34 +198,98 @@ def expire(job: Job, now_us: int) -> fx.Died:
     return fx.Died(now_us, job.tenant, job.id, failure, job.losses)
 
 
-def cancel(job: Job, now_us: int) -> fx.Cancelled:
-    """Give up a job."""
-    _check(job, Move.CANCEL)
-    return fx.Cancelled(now_us, job.tenant, job.id)
+def cancel(
+    job: Job, now_us: int, reason: str = "", by: str = ""
+) -> fx.Cancelled | fx.StopRequested:
+    """Give up a job; one in flight is asked to stop."""
+    if job.state is _IN_FLIGHT and by and not job.stop_requested:
+        return fx.StopRequested(now_us, job.tenant, job.id, by, reason)
+    if (job.state, Move.CANCEL) not in MOVES or job.state is _IN_FLIGHT:
+        raise IllegalTransition(job.id, job.state, Move.CANCEL)
+    return fx.Cancelled(now_us, job.tenant, job.id, reason, by)
+
+
+def free(job: Job, dependency: str, now_us: int) -> fx.Freed:
+    """Let a job wait for one job less."""
+    _check(job, Move.UNBLOCK)
+    return fx.Freed(now_us, job.tenant, job.id, dependency)
+
+
+def confirm(job: Job, now_us: int, by: str, why: str) -> fx.Confirmed:
+    """Give a job the agreement that it waits for."""
+    if job.state is not _BLOCKED or not job.ties.hold:
+        raise IllegalTransition(job.id, job.state, "be confirmed")
+    return fx.Confirmed(now_us, job.tenant, job.id, by, why)
 
 
 def unblock(job: Job, now_us: int) -> fx.Unblocked:
-    """Let a job go whose last dependency is completed."""
+    """Let a job go that waits for nothing any more."""
     _check(job, Move.UNBLOCK)
     return fx.Unblocked(now_us, job.tenant, job.id)
 
 
-def replay(job: Job, now_us: int) -> fx.Replayed:
-    """Bring a dead job back with a fresh budget."""
+def replay(
+    job: Job, now_us: int, by: str, why: str, *, run: str = "", waiting_for: tuple[str, ...] = ()
+) -> fx.Replayed:
+    """Bring a dead job back with a fresh budget, for what it still has to wait for."""
     _check(job, Move.REPLAY)
-    return fx.Replayed(now_us, job.tenant, job.id)
+    ties = job.ties
+    if waiting_for != ties.waiting_for:
+        ties = replace(ties, waiting_for=waiting_for)
+    again = replace(
+        job,
+        state=_BLOCKED if ties.waiting_for or ties.hold else _PENDING,
+        run_at_us=now_us,
+        worker="",
+        claimed_at_us=0,
+        lease_until_us=0,
+        attempts_before_replay=job.attempt,
+        losses=0,
+        finished_at_us=0,
+        expires_at_us=None,
+        stop_requested=False,
+        cancel_reason="",
+        ties=ties,
+        replays=Replays(1 if job.replays is None else job.replays.count + 1, now_us, by, why, run),
+    )
+    return fx.Replayed(now_us, again, by, why)
 
 
-def archive(job: Job, now_us: int) -> fx.Archived:
+def archive(job: Job, now_us: int, by: str, why: str) -> fx.Archived:
     """Lay a dead job aside."""
     _check(job, Move.ARCHIVE)
-    return fx.Archived(now_us, job.tenant, job.id)
+    return fx.Archived(now_us, replace(job, state=_ARCHIVED), by, why)
 
 
-def restore(job: Job, now_us: int) -> fx.Restored:
+def restore(job: Job, now_us: int, by: str, why: str) -> fx.Restored:
     """Take an archived job back among the dead."""
     _check(job, Move.RESTORE)
-    return fx.Restored(now_us, job.tenant, job.id)
+    return fx.Restored(now_us, replace(job, state=_DEAD), by, why)
+
+
+def edit(job: Job, now_us: int, changes: Edit, by: str, why: str) -> fx.Edited:
+    """Change a job that nobody runs; its version goes up."""
+    if job.state not in EDITABLE:
+        raise IllegalTransition(job.id, job.state, "be edited")
+    payload = job.payload if changes.payload is None else encode_payload(changes.payload)
+    run_at_us = job.run_at_us if changes.run_at_us is None else max(changes.run_at_us, now_us)
+    after = replace(
+        job,
+        payload=payload,
+        priority=job.priority if changes.priority is None else changes.priority,
+        max_attempts=job.max_attempts if changes.max_attempts is None else changes.max_attempts,
+        run_at_us=run_at_us,
+        version=job.version + 1,
+    )
+    before = None if payload == job.payload else job.payload
+    return fx.Edited(now_us, after, by, why, before)
+
+
+def purge(job: Job, now_us: int) -> fx.Purged:
+    """Forget a finished job."""
+    if not job.state.finished:
+        raise IllegalTransition(job.id, job.state, "be purged")
+    return fx.Purged(now_us, job.tenant, job.id, job.queue, job.state, job.ties.key)
 
 
 _SETTLES: Mapping[OutcomeKind, Move] = {
@@ -226,142 +306,3 @@ _SETTLES: Mapping[OutcomeKind, Move] = {
 def _check(job: Job, move: Move) -> None:
     if (job.state, move) not in MOVES:
         raise IllegalTransition(job.id, job.state, move)
-
-
-# --- apply -----------------------------------------------------------------------------------
-
-
-def apply(job: Job | None, effect: fx.Effect, seq: int) -> Job:
-    """Return the job after this effect, which has this sequence number.
-
-    Raise ``IllegalTransition`` when the effect cannot have happened to this job: then the
-    effect does not belong to this history.
-    """
-    if isinstance(effect, fx.Enqueued):
-        # The id of a completed or cancelled job may come back: it had been forgotten by then.
-        if job is not None and job.state not in _FORGETTABLE:
-            raise IllegalTransition(job.id, job.state, Move.ENQUEUE)
-        if effect.job.state not in MOVES[None, Move.ENQUEUE] or effect.job.token:
-            raise IllegalTransition(effect.job.id, effect.job.state, Move.ENQUEUE)
-        return effect.job
-    move, legal, change = _EFFECTS[type(effect)]
-    if job is None:
-        raise IllegalTransition(effect.id, "unknown", move)
-    if job.state not in legal:
-        raise IllegalTransition(job.id, job.state, move)
-    return change(job, effect, seq)
-
-
-def _claimed(job: Job, effect: fx.Claimed, _seq: int) -> Job:
-    if effect.token <= job.token:
-        raise InvariantViolation(
-            f"token {effect.token} of job {job.id!r} is not above the last one, {job.token}"
-        )
-    return replace(
-        job,
-        state=_IN_FLIGHT,
-        attempt=job.attempt + 1,
-        token=effect.token,
-        worker=effect.worker,
-        claimed_at_us=effect.at_us,
-        lease_until_us=effect.lease_until_us,
-    )
-
-
-def _extended(job: Job, effect: fx.Extended, _seq: int) -> Job:
-    return replace(job, lease_until_us=effect.lease_until_us)
-
-
-def _completed(job: Job, effect: fx.Completed, _seq: int) -> Job:
-    return replace(
-        job,
-        state=_COMPLETED,
-        payload=b"",
-        failure=None,
-        finished_at_us=effect.at_us,
-        result=effect.result,
-    )
-
-
-def _cancelled(job: Job, effect: fx.Cancelled, _seq: int) -> Job:
-    return replace(job, state=_CANCELLED, payload=b"", finished_at_us=effect.at_us)
-
-
-def _retried(job: Job, effect: fx.Retried, seq: int) -> Job:
-    return _pending(job, effect.run_at_us, seq, failure=effect.failure)
-
-
-def _released(job: Job, _effect: fx.Released, _seq: int) -> Job:
-    return _pending(job, job.run_at_us, job.seq, handed_back=1)
-
-
-def _snoozed(job: Job, effect: fx.Snoozed, seq: int) -> Job:
-    return _pending(job, effect.run_at_us, seq, handed_back=1)
-
-
-def _lost(job: Job, effect: fx.Lost, seq: int) -> Job:
-    again = _pending(job, effect.at_us, seq, failure=effect.failure)
-    return replace(again, losses=job.losses + 1)
-
-
-def _pending(
-    job: Job, run_at_us: int, seq: int, *, failure: Failure | None = None, handed_back: int = 0
-) -> Job:
-    return replace(
-        job,
-        state=_PENDING,
-        attempt=job.attempt - handed_back,
-        run_at_us=run_at_us,
-        seq=seq,
-        failure=failure or job.failure,
-        worker="",
-        lease_until_us=0,
-    )
-
-
-def _died(job: Job, effect: fx.Died, _seq: int) -> Job:
-    return replace(
-        job, state=_DEAD, failure=effect.failure, losses=effect.losses, finished_at_us=effect.at_us
-    )
-
-
-def _unblocked(job: Job, effect: fx.Unblocked, seq: int) -> Job:
-    return _pending(job, max(job.run_at_us, effect.at_us), seq)
-
-
-def _replayed(job: Job, effect: fx.Replayed, seq: int) -> Job:
-    again = _pending(job, effect.at_us, seq)
-    return replace(
-        again,
-        attempts_before_replay=job.attempt,
-        losses=0,
-        finished_at_us=0,
-        expires_at_us=None,
-    )
-
-
-def _archived(job: Job, _effect: fx.Archived, _seq: int) -> Job:
-    return replace(job, state=_ARCHIVED)
-
-
-def _restored(job: Job, _effect: fx.Restored, _seq: int) -> Job:
-    return replace(job, state=_DEAD)
-
-
-_HELD = frozenset({_IN_FLIGHT})
-_EFFECTS: Mapping[type[fx.Effect], tuple[str, frozenset[State], Callable[..., Job]]] = {
-    fx.Claimed: (Move.CLAIM, frozenset({_PENDING}), _claimed),
-    fx.Extended: ("extend its lease", _HELD, _extended),
-    fx.Completed: (Move.COMPLETE, _HELD, _completed),
-    fx.Cancelled: (Move.CANCEL, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT}), _cancelled),
-    fx.Retried: (Move.RETRY, _HELD, _retried),
-    fx.Released: (Move.RELEASE, _HELD, _released),
-    fx.Snoozed: (Move.SNOOZE, _HELD, _snoozed),
-    fx.Lost: (Move.LOSE, _HELD, _lost),
-    fx.Died: (Move.DIE, frozenset({_BLOCKED, _PENDING, _IN_FLIGHT}), _died),
-    fx.Unblocked: (Move.UNBLOCK, frozenset({_BLOCKED}), _unblocked),
-    fx.Replayed: (Move.REPLAY, frozenset({_DEAD}), _replayed),
-    fx.Archived: (Move.ARCHIVE, frozenset({_DEAD}), _archived),
-    fx.Restored: (Move.RESTORE, frozenset({_ARCHIVED}), _restored),
-}
-"""For each effect its name, the states in which it can have happened, and what it changes."""

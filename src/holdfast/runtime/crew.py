@@ -17,7 +17,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from holdfast.engines.base import MAX_CLAIM, Engine
+from holdfast.engines.base import MAX_CLAIM, Engine, Renewal
 from holdfast.model.errors import (
     DurabilityLost,
     EngineClosed,
@@ -28,7 +28,7 @@ from holdfast.model.errors import (
     Unavailable,
 )
 from holdfast.model.job import MICROSECONDS, Job
-from holdfast.model.outcome import Outcome, release
+from holdfast.model.outcome import Outcome, cancelled, release
 
 from .attempt import Attempt
 from .builtin import BY_TYPE, by_type
@@ -65,6 +65,8 @@ class End(enum.Enum):
     TIMEOUT = "timeout"
     LOST = "lost"
     DRAINED = "drained"
+    STOPPED = "stopped"
+    """Somebody asked for it to be cancelled."""
 
 
 class Crew:
@@ -137,7 +139,7 @@ class Crew:
         except (Unavailable, StorageFull) as error:
             # Unknown: go on until the lease that is known to be held runs out.
             logger.warning("worker.heartbeat_failed %s", error)
-            answers = [_until_us(attempt) for _slot, attempt in held]
+            answers = [Renewal(_until_us(attempt)) for _slot, attempt in held]
         for (slot, attempt), answer in zip(held, answers, strict=True):
             if self.running.get(slot) is not attempt:
                 continue
@@ -145,10 +147,12 @@ class Crew:
                 self._end(slot, End.LOST)
                 continue
             # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
-            ends = _local_end(attempt.job, answer, attempt.claim_sent)
+            ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
                 self._end(slot, End.LOST)
+            elif answer.stop_requested:
+                self._end(slot, End.STOPPED)
 
     async def stop(self, drain_seconds: float) -> None:
         """Claim no more, wait for what is running, hand back the rest, settle everything."""
@@ -387,8 +391,13 @@ class Crew:
             if slot not in self.running or self._torn_down():
                 raise error  # the slot itself is to end
             return self._executor.failed(attempt, error)  # the task's own doing
+        return self._outcome_of(end, attempt)
+
+    def _outcome_of(self, end: End, attempt: Attempt) -> Outcome | None:
         if end is End.TIMEOUT:
             return self._timed_out(attempt)
+        if end is End.STOPPED:
+            return cancelled(attempt.job)
         return release(attempt.job) if end is End.DRAINED else None
 
     def _leaving(self) -> bool:
@@ -424,8 +433,9 @@ class Crew:
         task = self._slots.pop(slot)
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
-        if self._ended.pop(slot) is End.TIMEOUT:
-            self._conclude(job, self._timed_out(attempt))
+        outcome = self._outcome_of(self._ended.pop(slot), attempt)
+        if outcome is not None:
+            self._conclude(job, outcome)
         if not self._stopping:
             self.resize(self.size)
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.engines.base import (
     DEFAULT_LEASE_SECONDS,
     Admission,
-    Capabilities,
     Claim,
-    Counts,
     Engine,
-    HeldJob,
     OnDuplicate,
     Receipt,
     Reclaim,
 )
 from holdfast.engines.clock import monotonic
+from holdfast.engines.passing import PassingEngine
 from holdfast.model import lifecycle
-from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
@@ -36,23 +34,16 @@ _COUNTER_OF = {
 }
 
 
-class ObservedEngine:
+_ENDED = {State.DEAD: "queue_jobs_dead", State.CANCELLED: "queue_jobs_cancelled"}
+
+
+class ObservedEngine(PassingEngine):
     """Passes every verb on and counts what came of it."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.metrics = metrics
         self._held: dict[int, tuple[Job, float]] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the engine below can do."""
-        return self.engine.capabilities
-
-    @property
-    def leases_refused(self) -> int:
-        """What the engine below has refused."""
-        return self.engine.leases_refused
 
     def held_by(self, worker: str) -> list[Job]:
         """Return what this worker has claimed here and not settled."""
@@ -114,12 +105,6 @@ class ObservedEngine:
         self._settled(outcomes, answers)
         return answers
 
-    async def extend(
-        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
-    ) -> list[int | LeaseLost]:
-        """See ``Engine.extend``."""
-        return await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
-
     async def reclaim(
         self, *, limit: int = 1_000, forced: Sequence[JobRef] = (), caller: Caller = SYSTEM
     ) -> Reclaim:
@@ -128,29 +113,10 @@ class ObservedEngine:
         for job in found.lost:
             self._held.pop(job.token, None)
             self.metrics.count("queue_jobs_timeout", job.queue)
-            dead = job.state is State.DEAD
-            self.metrics.count("queue_jobs_dead" if dead else "queue_jobs_retried", job.queue)
+            self.metrics.count(_ENDED.get(job.state, "queue_jobs_retried"), job.queue)
         for job in found.expired:
             self.metrics.count("queue_jobs_dead", job.queue)
         return found
-
-    async def get(
-        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
-    ) -> list[Job | None]:
-        """See ``Engine.get``."""
-        return await self.engine.get(ids, tenant=tenant, caller=caller)
-
-    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
-        """See ``Engine.counts``."""
-        return await self.engine.counts(caller=caller)
-
-    async def validate(self) -> list[str]:
-        """See ``Engine.validate``."""
-        return await self.engine.validate()
-
-    async def close(self) -> None:
-        """See ``Engine.close``."""
-        await self.engine.close()
 
     def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
         now = monotonic()

@@ -40,6 +40,9 @@ class JobInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_at: datetime | None = None
     expires: float | int | str | None = None
     unique: str | None = None
+    key: str | None = None
+    depends_on: tuple[str, ...] = ()
+    hold: bool = False
     tenant: str = DEFAULT_TENANT
     scope: str = ""
     status: object = None
@@ -94,6 +97,15 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     finished_at: datetime | None = None
     expires_at: datetime | None = None
     unique: str | None = None
+    key: str | None = None
+    depends_on: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()
+    hold: bool = False
+    replay_count: int = 0
+    last_replayed_at: datetime | None = None
+    last_replayed_by: str = ""
+    last_replayed_reason: str = ""
+    cancel_reason: str = ""
     error_reason: str = ""
     failure_class: str = ""
     last_error: str = ""
@@ -104,7 +116,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, job: Job, running: Running | None = None) -> JobView:
         """Return the job for people."""
-        failure = job.failure
+        failure, replays = job.failure, job.replays
         return cls(
             id=job.id,
             status=job.state.value,
@@ -127,6 +139,15 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
             finished_at=_date(job.finished_at_us) if job.finished_at_us else None,
             expires_at=_date(job.expires_at_us) if job.expires_at_us else None,
             unique=job.unique,
+            key=job.ties.key,
+            depends_on=job.ties.depends_on,
+            waiting_for=job.ties.waiting_for,
+            hold=job.ties.hold,
+            replay_count=0 if replays is None else replays.count,
+            last_replayed_at=None if replays is None else _date(replays.last_at_us),
+            last_replayed_by="" if replays is None else replays.last_by,
+            last_replayed_reason="" if replays is None else replays.last_why,
+            cancel_reason=job.cancel_reason,
             error_reason="" if failure is None else failure.error_reason,
             failure_class="" if failure is None else failure.failure_class.value,
             last_error="" if failure is None else failure.message,
@@ -281,6 +302,9 @@ def _new_job(item: JobInput, definition: Definition | None, default_max_attempts
         tenant=item.tenant,
         scope=item.scope,
         unique=item.unique,
+        key=item.key,
+        depends_on=item.depends_on,
+        hold=item.hold,
         **fields,
     )
 

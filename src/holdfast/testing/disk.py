@@ -7,14 +7,20 @@ cut any sector of any unsynced write, and any unsynced name, may be missing.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
+import itertools
 import random
+import sqlite3
+from collections.abc import Callable
 from copy import deepcopy
 
 from holdfast.model.errors import DirectoryInUse
 
 SECTOR = 512
+DATABASE = "cold.sqlite"
+_NUMBERS = itertools.count(1)
 
 
 class Fault(enum.StrEnum):
@@ -65,6 +71,7 @@ class SimDisk:
         self._open: dict[int, _File] = {}
         self._next_fd = 3
         self._locked = False
+        self._database = SimDatabase(self.root, self._call)
 
     # --- the calls ---------------------------------------------------------------------------
 
@@ -181,11 +188,17 @@ class SimDisk:
     def forget_cached(self, fd: int) -> None:
         """Have no cache."""
 
+    def database(self) -> SimDatabase:
+        """Return the database of this disk."""
+        return self._database
+
     # --- what a test does with it ------------------------------------------------------------
 
     def crash(self, seed: int | None = None) -> SimDisk:
         """Return the disk as the next process finds it: after a kill, or, seeded, a power cut."""
         found = SimDisk(capacity_bytes=self.capacity_bytes, ignore_syncs=self.ignore_syncs)
+        # A commit is on stable storage when it returns, and whole or not there until then.
+        found._database.images |= self._database.images
         if seed is None:
             # The system lives on: what was not synced is there to see, and still not safe.
             twins = {id(file): deepcopy(file) for file in self._files()}
@@ -260,6 +273,61 @@ class SimDisk:
         elif fault is Fault.ENOSPC:
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
         return fault
+
+
+class SimDatabase:
+    """Satisfies ``holdfast.engines.journal.disk.Database``: what was committed survives a crash.
+
+    Just before and just after a commit are calls of the disk, so that faults can happen there.
+    """
+
+    def __init__(self, root: str, call: Callable[[str], object]) -> None:
+        self.images: dict[str, bytes] = {}
+        """What is on stable storage, by name."""
+        self.file = f"{root}/{DATABASE}"
+        self._root = root
+        self._call = call
+        self._address = ""
+        self._keeper: sqlite3.Connection | None = None
+
+    def exists(self) -> bool:
+        """Whether anything was ever committed."""
+        return DATABASE in self.images
+
+    def size(self) -> int:
+        """How long what was committed is."""
+        return len(self.images.get(DATABASE, b""))
+
+    def connect(self) -> sqlite3.Connection:
+        """Return one more connection to the database, which is in memory."""
+        if self._keeper is None:
+            self._address = f"file:holdfast-sim-{next(_NUMBERS)}?mode=memory&cache=shared"
+            self._keeper = self._open()
+            if DATABASE in self.images:
+                with contextlib.closing(sqlite3.connect(":memory:")) as found:
+                    found.deserialize(self.images[DATABASE])
+                    found.backup(self._keeper)
+        return self._open()
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """End the transaction; from here on a crash finds it."""
+        self._call("before_commit")
+        connection.execute("COMMIT")
+        self.images[DATABASE] = connection.serialize()
+        self._call("after_commit")
+
+    def set_aside(self) -> str:
+        """Give what was committed another name."""
+        self._call(f"rename {DATABASE}")
+        aside = f"{DATABASE}.damaged-{len(self.images)}"
+        self.images[aside] = self.images.pop(DATABASE)
+        self._keeper = None
+        return f"{self._root}/{aside}"
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._address, uri=True, isolation_level=None, check_same_thread=False
+        )
 
 
 def _after_power_cut(file: _File, rng: random.Random) -> bytes:

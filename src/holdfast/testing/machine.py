@@ -7,33 +7,48 @@ afterwards must be the oracle's state before that step or after it.
 
 from __future__ import annotations
 
-import asyncio
-from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeVar
+from collections.abc import Awaitable
+from typing import NamedTuple
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from holdfast.engines.base import Claim, Engine, EngineOptions, OnDuplicate
-from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.base import Claim, Engine, OnDuplicate, Operated
 from holdfast.model.access import Caller
-from holdfast.model.errors import HoldfastError, LeaseLost
-from holdfast.model.failure import Failure
-from holdfast.model.job import Job, NewJob
+from holdfast.model.effects import ScheduleState
+from holdfast.model.failure import Failure, FailureClass
+from holdfast.model.job import UNFINISHED, Edit, Job, NewJob, State
+from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.search import Filter
 
-from .clock import VirtualClock
+from .comparing import CALLERS, IDS, OPTIONS, TENANTS, Comparing, pages
 
-T = TypeVar("T")
+__all__ = ["OPTIONS", "EngineMachine"]
 
-OPTIONS = EngineOptions(remember_seconds=30.0, max_processing_seconds=60.0)
-FAILURE = Failure.of("timeout", "took too long")
-IDS = [f"job{number}" for number in range(6)]
-TENANTS = ["default", "acme"]
-CALLERS = [Caller(), Caller("acme"), Caller("acme", ("library:42",))]
+FAILURES = [Failure.of("timeout", "took 3 s"), Failure.of("mapping_error", "no column 'isbn'")]
+QUEUES = ["default", "slow"]
+OPERATION = Operation("ann", "because", (AuditEntry("operate", "job", "some", "ann"),))
+VERBS = {
+    "archive": {State.DEAD},
+    "restore": {State.ARCHIVED},
+    "cancel": UNFINISHED,
+    "purge": {State.COMPLETED, State.CANCELLED, State.DEAD, State.ARCHIVED},
+    "confirm": {State.BLOCKED},
+    "note": frozenset(State),
+}
+"""What can be done to jobs in which states."""
 callers = st.sampled_from([*[Caller()] * 6, *CALLERS])
+
+
+class Ref(NamedTuple):
+    """The name of a job, which may not exist."""
+
+    id: str
+    tenant: str
+
 
 new_jobs = st.builds(
     NewJob,
@@ -42,58 +57,83 @@ new_jobs = st.builds(
     id=st.sampled_from(IDS),
     tenant=st.sampled_from(["default", *TENANTS]),
     scope=st.sampled_from(["", "library:42", "library:42/book:7", "library:43"]),
-    queue=st.sampled_from(["default", "slow"]),
+    queue=st.sampled_from(["default", *QUEUES]),
     priority=st.sampled_from([0, 0, 5]),
     max_attempts=st.integers(1, 4),
-    delay_seconds=st.sampled_from([None, None, 5.0]),
-    expires_seconds=st.sampled_from([None, None, 20.0]),
-    unique=st.sampled_from([None, None, "u1", "u2"]),
-    max_processing_seconds=st.sampled_from([None, 15.0]),
+    delay_seconds=st.sampled_from([None, None, None, 5.0]),
+    expires_seconds=st.sampled_from([None, None, None, 20.0]),
+    unique=st.sampled_from([None, None, None, None, "u1", "u2"]),
+    max_processing_seconds=st.sampled_from([None, None, 15.0]),
+    key=st.sampled_from([None, None, None, "k1", "k1", "k2"]),
+    hold=st.sampled_from([False] * 7 + [True]),
+)
+
+filters = st.builds(
+    Filter,
+    tenant=st.sampled_from([None, None, None, *TENANTS]),
+    queues=st.sampled_from([(), (), (), ("slow",)]),
+    keys=st.sampled_from([(), (), (), ("k1",)]),
+    classes=st.sampled_from([(), (), (), (FailureClass.TRANSIENT,), (FailureClass.DETERMINISTIC,)]),
+)
+
+searches = st.builds(
+    Filter,
+    scope=st.sampled_from([None, None, None, "library:42"]),
+    states=st.lists(st.sampled_from(State), max_size=3).map(tuple),
+    attempts_from=st.sampled_from([None, None, None, 2]),
+    tasks=st.sampled_from([(), ("mail",)]),
+    error_reasons=st.sampled_from([(), (), ("timeout", "expired")]),
+    fingerprint=st.sampled_from([None, None, "took <number> s"]),
+    text=st.sampled_from([None, None, "TOOK", "expires_at"]),
+    replay_run=st.sampled_from([None, None, "run1"]),
+)
+
+RATE = Rate(1, 10.0)
+plain_policies = [
+    None,
+    QueuePolicy(fair=True),
+    QueuePolicy(fair=True, max_per_tenant=2),
+    QueuePolicy(rate=RATE),
+    QueuePolicy(max_in_flight=1),
+    QueuePolicy(max_per_tenant=1),
+    QueuePolicy(max_per_key=1, ordered=False),
+    QueuePolicy(ordered=False),
+    QueuePolicy(paused=True),
+]
+policies = st.sampled_from(plain_policies) | st.builds(
+    QueuePolicy,
+    max_in_flight=st.sampled_from([None, 2, 3]),
+    max_per_tenant=st.sampled_from([None, None, 2]),
+    max_per_key=st.sampled_from([None, None, 2]),
+    rate=st.sampled_from([None, None, RATE, Rate(3, 10.0)]),
+    fair=st.booleans(),
+    ordered=st.booleans(),
+)
+
+edits = st.builds(
+    Edit,
+    payload=st.sampled_from([None, b'{"n":2}']),
+    priority=st.sampled_from([None, None, 5, -5]),
+    max_attempts=st.sampled_from([None, None, 2]),
 )
 
 
-class EngineMachine(RuleBasedStateMachine):
+class EngineMachine(Comparing):
     """Does the same to both engines and compares every answer and every job."""
-
-    @abstractmethod
-    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
-        """Return a new, empty engine."""
-
-    def doomed(self, calls: int | None) -> None:
-        """Let the engine's process die after so many more calls to the disk; None takes it back."""
-
-    async def reopen(self, cut: int | None) -> Engine | None:
-        """Open the engine again after its process died, or None if it cannot survive that.
-
-        ``cut`` is None after a kill, and a seed after a power cut.
-        """
-        del cut
-        return None
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.clock = VirtualClock()
-        self.oracle: Engine = MemoryEngine(clock=self.clock, options=OPTIONS)
         self.held: list[tuple[Job, Job]] = []
-        self.crash_after: int | None = None
-        self.cut: int | None = None
+        self.known: list[Job] = []
 
-    def teardown(self) -> None:
-        """Close everything."""
-        self.run(self.subject.close())
-        self.loop.close()
-
-    def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end."""
-        return self.loop.run_until_complete(work)
-
-    @initialize()
-    def begin(self) -> None:
-        """Open the engine."""
+    @initialize(jobs=st.lists(new_jobs, min_size=2, max_size=8), policy=policies)
+    def begin(self, jobs: list[NewJob], policy: QueuePolicy | None) -> None:
+        """Open the engine, with some work in it."""
         self.subject = self.run(self.open_engine(self.clock, OPTIONS))
+        self.both(lambda engine: engine.set_policy("default", policy, OPERATION))
+        self.both(lambda engine: engine.enqueue(jobs, on_duplicate="skip"))
 
-    # --- steps -------------------------------------------------------------------------------
+    # --- move --------------------------------------------------------------------------------
 
     @rule(jobs=st.lists(new_jobs, max_size=4), skip=st.booleans(), caller=callers)
     def enqueue(self, jobs: list[NewJob], skip: bool, caller: Caller) -> None:  # noqa: FBT001
@@ -101,14 +141,33 @@ class EngineMachine(RuleBasedStateMachine):
         on_duplicate: OnDuplicate = "skip" if skip else "refuse"
         self.both(lambda engine: engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate))
 
+    @precondition(lambda self: any(not job.state.finished for job in self.known))
+    @rule(jobs=st.lists(new_jobs, min_size=1, max_size=3), data=st.data())
+    def enqueue_dependents(self, jobs: list[NewJob], data: st.DataObject) -> None:
+        """Enqueue a batch of jobs that wait for others, of the batch or from before."""
+        tied: list[NewJob] = []
+        for job in jobs:
+            open_jobs = [one for one in self.known if not one.state.finished]
+            names = [one.id for one in open_jobs if one.tenant == job.tenant]
+            names += [one.id for one in tied if one.id and one.tenant == job.tenant]
+            needs = st.lists(st.sampled_from(names * 9 + IDS), min_size=1, max_size=3)
+            tied.append(replace(job, depends_on=tuple(data.draw(needs))))
+        self.both(lambda engine: engine.enqueue(tied, on_duplicate="skip"))
+
     @rule(
-        queues=st.sampled_from([["default"], ["default", "slow"]]),
-        tasks=st.sampled_from([None, ["mail"]]),
+        queues=st.sampled_from([["default"], QUEUES]),
+        tasks=st.sampled_from([None, None, ["mail"]]),
         limit=st.integers(1, 4),
         caller=callers,
     )
     def claim(self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller) -> None:
         """Claim some jobs."""
+        self.take(queues, tasks, limit, caller)
+
+    def take(
+        self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller
+    ) -> list[tuple[Job, Job]]:
+        """Claim some jobs; return each as both engines have it."""
 
         def call(engine: Engine) -> Awaitable[Claim]:
             return engine.claim(
@@ -116,22 +175,23 @@ class EngineMachine(RuleBasedStateMachine):
             )
 
         answers = self.both(call)
-        if answers is not None:
-            self.held.extend(zip(answers[0].jobs, answers[1].jobs, strict=True))
-            del self.held[:-8]
+        taken = [] if answers is None else list(zip(*(one.jobs for one in answers), strict=True))
+        self.held.extend(taken)
+        del self.held[:-8]
+        return taken
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
         """Settle some jobs, current and stale ones."""
         if self.held:
             pairs = data.draw(st.lists(st.sampled_from(self.held), max_size=3))
-            kinds = data.draw(
-                st.lists(st.sampled_from(OutcomeKind), min_size=len(pairs), max_size=len(pairs))
-            )
-            outcomes = [
-                tuple(Outcome(kind, job.id, job.token, job.tenant, 3.0, FAILURE) for job in pair)
-                for kind, pair in zip(kinds, pairs, strict=True)
-            ]
+            outcomes = []
+            for pair in pairs:
+                kind = data.draw(st.sampled_from(OutcomeKind))
+                failure = data.draw(st.sampled_from(FAILURES))
+                outcomes.append(
+                    [Outcome(kind, job.id, job.token, job.tenant, 3.0, failure) for job in pair]
+                )
             self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 
     @rule(data=st.data(), seconds=st.sampled_from([5.0, 40.0]))
@@ -161,7 +221,122 @@ class EngineMachine(RuleBasedStateMachine):
         if self.held:
             pair = data.draw(st.sampled_from(self.held))
             self.both(lambda engine: engine.reclaim(forced=[pair[self.side(engine)]]))
-            self.claim(["default", "slow"], None, 4, Caller())
+            self.take(QUEUES, None, 4, Caller())
+
+    @rule(limit=st.integers(1, 4))
+    def work_off(self, limit: int) -> None:
+        """Claim some jobs and complete them."""
+        self.take_and_settle(OutcomeKind.COMPLETED, FAILURES[0], limit)
+
+    @rule(failure=st.sampled_from(FAILURES), limit=st.integers(1, 4))
+    def bury(self, failure: Failure, limit: int) -> None:
+        """Claim some jobs and let them fail for good."""
+        self.take_and_settle(OutcomeKind.DEAD, failure, limit)
+
+    def take_and_settle(self, kind: OutcomeKind, failure: Failure, limit: int) -> None:
+        """Claim some jobs and let them end like this."""
+        outcomes = [
+            [Outcome(kind, job.id, job.token, job.tenant, 0.0, failure) for job in pair]
+            for pair in self.take(QUEUES, None, limit, Caller())
+        ]
+        self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
+
+    # --- operate -----------------------------------------------------------------------------
+
+    def some(self, data: st.DataObject, *states: State) -> Filter:
+        """Return a filter for some jobs, most often of these states, by name or otherwise."""
+        by_state = [job.id for job in self.known if job.state in states]
+        named = st.lists(st.sampled_from(by_state * 4 + IDS), min_size=1, max_size=2)
+        return data.draw(filters | filters | named.map(lambda ids: Filter(ids=tuple(ids))))
+
+    @precondition(lambda self: any(job.state is State.DEAD for job in self.known))
+    @rule(
+        data=st.data(),
+        limit=st.integers(1, 3),
+        fixed=st.sampled_from(["", "", "the mapping"]),
+        run=st.sampled_from(["", "run1"]),
+        caller=callers,
+    )
+    def replay(self, data: st.DataObject, limit: int, fixed: str, run: str, caller: Caller) -> None:
+        """Bring some back from the dead."""
+        wanted = self.some(data, State.DEAD)
+        self.both(
+            lambda engine: engine.replay(
+                wanted, OPERATION, limit=limit, fixed=fixed, run=run, caller=caller
+            )
+        )
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), limit=st.integers(1, 3), caller=callers)
+    def operate(self, data: st.DataObject, limit: int, caller: Caller) -> None:
+        """Do something to some."""
+        there = {job.state for job in self.known}
+        verb = data.draw(st.sampled_from([one for one in VERBS if there & VERBS[one]] or [*VERBS]))
+        wanted = self.some(data, *VERBS[verb])
+
+        def call(engine: Engine) -> Awaitable[Operated]:
+            if verb == "note":
+                return engine.note(wanted, "look here", OPERATION, caller=caller)
+            operations = {
+                "archive": engine.archive,
+                "restore": engine.restore,
+                "cancel": engine.cancel,
+                "purge": engine.purge,
+                "confirm": engine.confirm,
+            }
+            return operations[verb](wanted, OPERATION, limit=limit, caller=caller)
+
+        self.both(call)
+
+    @precondition(lambda self: self.known)
+    @rule(
+        data=st.data(),
+        changes=edits,
+        later_seconds=st.sampled_from([None, None, 0, 5]),
+        version=st.sampled_from([None, 1, 2]),
+        caller=callers,
+    )
+    def edit(
+        self,
+        data: st.DataObject,
+        changes: Edit,
+        later_seconds: int | None,
+        version: int | None,
+        caller: Caller,
+    ) -> None:
+        """Change one."""
+        job = data.draw(st.sampled_from([Ref(one.id, one.tenant) for one in self.known]))
+        if later_seconds is not None:
+            run_at_us = self.clock.now_us() + later_seconds * 1_000_000
+            changes = Edit(payload=changes.payload, run_at_us=run_at_us)
+        self.both(
+            lambda engine: engine.edit(job, changes, OPERATION, version=version, caller=caller)
+        )
+
+    @rule(data=st.data(), queue=st.sampled_from(QUEUES), policy=policies, caller=callers)
+    def govern(
+        self, data: st.DataObject, queue: str, policy: QueuePolicy | None, caller: Caller
+    ) -> None:
+        """Allow more or less, switch a flag, change a schedule, write into the audit."""
+        what = data.draw(st.sampled_from(["policy", "policy", "policy", "outage", "other"]))
+        if what == "outage":
+            policy = QueuePolicy(outage_until_us=self.clock.now_us() + 10_000_000)
+        if what != "other":
+            self.both(lambda engine: engine.set_policy(queue, policy, OPERATION))
+            return
+        on = data.draw(st.sampled_from([None, True, False]))
+        schedule = None if on is None else ScheduleState("@daily", "UTC", "mail", queue, on)
+        self.both(lambda engine: engine.set_flag("auto_replay", OPERATION, on=on, caller=caller))
+        self.both(lambda engine: engine.set_schedule("daily", schedule, OPERATION, caller=caller))
+        self.both(lambda engine: engine.audit(OPERATION.audit, caller=caller))
+
+    # --- look, wait, crash -------------------------------------------------------------------
+
+    @rule(wanted=filters | searches, limit=st.integers(1, 3), newest=st.booleans(), caller=callers)
+    def look(self, wanted: Filter, limit: int, newest: bool, caller: Caller) -> None:  # noqa: FBT001
+        """Look for some, page by page, and in groups."""
+        self.both(lambda engine: pages(engine, wanted, limit, newest=newest, caller=caller))
+        self.both(lambda engine: engine.groups(wanted, caller=caller))
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 16.0, 31.0]))
     def pass_time(self, seconds: float) -> None:
@@ -176,9 +351,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(cut=st.none() | st.integers(0, 2**16))
     def crash_now(self, cut: int | None) -> None:
         """Kill the process, or cut the power, between two steps."""
-        again = self.run(self.reopen(cut))
-        if again is not None:
-            self.subject = again
+        self.crash(cut)
 
     @invariant()
     def same(self) -> None:
@@ -186,76 +359,4 @@ class EngineMachine(RuleBasedStateMachine):
         if hasattr(self, "subject"):
             assert self.picture(self.subject) == self.picture(self.oracle)
             assert self.run(self.subject.validate()) == []
-
-    # --- comparing ---------------------------------------------------------------------------
-
-    def side(self, engine: Engine) -> int:
-        """Return which of a pair is this engine's."""
-        return 0 if engine is self.oracle else 1
-
-    def both(self, call: Callable[[Engine], Awaitable[T]]) -> tuple[T, T] | None:
-        """Make the call on both; the answers must agree. None if it failed, alike, or crashed."""
-        self.doomed(self.crash_after)
-        self.crash_after = None
-        got = self.attempt(self.subject, call)
-        self.doomed(None)
-        if isinstance(got, Exception) and not isinstance(got, HoldfastError):
-            raise got
-        if self.died(got):
-            self.after_the_crash(call)
-            return None
-        expected = self.attempt(self.oracle, call)
-        if self.died(self.attempt(self.subject, lambda engine: engine.counts())):
-            self.crash_now(self.cut)  # after the answer, which therefore stands
-        if isinstance(got, Exception) or isinstance(expected, Exception):
-            assert str(got) == str(expected)
-            return None
-        assert plain(got) == plain(expected)
-        return expected, got
-
-    def after_the_crash(self, call: Callable[[Engine], Awaitable[T]]) -> None:
-        """Open again; the step either happened whole or not at all."""
-        again = self.run(self.reopen(self.cut))
-        assert again is not None
-        self.subject = again
-        if self.picture(self.subject) != self.picture(self.oracle):
-            self.attempt(self.oracle, call)
-
-    @staticmethod
-    def died(answer: object) -> bool:
-        """Whether this is what an engine says whose process is gone."""
-        return isinstance(answer, HoldfastError) and answer.code == "durability_lost"
-
-    def attempt(self, engine: Engine, call: Callable[[Engine], Awaitable[T]]) -> T | Exception:
-        """Make the call; return its answer or what it raised."""
-
-        async def run() -> T | Exception:
-            try:
-                return await call(engine)
-            except (HoldfastError, OSError) as error:
-                return error
-
-        return self.run(run())
-
-    def picture(self, engine: Engine) -> object:
-        """Return everything that can be seen of an engine."""
-
-        async def look() -> object:
-            jobs = [plain(await engine.get(IDS, tenant=tenant)) for tenant in TENANTS]
-            return jobs, [await engine.counts(caller=caller) for caller in CALLERS]
-
-        return self.run(look())
-
-
-def plain(answer: object) -> object:
-    """Return an answer without what engines number as they like: tokens and places."""
-    if isinstance(answer, Job):
-        return replace(answer, token=0, seq=0)
-    if isinstance(answer, LeaseLost):
-        return LeaseLost, answer.job_id
-    if isinstance(answer, list | tuple):
-        return [plain(item) for item in answer]
-    fields = getattr(answer, "__struct_fields__", None)
-    if fields is not None:
-        return type(answer), [plain(getattr(answer, field)) for field in fields]
-    return answer
+            self.known = self.run(pages(self.oracle, Filter(), 100, caller=Caller()))

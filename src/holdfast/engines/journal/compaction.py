@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 
 import msgspec
 
-from holdfast.model.job import MICROSECONDS
+from holdfast.model.job import MAX_TIME_US
 
 from .disk import LOG, SNAPSHOTS, Disk
 from .reading import segment_numbers
@@ -26,6 +27,7 @@ from .snapshot import (
     snapshot_names,
     write_unfinished,
 )
+from .state import JournalState
 
 logger = logging.getLogger("holdfast.journal")
 
@@ -39,7 +41,6 @@ class CompactionOrder(msgspec.Struct, frozen=True):
     root: str
     snapshots: str
     last_segment: int
-    remember_seconds: float
     salt: int
 
 
@@ -52,20 +53,35 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 def compact(disk: Disk, order: CompactionOrder) -> Compacted:
-    """Write the snapshot up to the end of ``last_segment`` under a temporary name."""
-    start = starting_point(disk)
+    """Write the snapshot up to the end of ``last_segment`` under a temporary name.
+
+    The past must have everything up to there: finished jobs do not get into the snapshot, but for
+    dead ones that hold up others of their key.
+    """
+    start = starting_point(disk, JournalState(cold_seq=MAX_TIME_US))
     state, reader = start.state, start.reader
     reader.read(start.first_segment, Folder(state), last=order.last_segment)
-    state.forget_before_us = state.last_at_us - int(order.remember_seconds * MICROSECONDS)
-    head = SnapshotHead(
+    head = head_of(state, reader.prev_crc, order.last_segment + 1, order.salt)
+    unfinished, size = write_unfinished(disk, head, chain(state.jobs(), state.holds()))
+    return Compacted(unfinished, size, state.seq)
+
+
+def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -> SnapshotHead:
+    """Return the head of a snapshot of this state."""
+    return SnapshotHead(
         last_seq=state.seq,
         last_at_us=state.last_at_us,
-        last_crc=reader.prev_crc,
-        first_segment=order.last_segment + 1,
-        salt=order.salt,
+        last_crc=last_crc,
+        first_segment=first_segment,
+        salt=salt,
+        cold=True,
+        last_token=state.last_token,
+        policies=state.policies,
+        gates=state.gates.states,
+        flags=state.flags,
+        schedules=state.schedules,
+        audit_head=state.audit_head,
     )
-    unfinished, size = write_unfinished(disk, head, state.jobs())
-    return Compacted(unfinished, size, state.seq)
 
 
 def adopt(

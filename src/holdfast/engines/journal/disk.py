@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import sys
 import weakref
 from pathlib import Path
@@ -17,6 +18,34 @@ from holdfast.model.errors import DirectoryInUse, StorageError
 
 LOG = "log"
 SNAPSHOTS = "snapshots"
+DATABASE = "cold.sqlite"
+_BUSY_SECONDS = 10.0
+
+
+class Database(Protocol):
+    """The one SQLite database of a store, wherever it is kept.
+
+    ``connect`` and ``commit`` raise ``OSError`` or ``sqlite3.Error``, as the system does.
+    """
+
+    @property
+    def file(self) -> str:
+        """What it is called in messages."""
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+
+    def size(self) -> int:
+        """How many bytes it takes, 0 if it is not there."""
+
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection of its own, for any thread; an empty database if there is none."""
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """End the connection's transaction, and return when it is on stable storage."""
+
+    def set_aside(self) -> str:
+        """Give what is there another name, so that a fresh one can begin; return that name."""
 
 
 @runtime_checkable
@@ -78,6 +107,9 @@ class Disk(Protocol):
 
     def forget_cached(self, fd: int) -> None:
         """Ask the system to read the file from the device the next time."""
+
+    def database(self) -> Database:
+        """Return the store's database, in the root; it need not be there yet."""
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
@@ -240,9 +272,62 @@ class LocalDisk:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def database(self) -> LocalDatabase:
+        """Return the store's database."""
+        return LocalDatabase(self._root / DATABASE)
+
     def _path(self, name: str) -> Path:
         place, _, rest = name.partition("/")
         return self._places[place] / rest
+
+
+class LocalDatabase:
+    """A database file of this machine, and what SQLite keeps beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def file(self) -> str:
+        """The file."""
+        return str(self._path)
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self._path.exists()
+
+    def size(self) -> int:
+        """Return the length of the file and of its log."""
+        return sum(path.stat().st_size for path in self._files() if path.exists())
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the file, creating it if need be, for its owner's eyes only."""
+        if not self._path.exists():
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            _sync_directory(self._path.parent)
+        return sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """End the transaction; SQLite syncs it."""
+        connection.execute("COMMIT")
+
+    def set_aside(self) -> str:
+        """Rename the file and what belongs to it."""
+        number = 1
+        while (aside := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
+            number += 1
+        # The log of changes first: without its database nothing is made of it.
+        for suffix in ("-wal", "-shm", ""):
+            old = self._path.with_name(self._path.name + suffix)
+            if old.exists():
+                old.replace(aside.with_name(aside.name + suffix))
+        _sync_directory(self._path.parent)
+        return str(aside)
+
+    def _files(self) -> list[Path]:
+        return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal")]
 
 
 _HELD_LOCKS: weakref.WeakSet[LocalDisk] = weakref.WeakSet()

@@ -11,15 +11,17 @@ from secrets import token_bytes
 
 import msgspec
 
-from holdfast.model.effects import LOG_NAMES, Effect, job_key
+from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
 from . import frames
+from .cold import verify as verify_cold
 from .disk import LOG, SNAPSHOTS, Disk, read_all
 from .frames import BadFrame, Frame, Kind
+from .offline import check_covered, look
 from .reading import LogEnd, LogReader, segment_numbers
-from .recovery import effects_of, newest_snapshot, recover
+from .recovery import effects_of, newest_snapshot
 from .schema import SCHEMA, RecordReader
 from .segments import SegmentHead, segment_name
 from .snapshot import (
@@ -72,9 +74,12 @@ def verify(disk: Disk) -> VerifyReport:
         problems.append(str(error))
     jobs = 0
     try:
-        found = recover(disk)
-        jobs = len(found.state)
-        problems.extend(found.state.problems())
+        with look(disk) as found:
+            jobs = sum(sum(msgspec.structs.astuple(one)) for one in found.counts().values())
+            problems.extend(found.state.problems())
+            if found.cold is not None:
+                problems.extend(verify_cold(found.cold))
+        check_covered(disk)
     except HoldfastError as error:
         if str(error) not in problems:
             problems.append(str(error))
@@ -117,7 +122,7 @@ def dump(disk: Disk) -> Iterator[LogRecord]:
     readers: dict[str, RecordReader] = {}
     for frame, name, offset in found:
         for seq, effect in enumerate(effects_of(frame, name, readers), frame.first_seq):
-            tenant, job_id = job_key(effect)
+            tenant, job_id = ("", "") if isinstance(effect, SETTINGS) else job_key(effect)
             yield LogRecord(
                 seq,
                 LOG_NAMES[type(effect)],
@@ -153,6 +158,11 @@ def dump_snapshot(disk: Disk) -> SnapshotDump | None:
         return None
     jobs: list[Job] = []
     head = read_snapshot(disk, names[0], lambda source, _head: jobs.extend(source))
+    if head.cold:
+        # What is finished is not in the snapshot, but for dead ones that hold up others.
+        jobs = [job for job in jobs if not job.state.finished]
+        with look(disk) as found:
+            jobs += [] if found.cold is None else found.cold.jobs()
 
     def within(*states: State) -> list[Job]:
         return [job for job in jobs if job.state in states]
@@ -190,7 +200,7 @@ def salvage(
         raise InvalidInput("target", f"{target.root} is not empty")
     target.lock()
     try:
-        state, newest, _damaged = newest_snapshot(source)
+        state, newest, _damaged = newest_snapshot(source, JournalState())
         covered = 0 if newest is None else newest.last_seq
         missing: list[tuple[int, int]] = []
         contradicting = 0

@@ -5,64 +5,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import force_setattr
 
-from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Counts, EngineOptions
+from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Counts
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
+from holdfast.engines.past import Happened
 from holdfast.model import lifecycle, outcome
 from holdfast.model.access import SYSTEM
 from holdfast.model.effects import Effect
-from holdfast.model.errors import HoldfastError, InvalidInput, StorageError, StorageFull
-from holdfast.model.job import MICROSECONDS, Job, check_seconds, check_size
+from holdfast.model.errors import (
+    HoldfastError,
+    InvalidInput,
+    StorageError,
+    StorageFull,
+)
+from holdfast.model.job import MICROSECONDS, Job
 
+from .cold import ColdPast, ColdStore
 from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
 from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
 from .compactor import compact_elsewhere
 from .disk import Disk, LocalDisk, file_size
-from .recovery import Recovered, make_durable, recover, repair, seal_of, tidy
-from .segments import DEFAULT_SEGMENT_BYTES, SegmentWriter, segment_name
+from .opening import open_files
+from .options import JournalOptions
+from .recovery import Recovered
+from .segments import SegmentWriter, segment_name
 from .snapshot import discard_unfinished, snapshot_name
 from .state import JournalState
 
 logger = logging.getLogger("holdfast.journal")
 
-MIN_SEGMENT_BYTES = 4 * 1024
 _TOKENS_PER_SEGMENT_BITS = 36
-DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024
-
-
-class JournalOptions(EngineOptions, frozen=True, kw_only=True):
-    """Settings of the journal, on top of those that every engine has."""
-
-    sync: Sync = Sync.ALWAYS
-    sync_interval_seconds: float = 0.1
-    """With ``sync=interval``: how much acknowledged work a power cut may take, in seconds."""
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    compact_bytes: int = DEFAULT_COMPACT_BYTES
-    """Compact when this much is sealed, and at least as much as the last snapshot."""
-    keep_segments: int = 0
-    """How many needless segments to keep, renamed, for a person to look at."""
-    inline: bool = False
-    """Do everything on the event loop, one thing after another: for deterministic tests."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.sync, Sync):
-            # A word from a settings file; anything unknown must not pass for "do not sync".
-            if self.sync not in list(Sync):
-                raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(Sync)}")
-            force_setattr(self, "sync", Sync(self.sync))
-        check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
-        check_size("compact_bytes", self.compact_bytes, 1)
-        check_size("keep_segments", self.keep_segments, 0)
-        check_seconds("sync_interval_seconds", self.sync_interval_seconds)
+_FORGET_EVERY_US = 60 * MICROSECONDS
 
 
 class RecoveryReport(msgspec.Struct, frozen=True):
@@ -86,6 +66,7 @@ class JournalEngine(EmbeddedEngine):
         self,
         disk: Disk,
         state: JournalState,
+        cold: ColdStore,
         writer: SegmentWriter,
         clock: Clock,
         options: JournalOptions,
@@ -101,7 +82,14 @@ class JournalEngine(EmbeddedEngine):
             after_rotation=self._after_rotation,
         )
         capabilities = Capabilities(name="journal", durable=True, shared=False)
-        super().__init__(capabilities, state, self.commit, clock, random_bytes, options)
+        self._cold = ColdPast(
+            cold,
+            durable_seq=self._durable_seq,
+            fed=self._after_feeding,
+            inline=options.inline,
+            most_unfed=options.most_unkept,
+        )
+        super().__init__(capabilities, state, self.commit, self._cold, clock, random_bytes, options)
         self._disk = disk
         self._writer = writer
         self._journal_options = options
@@ -109,6 +97,8 @@ class JournalEngine(EmbeddedEngine):
         self._closing = False
         self._compaction = asyncio.Lock()
         self._compacting: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._forgot_at_us = 0
         self._snapshot_bytes = 0
         self._snapshot_seq = 0
         self._covered_bytes = 0
@@ -135,16 +125,18 @@ class JournalEngine(EmbeddedEngine):
         began_us = clock.now_us()
         disk.lock()
         try:
-            found = recover(disk) if options.inline else await asyncio.to_thread(recover, disk)
-            writer = _begin_log(disk, found, options, random_bytes)
+            work = partial(open_files, disk, options, random_bytes)
+            opened = work() if options.inline else await asyncio.to_thread(work)
         except BaseException as error:
             disk.unlock()
             if isinstance(error, OSError):
                 raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
-        engine = cls(disk, found.state, writer, clock, options, random_bytes)
+        found = opened.found
+        engine = cls(disk, found.state, opened.cold, opened.writer, clock, options, random_bytes)
         try:
             engine._note_files(found)
+            engine._tell(opened.told)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
         except BaseException as error:
             # Not in order: what this life did not do the next one must.
@@ -181,8 +173,10 @@ class JournalEngine(EmbeddedEngine):
         return self._journal_state.counts(SYSTEM)
 
     def kept(self) -> list[Job]:
-        """Return every job as it is in memory, for a test: they promise nothing."""
-        return list(self._journal_state.jobs())
+        """Return every job, finished or not, for a test: they promise nothing."""
+        jobs = {(job.tenant, job.id): job for job in self._cold.store.jobs()}
+        jobs |= {(job.tenant, job.id): job for job in self._journal_state.jobs()}
+        return list(jobs.values())
 
     async def close(self) -> None:
         """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""
@@ -190,9 +184,10 @@ class JournalEngine(EmbeddedEngine):
         await _to_the_end(self._close())
 
     async def _close(self) -> None:
-        if self._compacting is not None:
-            self._compacting.cancel()
-            await asyncio.wait([self._compacting])
+        for task in (self._compacting, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         # Somebody's own compaction is waited for: nothing may touch the files once we let go.
         async with self._compaction:
             if self._closed:
@@ -224,11 +219,12 @@ class JournalEngine(EmbeddedEngine):
         if self._writer.last_seq == self._snapshot_seq:
             return None
         covered_bytes = self._writer.sealed_bytes
+        last_sealed = self._writer.last_sealed
+        await self._cold.cover()  # what a snapshot leaves out, the past has
         order = CompactionOrder(
             self._disk.root,
             self._disk.snapshots,
-            self._writer.last_sealed,
-            self._options.remember_seconds,
+            last_sealed,
             int.from_bytes(self._random_bytes(4), "little"),
         )
         keep = self._journal_options.keep_segments
@@ -244,6 +240,48 @@ class JournalEngine(EmbeddedEngine):
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
         return done
+
+    # --- the past ----------------------------------------------------------------------------
+
+    async def _durable_seq(self) -> int:
+        """Make everything up to now durable; return its last sequence number."""
+        seq = self._state.seq
+        await self._durable()
+        if self._journal_options.sync is not Sync.ALWAYS:
+            await self.commit.run(self._writer.sync)
+        return seq
+
+    def _tell(self, told: Sequence[Happened]) -> None:
+        """Count what the past has, and tell it what it missed."""
+        state = self._journal_state
+        state.credit(self._cold.store.tallies())
+        for happened in told:
+            self._cold.tell(happened)
+        state.tell = self._cold.tell
+
+    def _after_feeding(self, checkpoint: int) -> None:
+        self._journal_state.evict(checkpoint)
+        now_us = self._now_us()
+        pause_us = min(self._remember_us // 60, _FORGET_EVERY_US)
+        if (
+            now_us - self._forgot_at_us > pause_us
+            and self._sweeping is None
+            and not self._closing
+            and not self._journal_options.inline
+        ):
+            self._forgot_at_us = now_us
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Let go of jobs that finished long ago, now and then; looking does it too."""
+        try:
+            await self._forget()
+        except HoldfastError as error:
+            logger.warning("journal.forgetting_failed %s", error)
+        finally:
+            self._sweeping = None
+
+    # --- files -------------------------------------------------------------------------------
 
     def compaction_due(self) -> bool:
         """Whether enough has been sealed since the last snapshot to be worth a new one."""
@@ -300,7 +338,7 @@ class JournalEngine(EmbeddedEngine):
                 else:
                     why = f"{job.worker} ended with the process that owned the store"
                     effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
-            done = len(self._commit_most(effects))
+            done = len(self._commit_most(effects, lambda ends: self._with_following(ends, now_us)))
             if not done:
                 raise StorageFull(f"{self._disk.root} has no room to end the leases of its slots")
             ended += done
@@ -316,28 +354,3 @@ async def _to_the_end(work: Coroutine[None, None, None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _begin_log(
-    disk: Disk,
-    found: Recovered,
-    options: JournalOptions,
-    random_bytes: Callable[[int], bytes],
-) -> SegmentWriter:
-    """Make the files ready to go on: the next segment first, then the end of the last one."""
-    end = found.end
-    make_durable(disk, found)
-    tidy(disk, end)
-    mend = repair(disk, end)
-    writer = SegmentWriter(
-        disk,
-        first_number=end.next_number,
-        prev_crc=end.prev_crc if mend is None else seal_of(end)[1],
-        last_seq=end.last_seq,
-        segment_bytes=options.segment_bytes,
-        random_bytes=random_bytes,
-        relaxed=options.sync is not Sync.ALWAYS,
-    )
-    if mend is not None:
-        mend()
-    return writer

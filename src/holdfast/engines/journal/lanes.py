@@ -12,7 +12,7 @@ import heapq
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from holdfast.model.job import Job
@@ -130,6 +130,16 @@ class Timetable:
             self._heap = [entry for entry in self._heap if is_current(entry[3], tenants)]
             heapq.heapify(self._heap)
             self._ghosts = 0
+
+    def discard(self, unwanted: Callable[[Job], bool], tenants: Tenants) -> None:
+        """Let go of these jobs, and of the ghosts."""
+        self._heap = [
+            entry
+            for entry in self._heap
+            if is_current(entry[3], tenants) and not unwanted(entry[3])
+        ]
+        heapq.heapify(self._heap)
+        self._ghosts = 0
 
     def next_us(self, tenants: Tenants) -> int | None:
         """Return the first moment in it."""

@@ -19,7 +19,13 @@ from .frames import Frame, Kind
 from .reading import LogEnd, LogReader, segment_numbers
 from .schema import SCHEMA, RecordReader
 from .segments import UNFINISHED_SUFFIX, segment_name
-from .snapshot import SnapshotHead, discard_unfinished, read_snapshot, snapshot_names
+from .snapshot import (
+    SnapshotHead,
+    discard_unfinished,
+    read_head,
+    read_snapshot,
+    snapshot_names,
+)
 from .state import JournalState, share_names
 
 logger = logging.getLogger("holdfast.journal")
@@ -34,10 +40,13 @@ class Recovered(msgspec.Struct):
     damaged_snapshots: list[CorruptLog]
 
 
-def recover(disk: Disk) -> Recovered:
-    """Read the directory; change nothing. Raise ``CorruptLog`` or ``UnknownFormat``."""
+def recover(disk: Disk, state: JournalState | None = None) -> Recovered:
+    """Read the directory into an empty state; change nothing.
+
+    Raise ``CorruptLog`` or ``UnknownFormat``.
+    """
     with _no_garbage_collection():
-        start = starting_point(disk)
+        start = starting_point(disk, JournalState() if state is None else state)
         end = start.reader.read(start.first_segment, Folder(start.state))
         if start.state.seq != start.reader.last_seq:
             raise InvariantViolation(
@@ -56,9 +65,9 @@ class StartingPoint(msgspec.Struct):
     damaged: list[CorruptLog]
 
 
-def starting_point(disk: Disk) -> StartingPoint:
+def starting_point(disk: Disk, empty: JournalState) -> StartingPoint:
     """Find where to read from: a damaged snapshot costs time as long as the log reaches back."""
-    state, snapshot, damaged = newest_snapshot(disk)
+    state, snapshot, damaged = newest_snapshot(disk, empty)
     if snapshot is not None:
         reader = LogReader(disk, prev_crc=snapshot.last_crc, last_seq=snapshot.last_seq)
         return StartingPoint(state, reader, snapshot.first_segment, snapshot, damaged)
@@ -70,6 +79,17 @@ def starting_point(disk: Disk) -> StartingPoint:
             segment_name(numbers[0]), 0, 0, "the segments and snapshots before it are gone"
         )
     return StartingPoint(state, LogReader(disk), 1, None, damaged)
+
+
+def covered_seq(disk: Disk) -> int:
+    """Return up to where the newest snapshot leaves finished work to the past; 0 if none does."""
+    for name in snapshot_names(disk):
+        try:
+            head = read_head(disk, name)
+        except CorruptLog:
+            continue
+        return head.last_seq if head.cold else 0
+    return 0
 
 
 def make_durable(disk: Disk, found: Recovered) -> None:
@@ -189,22 +209,24 @@ def _write_file(disk: Disk, name: str, data: bytes) -> None:
 
 
 def newest_snapshot(
-    disk: Disk,
+    disk: Disk, empty: JournalState
 ) -> tuple[JournalState, SnapshotHead | None, list[CorruptLog]]:
     """Load the newest snapshot that is whole; return the state, its head, and the damaged ones."""
     damaged: list[CorruptLog] = []
     for name in snapshot_names(disk):
-        state = JournalState()
+        state = empty.again()
 
         def load(jobs: Iterator[Job], head: SnapshotHead, into: JournalState = state) -> None:
-            into.load(jobs, head.last_seq, head.last_at_us)
+            into.last_token = head.last_token
+            into.govern(head.policies, head.gates, head.flags, head.schedules, head.audit_head)
+            into.load(jobs, head.last_seq, head.last_at_us, cold=head.cold)
 
         try:
             return state, read_snapshot(disk, name, load), damaged
         except CorruptLog as error:
             logger.warning("journal.snapshot_damaged %s: trying the one before it", error)
             damaged.append(error)
-    return JournalState(), None, damaged
+    return empty.again(), None, damaged
 
 
 @contextlib.contextmanager

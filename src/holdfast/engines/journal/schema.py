@@ -19,14 +19,17 @@ from holdfast.model.job import Job
 
 logger = logging.getLogger("holdfast.journal")
 
-SCHEMA = 1
+SCHEMA = 2
 
 Step = Callable[[list[object]], list[object]]
 """From the raw records of one version to those of the next."""
 
-LOG_STEPS: Mapping[int, Step] = {}
-SNAPSHOT_STEPS: Mapping[int, Step] = {}
-"""By the version that they start from. Version 1 is the first: nothing is older."""
+_AS_IT_IS: Step = lambda records: records
+
+LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
+SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
+"""By the version that they start from. Version 2 added fields at the end, effects, and the past:
+a snapshot of version 1 has finished jobs in it, which its head tells (``SnapshotHead.cold``)."""
 
 T = TypeVar("T")
 

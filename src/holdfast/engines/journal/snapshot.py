@@ -14,12 +14,16 @@ from itertools import islice
 
 import msgspec
 
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import AuditHead
+from holdfast.model.policy import QueuePolicy
 
 from . import frames
 from .disk import SNAPSHOTS, Disk, read_all, write_all
 from .frames import BadFrame, Frame, Kind
+from .gates import GateState
 from .schema import SCHEMA, RecordReader
 
 SUFFIX = ".snap"
@@ -40,6 +44,15 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     first_segment: Whole
     """The first segment that holds something newer."""
     salt: Whole
+    cold: bool = False
+    """Whether finished jobs are in the past; if not, they are among its jobs."""
+    last_token: Whole = 0
+    """No token up to this one is ever issued again."""
+    policies: dict[str, QueuePolicy] = {}
+    gates: dict[str, GateState] = {}
+    flags: dict[str, bool] = {}
+    schedules: dict[str, ScheduleState] = {}
+    audit_head: AuditHead = AuditHead()
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -1,9 +1,9 @@
-"""Everything that the journal keeps, folded from effects, with an index for each question."""
+"""The state of the journal: what is in memory, and the questions that the verbs ask of it."""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from sys import intern
@@ -11,162 +11,66 @@ from sys import intern
 from msgspec.structs import force_setattr
 
 from holdfast.engines.base import Counts
-from holdfast.model import lifecycle
+from holdfast.engines.past import Happened, Tally
 from holdfast.model.access import Caller
-from holdfast.model.effects import Effect, Enqueued
+from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
+from holdfast.model.operation import AuditHead
+from holdfast.model.policy import QueuePolicy
 
-from .lanes import Lane, Tenants, TenantState, Timetable, is_current
+from .gates import GateState
+from .index import JournalIndex
+from .lanes import Lane, TenantState
+from .ties import holding
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
-_FORGET_STEP = 2
-"""How many forgotten jobs to drop for each one that finishes: the backlog only shrinks."""
 
 
-class JournalState:
-    """The state of the journal; see ``embedded.WorkState`` for what its methods promise.
+class JournalState(JournalIndex):
+    """See ``seam.WorkState`` for what its methods promise."""
 
-    Every due job is in its lane, every later one in the timetable ``_scheduled``; the border
-    between them is ``_due_us``.
-    """
+    # --- load --------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self.seq = 0
-        self.last_at_us = 0
-        self.forget_before_us = 0
-        self.last_token = 0
-        """The highest token that any job here has had."""
-        self._tenants: Tenants = {}
-        self._lines: dict[str, dict[tuple[str, str, int], Lane]] = {}
-        self._scheduled = Timetable()
-        self._expiring = Timetable()
-        self._due_us = 0
-        self._leases: dict[int, Job] = {}
-        self._unique: dict[tuple[str, str, str], Job] = {}
-        self._finished: deque[Job] = deque()
+    def again(self) -> JournalState:
+        """Return an empty state that tells the same, of the same."""
+        return JournalState(self.tell, self.cold_seq)
 
-    # --- fold --------------------------------------------------------------------------------
+    def govern(
+        self,
+        policies: Mapping[str, QueuePolicy],
+        gates: Mapping[str, GateState],
+        flags: Mapping[str, bool],
+        schedules: Mapping[str, ScheduleState],
+        audit_head: AuditHead,
+    ) -> None:
+        """Take from a snapshot what governs work, before its jobs."""
+        self.policies.update(policies)
+        self.gates.states.update(gates)
+        self.flags.update(flags)
+        self.schedules.update(schedules)
+        self.audit_head = audit_head
 
-    def fold(self, effect: Effect, seq: int) -> Job:
-        """Take in the effect of this sequence number; return the job as it is now."""
-        if isinstance(effect, Enqueued):
-            name, job_id = effect.job.tenant, effect.job.id
-        else:
-            name, job_id = effect.tenant, effect.id
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            tenant = TenantState()
-        old = tenant.jobs.get(job_id)
-        job = lifecycle.apply(old, effect, seq)
-        if job.unique is not None or job.state is _IN_FLIGHT:
-            self._check(old, job)
-        self.seq = seq
-        if effect.at_us > self.last_at_us:
-            self.last_at_us = effect.at_us
-            if effect.at_us > self._due_us:
-                self._promote(effect.at_us)
-        # First of all the new job: the indexes know the old one as a ghost from here on.
-        if not tenant.jobs:
-            self._tenants[name] = tenant
-        tenant.jobs[job_id] = job
-        if old is not None:
-            self._leave(tenant, old)
-        self._enter(tenant, job)
-        return job
+    def load(self, jobs: Iterable[Job], seq: int, last_at_us: int, *, cold: bool = True) -> None:
+        """Fill an empty state from a snapshot's jobs.
 
-    def _check(self, old: Job | None, job: Job) -> None:
-        """Raise if the job cannot be what this effect says; nothing has been touched yet."""
-        if job.state is _IN_FLIGHT and self._leases.get(job.token, old) is not old:
-            raise InvariantViolation(f"token {job.token} of job {job.id!r} is held already")
-        if job.unique is not None and not job.state.finished:
-            key = job.tenant, job.queue, job.unique
-            if self._unique.get(key, old) is not old:
-                raise InvariantViolation(
-                    f"unique key {job.unique!r} of job {job.id!r} is taken already"
-                )
-
-    def _leave(self, tenant: TenantState, job: Job) -> None:
-        state = job.state
-        tenant.tallies[job.queue][state] -= 1
-        if state is _PENDING:
-            if job.run_at_us <= self._due_us:
-                self._leave_lane(job)
-            else:
-                self._scheduled.drop(self._tenants)
-        elif state is _IN_FLIGHT:
-            del self._leases[job.token]
-        if job.unique is not None and not state.finished:
-            del self._unique[job.tenant, job.queue, job.unique]
-        if job.expires_at_us is not None and (state is _PENDING or state is _BLOCKED):
-            self._expiring.drop(self._tenants)
-
-    def _leave_lane(self, job: Job) -> None:
-        lanes = self._lines[job.queue]
-        key = job.tenant, job.task, job.priority
-        lane = lanes[key]
-        lane.drop(job)
-        if not lane:
-            # A claim looks at every lane of its queue: none of them is empty.
-            del lanes[key]
-            if not lanes:
-                del self._lines[job.queue]
-
-    def _enter(self, tenant: TenantState, job: Job) -> None:
-        state = job.state
-        tenant.tallies[job.queue][state] += 1
-        if state is _PENDING:
-            if job.run_at_us <= self._due_us:
-                self._lane(tenant, job).add(job)
-            else:
-                self._scheduled.add(job.run_at_us, job)
-        elif state is _IN_FLIGHT:
-            self._leases[job.token] = job
-            self.last_token = max(self.last_token, job.token)
-        elif state in _FORGETTABLE:
-            self._finished.append(job)
-            self._forget(_FORGET_STEP)
-        if job.unique is not None and not state.finished:
-            self._unique[job.tenant, job.queue, job.unique] = job
-        if job.expires_at_us is not None and (state is _PENDING or state is _BLOCKED):
-            self._expiring.add(job.expires_at_us, job)
-
-    def _lane(self, tenant: TenantState, job: Job) -> Lane:
-        lanes = self._lines.get(job.queue)
-        if lanes is None:
-            lanes = self._lines[job.queue] = {}
-        key = job.tenant, job.task, job.priority
-        lane = lanes.get(key)
-        if lane is None:
-            lane = lanes[key] = Lane(tenant.jobs)
-        return lane
-
-    def _promote(self, now_us: int) -> None:
-        self._due_us = now_us
-        if not self._scheduled.any_by(now_us):
-            return
-        for job in self._scheduled.take(now_us, self._tenants):
-            self._lane(self._tenants[job.tenant], job).add(job)
-
-    def load(self, jobs: Iterable[Job], seq: int, last_at_us: int) -> None:
-        """Fill an empty state from a snapshot's jobs."""
+        With ``cold`` the finished ones among them are dead, not here, and hold others of their
+        key; without, the snapshot is from before there was a past, and the past is told of them.
+        """
         self.seq, self.last_at_us, self._due_us = seq, last_at_us, last_at_us
         due: defaultdict[tuple[str, str, str, int], list[Job]] = defaultdict(list)
         later: list[tuple[int, Job]] = []
-        expiring: list[tuple[int, Job]] = []
+        keyed: list[Job] = []
+        untold = 1
         for job in jobs:
             share_names(job)
-            self._check(None, job)
-            self.last_token = max(self.last_token, job.token)
-            tenant = self._tenants.get(job.tenant)
-            if tenant is None:
-                tenant = self._tenants[job.tenant] = TenantState()
-            if job.id in tenant.jobs:
-                raise InvariantViolation(f"job {job.id!r} is there twice")
-            tenant.jobs[job.id] = job
-            if job.state is not _PENDING:
-                self._enter(tenant, job)
+            if job.state.finished and (cold or self.tell is not None):
+                untold += self._load_finished(job, untold, cold=cold)
+                continue
+            tenant = self._admit(job)
+            if job.state is not _PENDING or job.ties.key is not None:
+                self._load_other(tenant, job, keyed)
                 continue
             tenant.tallies[job.queue][_PENDING] += 1
             if job.run_at_us <= last_at_us:
@@ -176,18 +80,45 @@ class JournalState:
             if job.unique is not None:
                 self._unique[job.tenant, job.queue, job.unique] = job
             if job.expires_at_us is not None:
-                expiring.append((job.expires_at_us, job))
+                self._expiring.add(job.expires_at_us, job)
         for lane in due.values():
             self._lane(self._tenants[lane[0].tenant], lane[0]).load(lane)
         self._scheduled.load(later)
-        self._expiring.load(expiring)
+        for job in sorted(keyed, key=_place):
+            if self._line(job).candidate() is job:
+                self._queue(self._tenants[job.tenant], job)
+
+    def _admit(self, job: Job) -> TenantState:
+        """Take a job in, in no index yet; return its tenant."""
+        self._check(None, job)
+        self.last_token = max(self.last_token, job.token)
+        tenant = self._tenants.get(job.tenant)
+        if tenant is None:
+            tenant = self._tenants[job.tenant] = TenantState()
+        if job.id in tenant.jobs:
+            raise InvariantViolation(f"job {job.id!r} is there twice")
+        tenant.jobs[job.id] = job
+        return tenant
+
+    def _load_other(self, tenant: TenantState, job: Job, keyed: list[Job]) -> None:
+        self._enter(tenant, job)
+        if job.state is _PENDING and not self._free_to_queue(job):
+            keyed.append(job)
+
+    def _load_finished(self, job: Job, number: int, *, cold: bool) -> int:
+        """Let it hold others of its key, and tell the past of it if that cannot know it."""
+        if job.state is State.DEAD and job.ties.key is not None:
+            self._line(job).hold(job)
+        if not cold and self.tell is not None and self.seq > self.cold_seq:
+            self.tell(Happened(number, Enqueued(job.created_at_us, job), None, job))
+        return not cold
 
     # --- look --------------------------------------------------------------------------------
 
     def get(self, tenant: str, job_id: str) -> Job | None:
-        """Return the job, finished ones included while they are kept."""
-        known = self._tenants.get(tenant)
-        job = None if known is None else known.jobs.get(job_id)
+        """Return the job, finished ones included while they are in memory."""
+        kept = self._tenants.get(tenant)
+        job = None if kept is None else kept.jobs.get(job_id)
         if job is None or (
             job.state in _FORGETTABLE and job.finished_at_us < self.forget_before_us
         ):
@@ -206,6 +137,27 @@ class JournalState:
         """Return the jobs that somebody holds."""
         return list(self._leases.values())
 
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether any job waits for another."""
+        return bool(self._dependents)
+
+    def dependents(self, tenant: str, job_id: str) -> list[Job]:
+        """Return the blocked jobs that wait for this one, in the order of their enqueueing."""
+        return self._dependents.of(tenant, job_id)
+
+    def held_behind(self) -> Iterator[tuple[Job, int]]:
+        """Return each dead job that holds up others of its key, and how many."""
+        for dead, behind in holding(self._keys):
+            if behind and self.gates.ordered(dead.queue):
+                yield dead, behind
+
+    def holds(self) -> Iterator[Job]:
+        """Return every dead job that would hold up others of its key, for a snapshot."""
+        return (dead for dead, _behind in holding(self._keys))
+
+    # --- claim -------------------------------------------------------------------------------
+
     def claimable(
         self,
         queues: Collection[str],
@@ -214,28 +166,59 @@ class JournalState:
         limit: int,
         now_us: int,
     ) -> list[Job]:
-        """Return the next jobs to hand out, in order: due, unexpired, within reach."""
+        """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
         if now_us > self._due_us:
             self._promote(now_us)
+        policies = self.policies
+        plain = [queue for queue in queues if queue not in policies] if policies else queues
+        source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
+        if len(plain) < len(queues):
+            gated = [
+                self._through_gate(queue, tasks, caller, now_us)
+                for queue in queues
+                if queue in policies
+            ]
+            source = heapq.merge(source, *gated, key=_order)
         found: list[Job] = []
+        for job in source:
+            found.append(job)
+            if len(found) == limit:
+                break
+        return found
+
+    def _through_gate(
+        self, queue: str, tasks: Collection[str] | None, caller: Caller, now_us: int
+    ) -> Iterator[Job]:
+        """Return what the queue's policy lets through, in its order."""
+        tenants = {tenant for tenant, _task, _priority in self._lines.get(queue, ())}
+        lines = {
+            tenant: self._claimable(self._merged([queue], tasks, caller, tenant), caller, now_us)
+            for tenant in sorted(tenants)
+        }
+        flying = lambda tenant: self._tenants[tenant].tallies[queue][_IN_FLIGHT]
+        return self.gates.through(queue, lines, flying, now_us)
+
+    def _claimable(self, source: Iterator[Job], caller: Caller, now_us: int) -> Iterator[Job]:
         everything = caller.unlimited
-        for job in self._line(queues, tasks, caller):
+        for job in source:
             if job.expires_at_us is not None and job.expires_at_us <= now_us:
                 continue
             if everything or caller.reaches(job.tenant, job.scope):
-                found.append(job)
-                if len(found) == limit:
-                    break
-        return found
+                yield job
 
-    def _line(
-        self, queues: Collection[str], tasks: Collection[str] | None, caller: Caller
+    def _merged(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        only: str | None = None,
     ) -> Iterator[Job]:
+        """Return the due jobs of these queues, of one tenant or of all, in order."""
         lanes: list[tuple[int, Lane]] = []
         for queue in queues:
             for (tenant, task, priority), lane in self._lines.get(queue, {}).items():
                 within = caller.tenant is None or tenant == caller.tenant
-                if within and (tasks is None or task in tasks):
+                if within and (tasks is None or task in tasks) and only in (None, tenant):
                     lane.trim()
                     lanes.append((priority, lane))
         lanes.sort(key=lambda lane: -lane[0])
@@ -243,11 +226,14 @@ class JournalState:
             same = [lane for _, lane in group]
             yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
 
-    def next_due_us(self, now_us: int) -> int | None:
-        """Return when the next job that is not yet due becomes so."""
+    def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
+        """Return when time alone may make another job claimable."""
         if now_us > self._due_us:
             self._promote(now_us)
-        return self._scheduled.next_us(self._tenants)
+        moments = [self._scheduled.next_us(self._tenants)]
+        if self.policies:
+            moments += [self.gates.opens_at_us(queue, now_us) for queue in queues]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
         """Return jobs in flight whose lease has ended, those that ended first first."""
@@ -266,9 +252,10 @@ class JournalState:
         everybody = self._expiring.peek(now_us, len(self._expiring), self._tenants)
         return [job for job in everybody if caller.reaches(job.tenant, job.scope)][:limit]
 
+    # --- count -------------------------------------------------------------------------------
+
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
-        """Return the counts of each queue."""
-        self._forget(len(self._finished))
+        """Return the counts of each queue; for a caller with scopes of what is in memory."""
         found: dict[str, dict[str, int]] = {}
         if caller.scopes:
             for job in self.jobs():
@@ -280,43 +267,45 @@ class JournalState:
                 if caller.tenant is not None and name != caller.tenant:
                     continue
                 for queue, tally in tenant.tallies.items():
-                    states = found.setdefault(queue, {})
                     for state, count in tally.items():
-                        states[state] = states.get(state, 0) + count
+                        if count:
+                            states = found.setdefault(queue, {})
+                            states[state] = states.get(state, 0) + count
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
+    def credit(self, kept: Tally) -> None:
+        """Count what the past has."""
+        for (name, queue, state), count in kept.items():
+            tenant = self._tenants.get(name)
+            if tenant is None:
+                tenant = self._tenants[name] = TenantState()
+            tenant.tallies[queue][state] += count
+
+    def discount(self, gone: Tally) -> None:
+        """Count so many jobs less: they were forgotten."""
+        for (name, queue, state), count in gone.items():
+            tenant = self._tenants[name]
+            tenant.tallies[queue][state] -= count
+            if not any(tenant.tallies[queue].values()):
+                del tenant.tallies[queue]
+            self._tidy(name, tenant)
+
     def __len__(self) -> int:
-        """How many jobs are kept."""
-        return sum(len(tenant.jobs) for tenant in self._tenants.values())
+        """How many unfinished jobs there are."""
+        unfinished = 0
+        for tenant in self._tenants.values():
+            for tally in tenant.tallies.values():
+                unfinished += tally[_PENDING] + tally[_BLOCKED] + tally[_IN_FLIGHT]
+        return unfinished
 
     def jobs(self) -> Iterator[Job]:
-        """Go through every job that is kept: unfinished and dead ones, then finished in order."""
-        self._forget(len(self._finished))
+        """Go through every job that is in memory."""
         for tenant in self._tenants.values():
             for job in tenant.jobs.values():
-                if job.state not in _FORGETTABLE:
+                if self.get(job.tenant, job.id) is not None:
                     yield job
-        for job in self._finished:
-            if is_current(job, self._tenants):
-                yield job
 
-    # --- forget ------------------------------------------------------------------------------
-
-    def _forget(self, most: int) -> None:
-        finished = self._finished
-        while most and finished and finished[0].finished_at_us < self.forget_before_us:
-            most -= 1
-            job = finished.popleft()
-            tenant = self._tenants.get(job.tenant)
-            if tenant is not None and tenant.jobs.get(job.id) is job:
-                del tenant.jobs[job.id]
-                tally = tenant.tallies[job.queue]
-                tally[job.state] -= 1
-                # Names come and go: nothing is kept of a queue or a tenant without jobs.
-                if not any(tally.values()):
-                    del tenant.tallies[job.queue]
-                if not tenant.jobs:
-                    del self._tenants[job.tenant]
+    # --- check -------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
         """Recount everything; return what is inconsistent, a sentence each."""
@@ -324,31 +313,22 @@ class JournalState:
         tally: Counter[tuple[str, str, str]] = Counter()
         real: Counter[str] = Counter()
         for job in self.jobs():
-            tally[job.tenant, job.queue, job.state] += 1
-            real["leases"] += job.state is _IN_FLIGHT
-            real["due jobs"] += job.state is _PENDING and job.run_at_us <= self._due_us
-            real["scheduled jobs"] += job.state is _PENDING and job.run_at_us > self._due_us
-            waits = job.state is _PENDING or job.state is _BLOCKED
-            real["jobs that can expire"] += waits and job.expires_at_us is not None
-            real["unique keys"] += job.unique is not None and not job.state.finished
+            if not job.state.finished:
+                tally[job.tenant, job.queue, job.state] += 1
+            self._recount(job, real)
             if job.state is _IN_FLIGHT and self._leases.get(job.token) is not job:
                 found.append(f"job {job.id!r} is in flight but its token is not")
         for name, tenant in self._tenants.items():
             for queue, states in tenant.tallies.items():
                 for state, count in states.items():
                     counted = tally[name, queue, state]
-                    if count != counted:
+                    if count != counted and not State(state).finished:
                         found.append(f"queue {queue!r} counts {count} {state}, has {counted}")
-        indexed = {
-            "leases": len(self._leases),
-            "due jobs": sum(map(len, self._lanes())),
-            "scheduled jobs": len(self._scheduled),
-            "jobs that can expire": len(self._expiring),
-            "unique keys": len(self._unique),
-        }
+                    elif count < 0:
+                        found.append(f"queue {queue!r} counts {count} {state}")
         found.extend(
             f"{count} {what} are indexed, and there are {real[what]}"
-            for what, count in indexed.items()
+            for what, count in self._indexed().items()
             if count != real[what]
         )
         for lane in self._lanes():
@@ -356,6 +336,30 @@ class JournalState:
             if len(jobs) != len(lane) or jobs != sorted(jobs, key=_place):
                 found.append(f"the line of task {jobs[:1]} is out of order")
         return found
+
+    def _recount(self, job: Job, real: Counter[str]) -> None:
+        waits = job.state is _PENDING or job.state is _BLOCKED
+        queued = job.state is _PENDING and (
+            self._free_to_queue(job) or self._line(job).candidate() is job
+        )
+        real["leases"] += job.state is _IN_FLIGHT
+        real["due jobs"] += queued and job.run_at_us <= self._due_us
+        real["scheduled jobs"] += queued and job.run_at_us > self._due_us
+        real["jobs that can expire"] += waits and job.expires_at_us is not None
+        real["unique keys"] += job.unique is not None and not job.state.finished
+        real["jobs with a key"] += job.ties.key is not None and not job.state.finished
+        real["dependencies"] += len(job.ties.waiting_for) if job.state is _BLOCKED else 0
+
+    def _indexed(self) -> dict[str, int]:
+        return {
+            "leases": len(self._leases),
+            "due jobs": sum(map(len, self._lanes())),
+            "scheduled jobs": len(self._scheduled),
+            "jobs that can expire": len(self._expiring),
+            "unique keys": len(self._unique),
+            "jobs with a key": sum(map(len, self._keys.values())),
+            "dependencies": len(self._dependents),
+        }
 
     def _lanes(self) -> Iterator[Lane]:
         for lanes in self._lines.values():
@@ -375,3 +379,7 @@ def share_names(job: Job) -> None:
 
 def _place(job: Job) -> tuple[int, int]:
     return job.place
+
+
+def _order(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.run_at_us, job.seq

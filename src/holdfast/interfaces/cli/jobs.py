@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +33,7 @@ from .owner import ask, through_owner, with_store
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from holdfast.engines.journal.state import JournalState
+    from holdfast.engines.journal.offline import Offline
 
 
 def enqueue(settings: Settings, text: bytes, app: str | None, *, skip: bool, as_json: bool) -> None:
@@ -94,7 +96,8 @@ def show(settings: Settings, job_id: str, tenant: str, *, as_json: bool) -> None
     body = msgspec.json.encode(ShowRequest(job_id, tenant))
     view = ask(settings, "POST", f"{OPERATIONS}show", body, JobView)
     if view is None:
-        job = _read_store(settings).get(tenant, job_id)
+        with _store(settings) as store:
+            job = store.get(tenant, job_id)
         if job is None:
             raise JobNotFound(job_id)
         view = JobView.of(job)
@@ -113,19 +116,20 @@ def _status(settings: Settings) -> Status:
     found = ask(settings, "GET", f"{OPERATIONS}status", b"", Status)
     if found is not None:
         return found
-    from holdfast.model.access import SYSTEM  # noqa: PLC0415
+    with _store(settings) as store:
+        return status_of(store.counts())
 
-    return status_of(_read_store(settings).counts(SYSTEM))
 
-
-def _read_store(settings: Settings) -> JournalState:
-    """Fold the log without owning it: nothing is changed, not even mended."""
+@contextlib.contextmanager
+def _store(settings: Settings) -> Iterator[Offline]:
+    """Read the store without owning it: nothing is changed, not even mended."""
     from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415 - only without an owner
-    from holdfast.engines.journal.recovery import recover  # noqa: PLC0415
+    from holdfast.engines.journal.offline import look  # noqa: PLC0415
 
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
-    return recover(LocalDisk(settings.directory, snapshots=settings.snapshot_directory)).state
+    with look(LocalDisk(settings.directory, snapshots=settings.snapshot_directory)) as store:
+        yield store
 
 
 def _print_status(found: Status, *, as_json: bool) -> None:

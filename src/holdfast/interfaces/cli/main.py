@@ -113,6 +113,11 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
 @click.option("--max-attempts", type=int, help="Runs in all before a job is dead (3).")
 @click.option("--metrics-port", help="Port of /metrics and /health; 0 any, off none (9090).")
 @click.option("--sync", type=click.Choice(["always", "interval", "off"]), help="When to fsync.")
+@click.option(
+    "--history",
+    type=click.Choice(["required", "anew"]),
+    help="Begin anew when the file of finished work is damaged or missing.",
+)
 @click.option("--log-level", help="debug, info, warning or error (info).")
 @click.option("--log-format", help="console, json or auto (auto).")
 @click.pass_obj

@@ -6,12 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import TypeVar
 
 import msgspec
 
 from holdfast.engines import wire
-from holdfast.engines.base import Claim, Counts, Engine
+from holdfast.engines.base import Claim, Engine
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -21,16 +20,13 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 
-logger = logging.getLogger("holdfast.http")
+from .doors import DOORS, Performance, door
+from .dumps import Dumps
 
-Q = TypeVar("Q")
-A = TypeVar("A")
+logger = logging.getLogger("holdfast.http")
 
 Departure = Callable[[], Awaitable[None]]
 """Returns when whoever asked has left."""
-
-Performance = Callable[[Engine], Awaitable[bytes]]
-"""Makes a call, and returns its answer as bytes."""
 
 
 class ServedEngine:
@@ -40,16 +36,21 @@ class ServedEngine:
         self._engine = engine
         self._waiting: set[asyncio.Task[Claim]] = set()
         self._stopping = False
+        dumps = Dumps(engine)
+        self._doors = {
+            **DOORS,
+            wire.DUMP.name: door(wire.DUMP, lambda _e, c: dumps.next(c.session)),
+        }
 
     async def answer(
         self, verb: str, body: bytes, departure: Departure | None = None
     ) -> wire.Answer:
         """Answer one call. Without a way to learn of a departure no claim waits."""
-        door = _DOORS.get(verb)
-        if door is None and verb != wire.CLAIM.name:
+        ready = self._doors.get(verb)
+        if ready is None and verb != wire.CLAIM.name:
             return request_problem(wire.NOT_FOUND, f"there is no verb {verb!r}")
         try:
-            perform = self._claim_door(body, departure) if door is None else door(body)
+            perform = self._claim_door(body, departure) if ready is None else ready(body)
         except (InvalidInput, *wire.UNREADABLE) as error:
             return request_problem(wire.BAD_REQUEST, f"this is no call of {verb}: {error}")
         try:
@@ -132,60 +133,3 @@ async def _claim(engine: Engine, call: wire.ClaimCall) -> Claim:
         settle=call.settle,
         caller=call.caller,
     )
-
-
-async def _settle(engine: Engine, call: wire.SettleCall) -> list[wire.Lost | None]:
-    answers = await engine.settle(call.outcomes, caller=call.caller)
-    return [wire.lost(answer) for answer in answers]
-
-
-async def _extend(engine: Engine, call: wire.ExtendCall) -> list[int | wire.Lost]:
-    answers = await engine.extend(call.held, lease_seconds=call.lease_seconds, caller=call.caller)
-    return [
-        answer if isinstance(answer, int) else wire.Lost(answer.job_id, answer.token)
-        for answer in answers
-    ]
-
-
-async def _counts(engine: Engine, call: wire.CountsCall) -> dict[str, Counts]:
-    return dict(await engine.counts(caller=call.caller))
-
-
-def _door(
-    verb: wire.Verb[Q, A], ask: Callable[[Engine, Q], Awaitable[A]]
-) -> Callable[[bytes], Performance]:
-    """Return what reads a call of this verb and makes it ready."""
-
-    def ready(body: bytes) -> Performance:
-        call = verb.read_call(body)
-
-        async def perform(engine: Engine) -> bytes:
-            return verb.write_answer(await ask(engine, call))
-
-        return perform
-
-    return ready
-
-
-_DOORS = {
-    wire.ENQUEUE.name: _door(
-        wire.ENQUEUE,
-        lambda engine, call: engine.enqueue(
-            call.jobs, caller=call.caller, on_duplicate=call.on_duplicate
-        ),
-    ),
-    wire.SETTLE.name: _door(wire.SETTLE, _settle),
-    wire.EXTEND.name: _door(wire.EXTEND, _extend),
-    wire.RECLAIM.name: _door(
-        wire.RECLAIM,
-        lambda engine, call: engine.reclaim(
-            limit=call.limit, forced=call.forced, caller=call.caller
-        ),
-    ),
-    wire.GET.name: _door(
-        wire.GET,
-        lambda engine, call: engine.get(call.ids, tenant=call.tenant, caller=call.caller),
-    ),
-    wire.COUNTS.name: _door(wire.COUNTS, _counts),
-    wire.VALIDATE.name: _door(wire.VALIDATE, lambda engine, _call: engine.validate()),
-}

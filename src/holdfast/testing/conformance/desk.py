@@ -9,11 +9,19 @@ from collections.abc import Awaitable, Callable
 from holdfast.engines.base import Claim, Counts, Engine, EngineOptions, Reclaim
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
+from holdfast.model.history import History
 from holdfast.model.job import Job, NewJob, State
-from holdfast.model.outcome import Outcome
+from holdfast.model.operation import Operation
+from holdfast.model.outcome import Outcome, completed, dead
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter, Group, Page
 from holdfast.testing.clock import VirtualClock
 
 FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
+WRONG = Failure.of("mapping_error", "no column 'isbn'")
+"""One that trying again does not help."""
+OPERATION = Operation("ann", "the mail server is back")
+PATIENCE_SECONDS = 10.0
 OPTIONS = EngineOptions(remember_seconds=60.0, max_processing_seconds=600.0)
 
 
@@ -61,6 +69,44 @@ class Desk:
         """Return one queue's counts."""
         return (await self.engine.counts()).get(queue, Counts())
 
+    async def work_off(self, *ids: str, **fields: object) -> None:
+        """Claim jobs, which must be these, and complete them."""
+        jobs = await self.take(len(ids), **fields)
+        assert [job.id for job in jobs] == list(ids)
+        assert await self.settle(*map(completed, jobs)) == [None] * len(ids)
+
+    async def bury(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
+        """Claim jobs, which must be these, and let them fail for good."""
+        jobs = await self.take(len(ids), **fields)
+        assert [job.id for job in jobs] == list(ids)
+        assert await self.settle(*(dead(job, failure) for job in jobs)) == [None] * len(ids)
+
+    async def put_dead(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
+        """Enqueue jobs and let them fail for good; nothing else may be due in their queue."""
+        await self.put(*ids, **fields)
+        await self.bury(*ids, failure=failure, queues=[fields.get("queue", "default")])
+
+    async def allow(self, queue: str = "default", **fields: object) -> None:
+        """Give a queue a policy."""
+        make: Callable[..., QueuePolicy] = QueuePolicy
+        await self.engine.set_policy(queue, make(**fields), OPERATION)
+
+    async def find(self, **conditions: object) -> list[str]:
+        """Return the ids that a filter finds, in order."""
+        page: Page = await self.engine.find(wanted(**conditions), limit=1_000)
+        return [job.id for job in page.jobs]
+
+    async def group(self) -> Group:
+        """Return the one group of dead letters that there is."""
+        [group] = await self.engine.groups()
+        return group
+
+    async def history(self, job_id: str) -> History:
+        """Return the history of a job, which must exist."""
+        [history] = await self.engine.history([job_id])
+        assert history is not None, f"{job_id} has no history"
+        return history
+
     async def lose(self, seconds: float = 31.0) -> Reclaim:
         """Let time pass, then reclaim."""
         self.clock.advance(seconds)
@@ -71,6 +117,35 @@ def new_job(**fields: object) -> NewJob:
     """Return a request with defaults."""
     make: Callable[..., NewJob] = NewJob
     return make(**{"task": "t", "payload": {"n": 1}, **fields})
+
+
+def wanted(**conditions: object) -> Filter:
+    """Return a filter."""
+    make: Callable[..., Filter] = Filter
+    return make(**conditions)
+
+
+def named(*ids: str) -> Filter:
+    """Return a filter for the jobs of these ids."""
+    return Filter(ids=ids)
+
+
+class Waiting:
+    """A claim that waits; made before whatever is to wake it."""
+
+    def __init__(self, desk: Desk, **fields: object) -> None:
+        arguments = {"limit": 10, "wait_seconds": 60, **fields}
+        self._task = asyncio.create_task(desk.claim(**arguments))
+
+    async def still_waits(self) -> None:
+        """Let everything run; nothing has woken it, or in vain."""
+        await settle_down()
+        assert not self._task.done()
+
+    async def ids(self) -> list[str]:
+        """Return the ids of the jobs that it got. A claim that nobody wakes is a failure."""
+        answer = await asyncio.wait_for(self._task, PATIENCE_SECONDS)
+        return [job.id for job in answer.jobs]
 
 
 class Suite(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engines.base import Reclaim
+from holdfast.engines.base import Reclaim, Renewal
 from holdfast.model.errors import (
     LeaseLost,
 )
@@ -72,7 +72,7 @@ class LeaseRules(Suite):
             [job] = await desk.take(lease_seconds=10)
             desk.clock.advance(8)
             assert await desk.engine.extend([job], lease_seconds=10) == [
-                desk.clock.now_us() + 10_000_000
+                Renewal(desk.clock.now_us() + 10_000_000)
             ]
             desk.clock.advance(9)
             assert (await desk.engine.reclaim()).lost == []
@@ -84,7 +84,7 @@ class LeaseRules(Suite):
         async def scenario(desk: Desk) -> None:
             await desk.put("a", estimated_seconds=120)
             [job] = await desk.take()
-            assert await desk.engine.extend([job], lease_seconds=5) == [job.lease_until_us]
+            assert await desk.engine.extend([job], lease_seconds=5) == [Renewal(job.lease_until_us)]
 
         self.check(scenario)
 
@@ -94,7 +94,8 @@ class LeaseRules(Suite):
             [job] = await desk.take(lease_seconds=60)
             started_us = desk.clock.now_us()
             desk.clock.advance(50)
-            assert await desk.engine.extend([job], lease_seconds=60) == [started_us + 100_000_000]
+            capped = Renewal(started_us + 100_000_000)
+            assert await desk.engine.extend([job], lease_seconds=60) == [capped]
             [lost] = (await desk.lose(50)).lost
             assert lost.failure is not None
             assert lost.failure.error_reason == "stuck"

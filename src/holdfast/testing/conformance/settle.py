@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.base import Counts
+from holdfast.engines.base import Counts, Renewal
 from holdfast.model.errors import (
     InvalidInput,
     LeaseLost,
@@ -159,7 +159,7 @@ class SettleRules(Suite):
             [current] = await desk.take()
             answers = await desk.engine.extend([zombie, current], lease_seconds=60)
             assert isinstance(answers[0], LeaseLost)
-            assert answers[1] == desk.clock.now_us() + 60_000_000
+            assert answers[1] == Renewal(desk.clock.now_us() + 60_000_000)
             assert desk.engine.leases_refused == 1
 
         self.check(scenario)

@@ -1,0 +1,101 @@
+"""A Bloom filter over job names: it says in a microsecond that a fresh id is not in the store."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterable
+
+from .rows import Name
+
+LEAST_CAPACITY = 1 << 16
+_BITS_PER_NAME = 16
+
+
+class Bloom:
+    """A set of names that may answer yes for one that it was never given, about once in fifty.
+
+    All bits of a name are in one word, so that a question is one look into the array.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = max(LEAST_CAPACITY, capacity)
+        self.added = 0
+        words = 1 << (self.capacity * _BITS_PER_NAME // 64 - 1).bit_length()
+        self._mask = words - 1
+        self._words = array("Q", bytes(8 * words))
+
+    @property
+    def full(self) -> bool:
+        """Whether it holds more names than it was made for."""
+        return self.added > self.capacity
+
+    def add_all(self, names: Iterable[Name]) -> None:
+        """Add names. One thread at a time."""
+        words, mask = self._words, self._mask
+        for name in names:
+            number = hash(name)
+            words[(number >> 24) & mask] |= (
+                1 << (number & 63)
+                | 1 << (number >> 6 & 63)
+                | 1 << (number >> 12 & 63)
+                | 1 << (number >> 18 & 63)
+            )
+            self.added += 1
+
+    def may_hold(self, name: Name) -> bool:
+        """Whether the name may have been added; False is certain."""
+        number = hash(name)
+        bits = (
+            1 << (number & 63)
+            | 1 << (number >> 6 & 63)
+            | 1 << (number >> 12 & 63)
+            | 1 << (number >> 18 & 63)
+        )
+        return self._words[(number >> 24) & self._mask] & bits == bits
+
+
+class KnownNames:
+    """The names in the store, as a filter that is filled while the store is in use.
+
+    Until it is filled every name may be known. A name that comes while it is being filled, again
+    and larger perhaps, is added to the old one and to the new one.
+    """
+
+    def __init__(self) -> None:
+        self._ready: Bloom | None = None
+        self._filling: Bloom | None = None
+        self._lock = threading.Lock()
+
+    def may_hold(self, tenant: str, job_id: str) -> bool:
+        """Whether this name may be in the store; False is certain."""
+        return self._ready is None or self._ready.may_hold((tenant, job_id))
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to fill a larger one."""
+        return self._filling is None and self._ready is not None and self._ready.full
+
+    def begin(self, count: int) -> None:
+        """Begin to fill one for this many names and as many again."""
+        with self._lock:
+            self._filling = Bloom(2 * count)
+
+    def fill(self, names: Iterable[Name]) -> None:
+        """Add names that were in the store before."""
+        with self._lock:
+            if self._filling is not None:
+                self._filling.add_all(names)
+
+    def finish(self) -> None:
+        """Use what was filled."""
+        with self._lock:
+            self._ready, self._filling = self._filling, None
+
+    def add_all(self, names: Iterable[Name]) -> None:
+        """Add names that have just come into the store."""
+        names = list(names)
+        with self._lock:
+            for bloom in (self._ready, self._filling):
+                if bloom is not None:
+                    bloom.add_all(names)

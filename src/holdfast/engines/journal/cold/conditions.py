@@ -1,0 +1,215 @@
+"""Filters and callers as SQL: fragments from a fixed table, every value bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.model.access import Caller
+from holdfast.model.job import Job, State
+from holdfast.model.search import Filter, Place
+
+from .rows import DEAD, DONE, searchable, searches_exactly, storable
+from .statements import Value, as_json
+
+_BODY_PATHS: dict[str, Value | bytes] = {
+    f"{name}_path": f"$[{Job.__struct_fields__.index(field)}]{inside}"
+    for name, field, inside in (
+        ("key", "ties", "[0]"),
+        ("replays", "replays", ""),
+        ("failure", "failure", ""),
+    )
+}
+"""Where in a stored job these are."""
+
+_FRAGMENTS = {
+    "ids": "id IN (SELECT value FROM json_each(:ids))",
+    "caller_tenant": "tenant = :caller_tenant",
+    "tenant": "tenant = :tenant",
+    # By length, not by LIKE: a scope may hold any character, and its case matters.
+    "caller_scopes": "EXISTS (SELECT 1 FROM json_each(:caller_scopes) AS held "
+    "WHERE scope = held.value "
+    "OR substr(scope, 1, length(held.value) + 1) = held.value || '/')",
+    "scope": "(scope = :scope OR substr(scope, 1, length(:scope) + 1) = :scope || '/')",
+    "state": "state = :state",
+    "tasks": "task IN (SELECT value FROM json_each(:tasks))",
+    "attempts_from": "attempt >= :attempts_from",
+    "attempts_to": "attempt < :attempts_to",
+    "created_from_us": "created_at_us >= :created_from_us",
+    "created_to_us": "created_at_us < :created_to_us",
+    "finished_from_us": "finished_at_us >= :finished_from_us",
+    "finished_to_us": "finished_at_us < :finished_to_us",
+    "after": "(created_at_us, tenant, id) > (:place_us, :place_tenant, :place_id)",
+    "before": "(created_at_us, tenant, id) < (:place_us, :place_tenant, :place_id)",
+    "never": "false",
+    # Of the dead:
+    "kinds": "kind IN (SELECT value FROM json_each(:kinds))",
+    "shape": "shape = :shape",
+    "group_shape": "found.shape = :shape",
+    "keys": "key IN (SELECT value FROM json_each(:keys))",
+    "replay_run": "replay_run = :replay_run",
+    "text": "instr(message, :text) > 0",
+    # Of the done, where these are rare and so have no column:
+    "queues": "queue IN (SELECT value FROM json_each(:queues))",
+    "remembered": "finished_at_us >= :forget_before_us",
+    "body_keys": "json_extract(body, :key_path) IN (SELECT value FROM json_each(:keys))",
+    "body_replays": "json_extract(body, :replays_path) IS NOT NULL",
+    "body_failure": "json_extract(body, :failure_path) IS NOT NULL",
+    # Of the kinds:
+    "kind_queues": "queue IN (SELECT value FROM json_each(:queues))",
+    "kind_reasons": "error_reason IN (SELECT value FROM json_each(:error_reasons))",
+    "kind_classes": "failure_class IN (SELECT value FROM json_each(:classes))",
+    "kind_failed": "failure_class <> ''",
+}
+
+
+class Conditions:
+    """What a WHERE says, and the values that are bound in it.
+
+    ``exact`` is whether what meets it meets the filter; otherwise the rows must be looked at again.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value | bytes] = {}
+        self.exact = True
+        self._fragments: list[str] = []
+
+    @property
+    def where(self) -> str:
+        """The conditions, for a statement."""
+        return " AND ".join(self._fragments) or "true"
+
+    def add(self, fragment: str, value: Value | bytes = None, name: str = "") -> None:
+        """Add one more condition, and the value of its parameter if it has one."""
+        self._fragments.append(_FRAGMENTS[fragment])
+        if value is not None:
+            self.values[name or fragment] = value
+
+    def add_kinds(self, kinds: Sequence[int], *, bound_only: bool = False) -> None:
+        """Add that the kind is one of these; or only bind them, for a statement that asks so."""
+        self.values["kinds"] = as_json(kinds)
+        if not bound_only:
+            self.add("kinds")
+
+    def after(self, place: Place | None, *, newest: bool) -> Conditions:
+        """Return these conditions, for what comes after this place."""
+        further = Conditions()
+        further.exact = self.exact
+        further.values = dict(self.values)
+        further._fragments = list(self._fragments)
+        if place is not None:
+            further.add("before" if newest else "after")
+            created_at_us, tenant, job_id = place
+            further.values |= {
+                "place_us": created_at_us,
+                "place_tenant": tenant,
+                "place_id": job_id,
+            }
+        return further
+
+
+def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> Conditions | None:
+    """Return the conditions on completed and cancelled jobs; None if none of them can match."""
+    found = _on_both(wanted, caller, DONE)
+    if found is None:
+        return None
+    found.add("remembered", forget_before_us, "forget_before_us")
+    found.values |= _BODY_PATHS
+    if wanted.queues:
+        found.add("queues", as_json(wanted.queues))
+    if wanted.keys:
+        found.add("body_keys", as_json(wanted.keys), "keys")
+    if wanted.replay_run:
+        found.add("body_replays")
+        found.exact = False
+    if wanted.asks_for_failures:
+        # Completed jobs have no failure any more.
+        if wanted.states and State.CANCELLED not in wanted.states:
+            return None
+        if "state" not in found.values:
+            found.add("state", State.CANCELLED)
+        found.add("body_failure")
+        found.exact = False
+    if wanted.replay_run == "":
+        found.exact = False
+    return found
+
+
+def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> Conditions | None:
+    """Return the conditions on dead and archived jobs, but for their kinds."""
+    found = _on_both(wanted, caller, DEAD)
+    if found is None:
+        return None
+    if wanted.keys:
+        found.add("keys", as_json(wanted.keys))
+    if wanted.replay_run is not None:
+        found.add("replay_run", storable(wanted.replay_run))
+    if not wanted.asks_for_failures:
+        return found
+    if wanted.fingerprint is not None:
+        if shape is None:
+            return None
+        found.add("shape", shape)
+    if wanted.text:
+        found.add("text", searchable(wanted.text))
+        found.exact = searches_exactly(wanted.text)
+    return found
+
+
+def on_kinds(wanted: Filter) -> Conditions | None:
+    """Return the conditions on kinds; None if every kind will do."""
+    found = Conditions()
+    if wanted.queues:
+        found.add("kind_queues", as_json(wanted.queues), "queues")
+    if wanted.error_reasons:
+        reasons = as_json([storable(reason) for reason in wanted.error_reasons])
+        found.add("kind_reasons", reasons, "error_reasons")
+    if wanted.classes:
+        found.add("kind_classes", as_json(wanted.classes), "classes")
+    if wanted.asks_for_failures:
+        found.add("kind_failed")
+    return None if found.where == "true" else found
+
+
+def can_be_said(wanted: Filter, caller: Caller) -> bool:
+    """Whether every text is one that can be stored: what has half a character is nowhere."""
+    try:
+        as_json((wanted, caller))
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _on_both(wanted: Filter, caller: Caller, states: Iterable[State]) -> Conditions | None:
+    found = Conditions()
+    possible = set(states)
+    if wanted.states:
+        asked = possible.intersection(wanted.states)
+        if not asked:
+            return None
+        if asked != possible:
+            found.add("state", asked.pop())
+    if caller.tenant is not None:
+        found.add("caller_tenant", caller.tenant)
+    if caller.scopes:
+        found.add("caller_scopes", as_json(caller.scopes))
+    for field in ("ids", "tasks"):
+        names: tuple[str, ...] = getattr(wanted, field)
+        if names:
+            found.add(field, as_json(names))
+    for field in _PLAIN:
+        value: Value = getattr(wanted, field)
+        if value is not None:
+            found.add(field, value)
+    return found
+
+
+_PLAIN = (
+    "tenant",
+    "scope",
+    "attempts_from",
+    "attempts_to",
+    "created_from_us",
+    "created_to_us",
+    "finished_from_us",
+    "finished_to_us",
+)

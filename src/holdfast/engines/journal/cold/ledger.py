@@ -1,0 +1,198 @@
+"""What the cold store counts: tallies, kinds, and groups of dead letters.
+
+Each is kept by differences, in the transaction that makes them, so that reading it never means
+looking at every job. ``Ledger`` gathers the differences of one batch; ``write`` settles them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.job import MAX_TIME_US, Job, State
+from holdfast.model.search import HOUR_US
+
+from .rows import Kind, kind_of, shape_of
+from .statements import as_json, ask, run, statement
+
+MOST_REMEMBERED = 20_000
+GroupId = tuple[int, int, int]
+"""Kind, shape, and the hour."""
+
+_PAIRS = msgspec.json.Decoder(list[tuple[int, int]])
+_LEFT = msgspec.json.Decoder(list[tuple[int, str, str, str, str, int, int, int, str]])
+
+
+class Left(NamedTuple):
+    """A row of the dead that goes, with everything that is counted of it."""
+
+    seq: int
+    tenant: str
+    scope: str
+    queue: str
+    state: str
+    kind: int
+    shape: int
+    finished_at_us: int
+    failure_class: str
+
+
+def read_left(found: bytes) -> list[Left]:
+    """Return the rows that a statement says will go."""
+    return [Left(*row) for row in _LEFT.decode(found)]
+
+
+class Kinds:
+    """The numbers of kinds and shapes; those in use are remembered."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Kind, int] = {}
+        self._shapes: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Forget the numbers: they may have been given in a transaction that never was."""
+        self._kinds.clear()
+        self._shapes.clear()
+
+    def of(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[tuple[Job, int, int]]:
+        """Return each job with its kind and its shape, new ones with new numbers."""
+        if len(self._kinds) + len(self._shapes) > MOST_REMEMBERED:
+            self.forget()
+        named = [(job, kind_of(job), shape_of(job)) for job in jobs]
+        kinds = list(dict.fromkeys(kind for _, kind, _ in named if kind not in self._kinds))
+        if kinds:
+            self._kinds.update(zip(kinds, _numbered(connection, "kinds", kinds), strict=True))
+        shapes = list(dict.fromkeys(shape for *_, shape in named if shape not in self._shapes))
+        if shapes:
+            self._shapes.update(zip(shapes, _numbered(connection, "shapes", shapes), strict=True))
+        return [(job, self._kinds[kind], self._shapes[shape]) for job, kind, shape in named]
+
+
+def _numbered(
+    connection: sqlite3.Connection, table: str, names: list[Kind] | list[str]
+) -> list[int]:
+    """Return the numbers of these, in their order; what is new is given one."""
+    values = {table: as_json(names)}
+    run(connection, f"intern_{table}", values)
+    found = ask(connection, statement(f"look_up_{table}"), values)
+    return [number for _at, number in sorted(_PAIRS.decode(found))]
+
+
+class _GroupChange:
+    __slots__ = ("count", "first_at_us", "last_at_us", "left")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first_at_us = MAX_TIME_US
+        self.last_at_us = 0
+        self.left = False
+
+
+class Ledger:
+    """The differences that one batch makes."""
+
+    def __init__(self) -> None:
+        self.tallies: Counter[tuple[str, str, str]] = Counter()
+        self._kinds: Counter[int] = Counter()
+        self._groups: dict[GroupId, _GroupChange] = {}
+        self._tenants: Counter[tuple[int, int, int, str]] = Counter()
+        self._scopes: Counter[tuple[int, int, int, str, str]] = Counter()
+
+    def enter(self, job: Job, kind: int, shape: int) -> None:
+        """Count a job that is among the dead now."""
+        self.tallies[job.tenant, job.queue, job.state] += 1
+        self._kinds[kind] += 1
+        if job.state is State.DEAD and job.failure is not None:
+            group = self._group(kind, shape, job.finished_at_us, job.tenant, job.scope, 1)
+            group.first_at_us = min(group.first_at_us, job.finished_at_us)
+            group.last_at_us = max(group.last_at_us, job.finished_at_us)
+
+    def leave(self, left: Left) -> None:
+        """Count one that was among them before."""
+        self.tallies[left.tenant, left.queue, left.state] -= 1
+        self._kinds[left.kind] -= 1
+        if left.state == State.DEAD and left.failure_class:
+            at_us = left.finished_at_us
+            self._group(left.kind, left.shape, at_us, left.tenant, left.scope, -1).left = True
+
+    def _group(
+        self, kind: int, shape: int, at_us: int, tenant: str, scope: str, by: int
+    ) -> _GroupChange:
+        group_id = kind, shape, at_us // HOUR_US * HOUR_US
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = _GroupChange()
+        group.count += by
+        self._tenants[*group_id, tenant] += by
+        self._scopes[*group_id, tenant, scope] += by
+        return group
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Settle the differences, in the transaction that is open."""
+        write_tallies(connection, self.tallies)
+        kinds = [change for change in self._kinds.items() if change[1]]
+        if kinds:
+            run(connection, "count_kinds", {"changes": as_json(kinds)})
+        if not self._groups:
+            return
+        tenants = _write_hits(connection, "group_tenants", self._tenants)
+        scopes = _write_hits(connection, "group_scopes", self._scopes)
+        changes = [
+            (
+                *group,
+                change.count,
+                change.first_at_us,
+                change.last_at_us,
+                tenants[group],
+                scopes[group],
+            )
+            for group, change in self._groups.items()
+        ]
+        run(connection, "count_groups", {"changes": as_json(changes)})
+        left = [group for group, change in self._groups.items() if change.left]
+        if left:
+            values = {"groups": as_json(left)}
+            empty = ask(connection, statement("look_up_empty_groups"), values)
+            if empty != b"[]":
+                for table in ("groups", "group_tenants", "group_scopes"):
+                    run(connection, f"drop_{table}", {"groups": empty})
+            run(connection, "bound_groups", {**values, "hour_us": HOUR_US})
+
+
+def write_tallies(
+    connection: sqlite3.Connection, tallies: Mapping[tuple[str, str, str], int]
+) -> None:
+    """Settle the differences of the tallies."""
+    changes = [(*key, count) for key, count in tallies.items() if count]
+    if changes:
+        run(connection, "count_tallies", {"changes": as_json(changes)})
+        if any(change[-1] < 0 for change in changes):
+            run(connection, "drop_empty_tallies")
+
+
+def _write_hits(
+    connection: sqlite3.Connection,
+    table: str,
+    hits: Mapping[tuple[int, int, int, str], int] | Mapping[tuple[int, int, int, str, str], int],
+) -> Counter[GroupId]:
+    """Settle who is hit by each group; return how many more are hit than before."""
+    changed = [(hit, by) for hit, by in hits.items() if by]
+    found = ask(
+        connection,
+        statement(f"look_up_{table}"),
+        {"hits": as_json([hit for hit, _by in changed])},
+    )
+    before = dict(_PAIRS.decode(found))
+    more: Counter[GroupId] = Counter()
+    rows: list[tuple[object, ...]] = []
+    for at, (hit, by) in enumerate(changed):
+        was = before.get(at, 0)
+        now = was + by
+        more[hit[:3]] += (now > 0) - (was > 0)
+        rows.append((*hit, now))
+    run(connection, f"write_{table}", {"rows": as_json(rows)})
+    return more

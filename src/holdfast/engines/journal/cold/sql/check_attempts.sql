@@ -1,0 +1,5 @@
+SELECT seq, json_array(seq, tenant, id, created_at_us), crc, body
+FROM attempts
+WHERE seq > :after
+ORDER BY seq
+LIMIT :limit

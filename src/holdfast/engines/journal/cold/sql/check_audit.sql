@@ -1,0 +1,5 @@
+SELECT number, json_array(number), crc, body
+FROM audit
+WHERE number > :after
+ORDER BY number
+LIMIT :limit

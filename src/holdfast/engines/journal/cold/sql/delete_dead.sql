@@ -1,0 +1,1 @@
+DELETE FROM dead WHERE seq IN (SELECT value FROM json_each(:seqs))

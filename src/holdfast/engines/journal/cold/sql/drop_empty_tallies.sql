@@ -1,0 +1,1 @@
+DELETE FROM tallies WHERE count = 0

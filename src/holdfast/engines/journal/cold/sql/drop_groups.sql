@@ -1,0 +1,6 @@
+DELETE FROM groups
+WHERE (kind, shape, hour_us) IN (
+  SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+  FROM json_each(:groups)
+)

@@ -1,0 +1,8 @@
+SELECT json_group_array(json_array(seq, crc, body))
+FROM done
+WHERE seq IN (
+    SELECT seq FROM done INDEXED BY done_by_place
+    WHERE {where}
+    ORDER BY created_at_us {order}, tenant {order}, id {order}
+    LIMIT :limit
+)

@@ -1,0 +1,1 @@
+SELECT shape FROM shapes WHERE fingerprint = :fingerprint

@@ -1,0 +1,4 @@
+INSERT INTO audit (number, crc, body)
+SELECT
+  json_extract(key, '$[0]'), json_extract(key, '$[1]'), value
+FROM json_each(:rows)

@@ -1,0 +1,2 @@
+SELECT json_group_array(json_array(number, crc, body))
+FROM (SELECT number, crc, body FROM audit WHERE number > :after ORDER BY number LIMIT :limit)

@@ -1,0 +1,1 @@
+SELECT seq, forget_before_us, crc FROM checkpoint

@@ -1,0 +1,1 @@
+CREATE INDEX done_by_place ON done (created_at_us, tenant, id, queue, state)

@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX dead_by_name ON dead (id, tenant)

@@ -1,0 +1,5 @@
+CREATE TABLE dead_bodies (
+  seq INTEGER PRIMARY KEY,
+  crc INTEGER NOT NULL,
+  body TEXT NOT NULL
+)

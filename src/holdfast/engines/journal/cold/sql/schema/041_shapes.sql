@@ -1,0 +1,4 @@
+CREATE TABLE shapes (
+  shape INTEGER PRIMARY KEY,
+  fingerprint TEXT NOT NULL UNIQUE
+)

@@ -1,0 +1,9 @@
+-- What people did and said; created_at_us tells jobs of one id apart.
+CREATE TABLE notes (
+  seq INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  id TEXT NOT NULL,
+  created_at_us INTEGER NOT NULL,
+  crc INTEGER NOT NULL,
+  body TEXT NOT NULL
+)

@@ -1,0 +1,5 @@
+CREATE TABLE audit (
+  number INTEGER PRIMARY KEY,
+  crc INTEGER NOT NULL,
+  body TEXT NOT NULL
+)

@@ -1,0 +1,9 @@
+-- Who is hit by a group, how often; those with 0 any more stay until their group goes.
+CREATE TABLE group_tenants (
+  kind INTEGER NOT NULL,
+  shape INTEGER NOT NULL,
+  hour_us INTEGER NOT NULL,
+  tenant TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (kind, shape, hour_us, tenant)
+) WITHOUT ROWID

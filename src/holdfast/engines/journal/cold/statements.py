@@ -1,0 +1,70 @@
+"""The SQL of the cold store: one statement to a file, named by what it does."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+
+import msgspec
+
+Value = str | int | None
+"""What is bound to a parameter."""
+
+_SQL = files(__package__) / "sql"
+
+
+@cache
+def statement(name: str) -> str:
+    """Return the statement of this name."""
+    return (_SQL / f"{name}.sql").read_text("utf-8")
+
+
+@lru_cache(maxsize=512)
+def composed(name: str, where: str, order: str = "ASC") -> str:
+    """Return the statement with its conditions, which are fragments of ours, put in."""
+    return statement(name).replace("{where}", where).replace("{order}", order)
+
+
+def schema() -> list[str]:
+    """Return the statements that make an empty database ours, in order."""
+    names = sorted(entry.name for entry in (_SQL / "schema").iterdir())
+    return [statement(f"schema/{name.removesuffix('.sql')}") for name in names]
+
+
+def run(
+    connection: sqlite3.Connection, name: str, values: Mapping[str, Value | bytes] | None = None
+) -> int:
+    """Run a statement that changes something; return how many rows it changed."""
+    return connection.execute(statement(name), _bound(values)).rowcount
+
+
+def ask(
+    connection: sqlite3.Connection, sql: str, values: Mapping[str, Value | bytes] | None = None
+) -> bytes:
+    """Return the one text that a statement finds.
+
+    Many rows come as one JSON array: each row that Python is handed costs a turn of the
+    interpreter's lock, for which a thread beside a busy event loop waits milliseconds.
+    """
+    found = connection.execute(sql, _bound(values)).fetchall()[0][0]
+    return found if isinstance(found, bytes) else b"null"
+
+
+def _bound(values: Mapping[str, Value | bytes] | None) -> dict[str, Value]:
+    """Return the values with JSON, which is encoded to bytes, as the text that it is."""
+    if values is None:
+        return {}
+    return {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def as_json(rows: object) -> bytes:
+    """Return rows as the JSON that a statement takes apart again."""
+    return _ENCODER.encode(rows)

@@ -1,0 +1,63 @@
+"""The settings of a journal."""
+
+from __future__ import annotations
+
+import enum
+
+from msgspec.structs import force_setattr
+
+from holdfast.engines.base import EngineOptions
+from holdfast.model.errors import InvalidInput
+from holdfast.model.job import check_seconds, check_size
+
+from .commit import Sync
+from .segments import DEFAULT_SEGMENT_BYTES
+
+MIN_SEGMENT_BYTES = 4 * 1024
+DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024
+
+
+class History(enum.StrEnum):
+    """What to do when the file of finished work is damaged or missing."""
+
+    REQUIRED = "required"
+    """Refuse to start, and say so."""
+    ANEW = "anew"
+    """Set it aside and begin a new one: unfinished work goes on, and the rest is not seen."""
+
+
+class JournalOptions(EngineOptions, frozen=True, kw_only=True):
+    """Settings of the journal, on top of those that every engine has."""
+
+    sync: Sync = Sync.ALWAYS
+    sync_interval_seconds: float = 0.1
+    """With ``sync=interval``: how much acknowledged work a power cut may take, in seconds."""
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    compact_bytes: int = DEFAULT_COMPACT_BYTES
+    """Compact when this much is sealed, and at least as much as the last snapshot."""
+    keep_segments: int = 0
+    """How many needless segments to keep, renamed, for a person to look at."""
+    history: History = History.REQUIRED
+    most_unkept: int = 100_000
+    """How far finished work may be ahead of where it is kept before claims wait."""
+    inline: bool = False
+    """Do everything on the event loop, one thing after another: for deterministic tests."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.sync, Sync):
+            # A word from a settings file; anything unknown must not pass for "do not sync".
+            if self.sync not in list(Sync):
+                raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(Sync)}")
+            force_setattr(self, "sync", Sync(self.sync))
+        check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
+        check_size("compact_bytes", self.compact_bytes, 1)
+        check_size("keep_segments", self.keep_segments, 0)
+        check_size("most_unkept", self.most_unkept, 1)
+        if not isinstance(self.history, History):
+            if self.history not in list(History):
+                raise InvalidInput(
+                    "history", f"{self.history!r} is not one of {', '.join(History)}"
+                )
+            force_setattr(self, "history", History(self.history))
+        check_seconds("sync_interval_seconds", self.sync_interval_seconds)

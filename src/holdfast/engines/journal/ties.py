@@ -1,0 +1,116 @@
+"""What holds jobs up: others of their key, and the jobs that they wait for."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import chain
+
+from msgspec.structs import replace
+
+from holdfast.model.job import Job, State
+
+KeyName = tuple[str, str, str | None]
+"""A tenant, a queue, and a key in it."""
+
+
+class KeyLine:
+    """The unfinished jobs of one key in the order of their enqueueing, and the dead that hold them.
+
+    One job at a time may be claimed: the first, if nothing is in flight and nobody before it died.
+    """
+
+    __slots__ = ("_flying", "_holds", "_jobs", "_order")
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._order: list[int] = []
+        """A heap of places; those of jobs that have left are dropped when they come up."""
+        self._holds: dict[str, Job] = {}
+        self._flying = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs or self._holds)
+
+    def put(self, job: Job) -> None:
+        """Take in an unfinished job, in place of an earlier version of it if there is one."""
+        place = job.ties.key_seq
+        if place not in self._jobs:
+            heapq.heappush(self._order, place)
+        self._jobs[place] = job
+        self._flying += job.state is State.IN_FLIGHT
+
+    def drop(self, job: Job) -> None:
+        """Let go of a job that changes or finishes."""
+        del self._jobs[job.ties.key_seq]
+        self._flying -= job.state is State.IN_FLIGHT
+
+    def hold(self, dead: Job) -> None:
+        """Let nothing behind this dead job go."""
+        failure = dead.failure
+        if failure is not None and failure.traceback:
+            failure = replace(failure, traceback="")
+        self._holds[dead.id] = replace(dead, payload=b"", failure=failure)
+
+    def let_go(self, job_id: str) -> None:
+        """Take a hold away, if there is one."""
+        self._holds.pop(job_id, None)
+
+    def candidate(self) -> Job | None:
+        """Return the job that may be claimed next, once it is due."""
+        order, jobs = self._order, self._jobs
+        while order and order[0] not in jobs:
+            heapq.heappop(order)
+        if not order or self._flying:
+            return None
+        if self._holds and order[0] > min(dead.ties.key_seq for dead in self._holds.values()):
+            return None
+        first = jobs[order[0]]
+        return first if first.state is State.PENDING else None
+
+    def holds(self) -> Iterator[tuple[Job, int]]:
+        """Return each dead job that holds this key, and how many wait behind it."""
+        for dead in self._holds.values():
+            yield dead, sum(place > dead.ties.key_seq for place in self._jobs)
+
+    def __len__(self) -> int:
+        """How many unfinished jobs there are."""
+        return len(self._jobs)
+
+
+class Dependents:
+    """Which blocked jobs wait for which job."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], dict[str, Job]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, job: Job) -> None:
+        """Take note of what this job waits for."""
+        for needed in job.ties.waiting_for:
+            self._waiting.setdefault((job.tenant, needed), {})[job.id] = job
+
+    def drop(self, job: Job) -> None:
+        """Forget what this job waits for."""
+        for needed in job.ties.waiting_for:
+            name = job.tenant, needed
+            waiting = self._waiting[name]
+            del waiting[job.id]
+            if not waiting:
+                del self._waiting[name]
+
+    def of(self, tenant: str, job_id: str) -> list[Job]:
+        """Return the jobs that wait for this one, in the order of their enqueueing."""
+        waiting = self._waiting.get((tenant, job_id))
+        return [] if not waiting else sorted(waiting.values(), key=lambda job: job.seq)
+
+    def __len__(self) -> int:
+        """How many waits there are."""
+        return sum(map(len, self._waiting.values()))
+
+
+def holding(lines: dict[KeyName, KeyLine]) -> Iterator[tuple[Job, int]]:
+    """Return each dead job that holds up others, and how many."""
+    return chain.from_iterable(line.holds() for line in lines.values())

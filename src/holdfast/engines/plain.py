@@ -1,0 +1,463 @@
+"""The plainest state and past: dicts and lists, in which every question is a look at everything."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from typing import TypeVar
+
+from holdfast.model import folding
+from holdfast.model.access import Caller
+from holdfast.model.effects import (
+    Audited,
+    Claimed,
+    Effect,
+    FlagSet,
+    JobEffect,
+    PolicySet,
+    Purged,
+    ScheduleSet,
+    ScheduleState,
+    job_key,
+)
+from holdfast.model.grouping import grouped
+from holdfast.model.history import Attempt, Note, attempt_of, completing_attempt, note_of
+from holdfast.model.job import Job, State
+from holdfast.model.operation import AuditHead, AuditRecord, head_of
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import Filter, Group, Place
+
+from .base import Counts
+from .dump import (
+    DumpedAttempt,
+    DumpedAudit,
+    DumpedFlag,
+    DumpedJob,
+    DumpedNote,
+    DumpedPolicy,
+    DumpedSchedule,
+    DumpHead,
+    DumpRecord,
+)
+from .past import Happened, Tally
+
+T = TypeVar("T")
+
+
+class PlainPast:
+    """The history of every job, in lists. The jobs themselves are all in the state."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], Job] = {}
+        self._attempts: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._notes: defaultdict[tuple[str, str], list[Note]] = defaultdict(list)
+        self._audit: list[AuditRecord] = []
+
+    def tell(self, happened: Happened) -> None:
+        """See ``Past.tell``."""
+        effect = happened.effect
+        if isinstance(effect, Audited):
+            self._audit.append(effect.record)
+            return
+        name = job_key(effect)
+        if isinstance(effect, Purged):
+            self.drop(name)
+            return
+        attempt = attempt_of(happened.old, effect)
+        if attempt is not None:
+            self._attempts[name].append(attempt)
+        note = note_of(effect)
+        if note is not None:
+            self._notes[name].append(note)
+
+    def drop(self, name: tuple[str, str]) -> None:
+        """Forget what happened to a job."""
+        self._attempts.pop(name, None)
+        self._notes.pop(name, None)
+
+    async def flush(self) -> None:
+        """Have everything at once."""
+
+    async def room(self) -> None:
+        """Have room."""
+
+    def pinned(self) -> contextlib.AbstractContextManager[None]:
+        """Leave everything where it is."""
+        return contextlib.nullcontext()
+
+    def get(self, tenant: str, job_id: str) -> None:
+        """Have no job that the state has not."""
+
+    async def find(
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+    ) -> list[Job]:
+        """Have no job that the state has not."""
+        del wanted, caller, after, limit, newest
+        return []
+
+    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+        """See ``Past.groups``."""
+        return grouped(
+            job
+            for job in self.jobs.values()
+            if job.state is State.DEAD
+            and wanted.matches(job)
+            and caller.reaches(job.tenant, job.scope)
+        )
+
+    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+        """See ``Past.history``."""
+        name = job.tenant, job.id
+        attempts = list(self._attempts.get(name, ()))
+        last = completing_attempt(job)
+        if last is not None:
+            attempts.append(last)
+        return attempts, list(self._notes.get(name, ()))
+
+    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+        """See ``Past.audit``."""
+        return self._audit[after : after + limit]
+
+    async def count(self, caller: Caller) -> Tally:
+        """Have no job that the state has not."""
+        del caller
+        return {}
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Past.dump``."""
+        records: list[DumpRecord] = []
+        for (tenant, job_id), attempts in self._attempts.items():
+            made_us = self.jobs[tenant, job_id].created_at_us
+            records += [DumpedAttempt(tenant, job_id, made_us, one) for one in attempts]
+        for (tenant, job_id), notes in self._notes.items():
+            made_us = self.jobs[tenant, job_id].created_at_us
+            records += [DumpedNote(tenant, job_id, made_us, one) for one in notes]
+        records += [DumpedAudit(record) for record in self._audit]
+        return _once(records)
+
+    def load(self, record: DumpedAttempt | DumpedNote | DumpedAudit) -> None:
+        """Take in a record of a dump."""
+        if isinstance(record, DumpedAudit):
+            self._audit.append(record.record)
+        elif isinstance(record, DumpedNote):
+            self._notes[record.tenant, record.id].append(record.note)
+        else:
+            self._attempts[record.tenant, record.id].append(record.attempt)
+
+    async def forget(self, before_us: int) -> Tally:
+        """Leave it to the state."""
+        del before_us
+        return {}
+
+    async def close(self) -> None:
+        """Have nothing to let go of."""
+
+
+class PlainState:
+    """A dict of jobs."""
+
+    def __init__(self, past: PlainPast) -> None:
+        self.seq = 0
+        self.last_at_us = 0
+        self.policies: dict[str, QueuePolicy] = {}
+        self.flags: dict[str, bool] = {}
+        self.schedules: dict[str, ScheduleState] = {}
+        self.audit_head = AuditHead()
+        self._past = past
+        self._forget_before_us = 0
+        self._jobs = past.jobs
+        self._turns: dict[tuple[str, str], int] = {}
+        self._spent_until_us: dict[str, int] = {}
+
+    @property
+    def forget_before_us(self) -> int:
+        """Completed and cancelled jobs that finished before this are dropped."""
+        return self._forget_before_us
+
+    @forget_before_us.setter
+    def forget_before_us(self, before_us: int) -> None:
+        self._forget_before_us = before_us
+        for job in self._in(State.COMPLETED, State.CANCELLED):
+            if job.finished_at_us < before_us:
+                del self._jobs[job.tenant, job.id]
+                self._past.drop((job.tenant, job.id))
+
+    def fold(self, effect: Effect, seq: int) -> Job | None:
+        """Take in the effect of this sequence number; return its job as it is now."""
+        self.seq, self.last_at_us = seq, effect.at_us
+        if isinstance(effect, Audited):
+            self.audit_head = head_of(effect.record)
+            self._past.tell(Happened(seq, effect, None, None))
+        elif isinstance(effect, PolicySet):
+            _put(self.policies, effect.queue, effect.policy)
+            self._turns = {key: n for key, n in self._turns.items() if key[0] != effect.queue}
+            self._spent_until_us.pop(effect.queue, None)
+        elif isinstance(effect, FlagSet):
+            _put(self.flags, effect.name, effect.on)
+        elif isinstance(effect, ScheduleSet):
+            _put(self.schedules, effect.name, effect.schedule)
+        else:
+            return self._fold_job(effect, seq)
+        return None
+
+    def _fold_job(self, effect: JobEffect, seq: int) -> Job | None:
+        name = job_key(effect)
+        old = self._jobs.get(name)
+        job = folding.apply(old, effect, seq)
+        self._past.tell(Happened(seq, effect, old, job))
+        if job is None:
+            self._jobs.pop(name, None)
+            return None
+        self._jobs[name] = job
+        policy = self.policies.get(job.queue)
+        if policy is not None and isinstance(effect, Claimed):
+            self._turns[job.queue, job.tenant] = effect.token
+            spent_us = self._spent_until_us.get(job.queue, 0)
+            self._spent_until_us[job.queue] = policy.spend(spent_us, effect.at_us)
+        if job.state.finished and not any(
+            other.queue == job.queue and other.tenant == job.tenant and not other.state.finished
+            for other in self._jobs.values()
+        ):
+            self._turns.pop((job.queue, job.tenant), None)
+        return job
+
+    def load(self, record: DumpRecord) -> None:
+        """Take in a record of a dump."""
+        if isinstance(record, DumpHead):
+            self.seq, self.last_at_us = record.last_seq, record.at_us
+        elif isinstance(record, DumpedJob):
+            self._jobs[record.job.tenant, record.job.id] = record.job
+        elif isinstance(record, DumpedPolicy):
+            self.policies[record.queue] = record.policy
+        elif isinstance(record, DumpedFlag):
+            self.flags[record.name] = record.on
+        elif isinstance(record, DumpedSchedule):
+            self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedAudit):
+            self.audit_head = head_of(record.record)
+
+    @property
+    def last_token(self) -> int:
+        """The highest token that any job has had."""
+        return max((job.token for job in self._jobs.values()), default=0)
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """Return the job, finished ones included while they are kept."""
+        return self._jobs.get((tenant, job_id))
+
+    def unfinished(self, tenant: str, queue: str, unique: str) -> Job | None:
+        """Return the unfinished job that has this unique key."""
+        return next(
+            (
+                job
+                for job in self._jobs.values()
+                if (job.tenant, job.queue, job.unique) == (tenant, queue, unique)
+                and not job.state.finished
+            ),
+            None,
+        )
+
+    def holder(self, token: int) -> Job | None:
+        """Return the job in flight under this token."""
+        return next((job for job in self._in(State.IN_FLIGHT) if job.token == token), None)
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether any job waits for another."""
+        return True
+
+    def dependents(self, tenant: str, job_id: str) -> Iterable[Job]:
+        """Return the blocked jobs that wait for this one, in the order of their enqueueing."""
+        waiting = [
+            job
+            for job in self._in(State.BLOCKED)
+            if job.tenant == tenant and job_id in job.ties.waiting_for
+        ]
+        return sorted(waiting, key=lambda job: job.seq)
+
+    def held_behind(self) -> Iterable[tuple[Job, int]]:
+        """Return each dead job that holds up others of its key, and how many."""
+        for dead in self._in(State.DEAD):
+            if dead.ties.key is not None and self._policy(dead.queue).ordered:
+                behind = sum(
+                    not job.state.finished and job.ties.key_seq > dead.ties.key_seq
+                    for job in self._of_key(dead)
+                )
+                if behind:
+                    yield dead, behind
+
+    def claimable(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        limit: int,
+        now_us: int,
+    ) -> list[Job]:
+        """Return the next jobs to hand out, in order: due, unexpired, within reach, allowed."""
+        due = [
+            job
+            for job in self._in(State.PENDING)
+            if job.queue in queues
+            and (tasks is None or job.task in tasks)
+            and job.run_at_us <= now_us
+            and (job.expires_at_us is None or job.expires_at_us > now_us)
+            and caller.reaches(job.tenant, job.scope)
+            and self._first_of_its_key(job)
+        ]
+        flying = list(self._in(State.IN_FLIGHT))
+        turns, spent_us = dict(self._turns), dict(self._spent_until_us)
+        picked: list[Job] = []
+        while len(picked) < limit:
+            offers = [self._offer(queue, due, flying, turns, spent_us, now_us) for queue in queues]
+            best = min(filter(None, offers), key=_order, default=None)
+            if best is None:
+                break
+            due.remove(best)
+            flying.append(best)
+            picked.append(best)
+            turns[best.queue, best.tenant] = 2**62 + len(picked)
+            policy = self._policy(best.queue)
+            spent_us[best.queue] = policy.spend(spent_us.get(best.queue, 0), now_us)
+        return picked
+
+    def _offer(
+        self,
+        queue: str,
+        due: Sequence[Job],
+        flying: Sequence[Job],
+        turns: Mapping[tuple[str, str], int],
+        spent_us: Mapping[str, int],
+        now_us: int,
+    ) -> Job | None:
+        """Return the job that this queue hands out next, if it may."""
+        policy = self._policy(queue)
+        here = [job for job in flying if job.queue == queue]
+        if policy.room(len(here), spent_us.get(queue, 0), now_us) == 0:
+            return None
+        tenants = Counter(job.tenant for job in here)
+        keys: Counter[tuple[str, str | None]] = Counter(
+            (job.tenant, job.ties.key) for job in here if job.ties.key is not None
+        )
+        allowed = [
+            job
+            for job in due
+            if job.queue == queue
+            and _below(tenants[job.tenant], policy.max_per_tenant)
+            and _below(keys[job.tenant, job.ties.key], policy.max_per_key)
+            and not (policy.ordered and keys[job.tenant, job.ties.key])
+        ]
+        if policy.fair:
+            return min(
+                allowed,
+                key=lambda job: (turns.get((queue, job.tenant), 0), _order(job)),
+                default=None,
+            )
+        return min(allowed, key=_order, default=None)
+
+    def _first_of_its_key(self, job: Job) -> bool:
+        if job.ties.key is None or not self._policy(job.queue).ordered:
+            return True
+        return not any(
+            other.state is State.IN_FLIGHT
+            or (
+                other.ties.key_seq < job.ties.key_seq
+                and (not other.state.finished or other.state is State.DEAD)
+            )
+            for other in self._of_key(job)
+        )
+
+    def _of_key(self, job: Job) -> list[Job]:
+        return [
+            other
+            for other in self._jobs.values()
+            if (other.tenant, other.queue, other.ties.key) == (job.tenant, job.queue, job.ties.key)
+        ]
+
+    def _policy(self, queue: str) -> QueuePolicy:
+        return self.policies.get(queue, DEFAULT_POLICY)
+
+    def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
+        """Return when time alone may make another job claimable."""
+        moments = [job.run_at_us for job in self._in(State.PENDING) if job.run_at_us > now_us]
+        for queue in queues:
+            spent_us = self._spent_until_us.get(queue, 0)
+            opens_us = self._policy(queue).opens_at_us(spent_us, now_us)
+            if opens_us is not None:
+                moments.append(opens_us)
+        return min(moments, default=None)
+
+    def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return jobs in flight whose lease has ended, those that ended first first."""
+        ended = [
+            job
+            for job in self._in(State.IN_FLIGHT)
+            if job.lease_until_us <= now_us and caller.reaches(job.tenant, job.scope)
+        ]
+        return sorted(ended, key=lambda job: (job.lease_until_us, job.token))[:limit]
+
+    def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
+        ended = [
+            (job.expires_at_us, job.seq, job)
+            for job in self._in(State.PENDING, State.BLOCKED)
+            if job.expires_at_us is not None
+            and job.expires_at_us <= now_us
+            and caller.reaches(job.tenant, job.scope)
+        ]
+        return [job for _at, _seq, job in sorted(ended)[:limit]]
+
+    def jobs(self) -> Iterable[Job]:
+        """Return every job that is kept."""
+        return list(self._jobs.values())
+
+    def counts(self, caller: Caller) -> Mapping[str, Counts]:
+        """Return the counts of each queue."""
+        return count_jobs(self._jobs.values(), caller)
+
+    def discount(self, gone: Tally) -> None:
+        """Have counted them already."""
+
+    def problems(self) -> list[str]:
+        """Return what is inconsistent: a dict of jobs cannot be."""
+        return []
+
+    def _in(self, *states: State) -> Iterable[Job]:
+        return [job for job in self._jobs.values() if job.state in states]
+
+
+def count_jobs(jobs: Iterable[Job], caller: Caller) -> Mapping[str, Counts]:
+    """Count these jobs by queue and state."""
+    found: dict[str, dict[str, int]] = {}
+    for job in jobs:
+        if caller.reaches(job.tenant, job.scope):
+            queue = found.setdefault(job.queue, {})
+            queue[job.state] = queue.get(job.state, 0) + 1
+    return {queue: Counts(**states) for queue, states in sorted(found.items())}
+
+
+async def _once(records: Sequence[DumpRecord]) -> AsyncIterator[Sequence[DumpRecord]]:
+    yield records
+
+
+def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        into.pop(name, None)
+    else:
+        into[name] = value
+
+
+def _order(job: Job) -> tuple[int, tuple[int, int]]:
+    return -job.priority, job.place
+
+
+def _below(count: int, most: int | None) -> bool:
+    return most is None or count < most

@@ -1,0 +1,291 @@
+"""The verbs of a client engine that look at work, and those with which people look after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeVar
+
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import InvalidInput, Unavailable
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, JobRef, check_id
+from holdfast.model.operation import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, Filter, Group, Page
+
+from . import wire
+from .base import Counts, Operated
+from .checks import check_all
+from .connection import Broken
+from .dump import DumpRecord
+from .remote import Remote
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class RemoteOperations:
+    """These verbs, by way of a ``Remote``.
+
+    What changes something is sent once: if the answer is lost, ``Unavailable`` says that nobody
+    here knows whether it was done.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_caller(caller)
+        body = wire.GET.write_call(wire.GetCall(wanted, tenant, caller))
+        return await self._remote.call(wire.GET, body)
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        check_caller(caller)
+        body = wire.COUNTS.write_call(wire.CountsCall(caller))
+        return await self._remote.call(wire.COUNTS, body)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        body = wire.VALIDATE.write_call(wire.Nothing())
+        return await self._remote.call(wire.VALIDATE, body)
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        _check(wanted, Filter)
+        check_caller(caller)
+        call = wire.FindCall(wanted, cursor, limit, newest, caller)
+        return await self._remote.call(wire.FIND, wire.FIND.write_call(call))
+
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """See ``Engine.groups``."""
+        _check(wanted, Filter)
+        check_caller(caller)
+        body = wire.GROUPS.write_call(wire.GroupsCall(wanted, caller))
+        return await self._remote.call(wire.GROUPS, body)
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_caller(caller)
+        body = wire.HISTORY.write_call(wire.GetCall(wanted, tenant, caller))
+        return await self._remote.call(wire.HISTORY, body)
+
+    async def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Engine.dump``."""
+        session = ""
+        while True:
+            part = await self._once(wire.DUMP, wire.DumpCall(session))
+            if part.done:
+                return
+            yield part.records
+            session = part.session
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        body = wire.AUDITED.write_call(wire.AuditedCall(after, limit))
+        return await self._remote.call(wire.AUDITED, body)
+
+    # --- operate -----------------------------------------------------------------------------
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.replay``."""
+        call = wire.OperateCall(wanted, operation, limit, run, fixed, caller=caller)
+        return await self._operate(wire.REPLAY, call)
+
+    async def archive(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.archive``."""
+        call = wire.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(wire.ARCHIVE, call)
+
+    async def restore(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.restore``."""
+        call = wire.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(wire.RESTORE, call)
+
+    async def cancel(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        call = wire.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(wire.CANCEL, call)
+
+    async def purge(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.purge``."""
+        call = wire.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(wire.PURGE, call)
+
+    async def confirm(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.confirm``."""
+        call = wire.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(wire.CONFIRM, call)
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.note``."""
+        call = wire.OperateCall(wanted, operation, text=text, caller=caller)
+        return await self._operate(wire.NOTE, call)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        _check(changes, Edit)
+        _check(operation, Operation)
+        check_caller(caller)
+        named = wire.Named(check_id(job.tenant, "tenant"), check_id(job.id))
+        call = wire.EditCall(named, changes, operation, version, caller)
+        return await self._once(wire.EDIT, call)
+
+    # --- what governs work -------------------------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._remote.call(wire.POLICIES, wire.POLICIES.write_call(wire.Nothing()))
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        _check(operation, Operation)
+        check_caller(caller)
+        await self._once(wire.SET_POLICY, wire.SetPolicyCall(queue, policy, operation, caller))
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._remote.call(wire.FLAGS, wire.FLAGS.write_call(wire.Nothing()))
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        _check(operation, Operation)
+        check_caller(caller)
+        await self._once(wire.SET_FLAG, wire.SetFlagCall(name, on, operation, caller))
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._remote.call(wire.SCHEDULES, wire.SCHEDULES.write_call(wire.Nothing()))
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        _check(operation, Operation)
+        check_caller(caller)
+        await self._once(wire.SET_SCHEDULE, wire.SetScheduleCall(name, schedule, operation, caller))
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        checked = check_all("entries", entries, AuditEntry)
+        check_caller(caller)
+        return await self._once(wire.AUDIT, wire.AuditCall(checked, caller))
+
+    async def _operate(
+        self, verb: wire.Verb[wire.OperateCall, Operated], call: wire.OperateCall
+    ) -> Operated:
+        _check(call.wanted, Filter)
+        _check(call.operation, Operation)
+        check_caller(call.caller)
+        return await self._once(verb, call)
+
+    async def _once(self, verb: wire.Verb[Q, A], call: Q) -> A:
+        try:
+            return await self._remote.once(verb, verb.write_call(call))
+        except Broken:
+            raise Unavailable(
+                f"the connection broke before the answer came, so that nobody here knows whether "
+                f"this {verb.name} was done: look before you do it again"
+            ) from None
+
+
+def check_caller(caller: Caller) -> None:
+    """Raise ``InvalidInput`` unless it is a caller."""
+    _check(caller, Caller)
+
+
+def _check(value: object, kind: type) -> None:
+    if type(value) is not kind:
+        name = kind.__name__
+        raise InvalidInput(name.lower(), f"a {type(value).__name__} is not a {name}")

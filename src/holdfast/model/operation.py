@@ -1,0 +1,116 @@
+"""What a person does to work: who, why, and the entry in the audit that goes with it.
+
+Audit entries are a chain: each one's hash covers its own fields and the hash before it, so that
+none can be changed, left out or put in between without breaking what follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from .errors import InvalidInput
+from .job import Whole
+
+NAME_LIMIT = 200
+TEXT_LIMIT = 4_000
+CHANGES_LIMIT = 64 * 1024
+
+
+class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One action, as whoever authorised it describes it. ``changes`` is a JSON object."""
+
+    action: str
+    resource_type: str
+    resource_id: str
+    user_id: str
+    changes: str = "{}"
+    reason: str = ""
+    tenant: str = ""
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` if a field makes no sense."""
+        for field in ("action", "resource_type", "user_id"):
+            _check_text(field, getattr(self, field), NAME_LIMIT)
+        for field in ("resource_id", "tenant"):
+            _check_text(field, getattr(self, field), TEXT_LIMIT, empty=True)
+        _check_text("reason", self.reason, TEXT_LIMIT, empty=True)
+        _check_text("changes", self.changes, CHANGES_LIMIT)
+        try:
+            msgspec.json.decode(self.changes, type=dict[str, object])
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise InvalidInput("changes", f"not a JSON object ({error})") from None
+
+
+class AuditRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An entry in its place in the chain: ``number`` counts from 1."""
+
+    number: Whole
+    at_us: Whole
+    entry: AuditEntry
+    previous_hash: str
+    hash: str
+
+
+class AuditHead(msgspec.Struct, frozen=True, array_like=True):
+    """Where the chain ends: publish it elsewhere, and nothing before it can be changed unseen."""
+
+    count: Whole = 0
+    hash: str = ""
+
+
+def chain(head: AuditHead, entry: AuditEntry, at_us: int) -> AuditRecord:
+    """Return the record of this entry after this head."""
+    number = head.count + 1
+    return AuditRecord(number, at_us, entry, head.hash, _hash(number, at_us, entry, head.hash))
+
+
+def follows(head: AuditHead, record: AuditRecord) -> bool:
+    """Whether this record is whole and comes right after this head."""
+    expected = chain(head, record.entry, record.at_us)
+    return record == expected
+
+
+def head_of(record: AuditRecord) -> AuditHead:
+    """Return the head of the chain that ends with this record."""
+    return AuditHead(record.number, record.hash)
+
+
+def _hash(number: int, at_us: int, entry: AuditEntry, previous_hash: str) -> str:
+    text = msgspec.json.encode([number, at_us, entry, previous_hash])
+    return hashlib.sha256(text).hexdigest()
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True):
+    """Who asks for a change, and why. Its audit entries are committed with the change."""
+
+    by: str
+    why: str
+    audit: tuple[AuditEntry, ...] = ()
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` unless somebody is named and gives a reason."""
+        _check_text("by", self.by, NAME_LIMIT)
+        _check_text("why", self.why, TEXT_LIMIT)
+        if type(self.audit) is not tuple:
+            raise InvalidInput("audit", "the entries are not a tuple")
+        for entry in self.audit:
+            if type(entry) is not AuditEntry:
+                raise InvalidInput("audit", f"a {type(entry).__name__} is not an AuditEntry")
+            entry.check()
+
+
+def check_text(field: str, text: str) -> str:
+    """Return a note or a reason, or raise ``InvalidInput``."""
+    return _check_text(field, text, TEXT_LIMIT)
+
+
+def _check_text(field: str, text: str, limit: int, *, empty: bool = False) -> str:
+    if type(text) is not str or len(text) > limit or not (empty or text.strip()):
+        raise InvalidInput(field, f"give a text of at most {limit:,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "it has half a character in it") from None
+    return text

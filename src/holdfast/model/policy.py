@@ -1,0 +1,98 @@
+"""What a queue allows: a ``QueuePolicy`` that operators change while everything runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .errors import InvalidInput
+from .job import MAX_TIME_US, MICROSECONDS, Whole, check_seconds, check_size
+
+
+class Rate(msgspec.Struct, frozen=True, array_like=True):
+    """At most so many claims in so many seconds; after a rest as many at once."""
+
+    count: int
+    per_seconds: float
+
+    @property
+    def interval_us(self) -> int:
+        """How far apart claims are when they come evenly."""
+        return max(1, int(self.per_seconds * MICROSECONDS / self.count))
+
+
+class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The limits of one queue. The default one allows everything, and keeps keys in order."""
+
+    paused: bool = False
+    max_in_flight: Whole | None = None
+    max_per_tenant: Whole | None = None
+    max_per_key: Whole | None = None
+    rate: Rate | None = None
+    fair: bool = False
+    """Whether tenants take turns, one job each, with priorities inside a tenant."""
+    ordered: bool = True
+    """Whether jobs of one key wait for each other, and for a dead one among them."""
+    outage_until_us: Whole = 0
+    """Until then one job at a time is let through, to see whether the outage is over."""
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` if a field makes no sense."""
+        for field in ("paused", "fair", "ordered"):
+            if type(getattr(self, field)) is not bool:
+                raise InvalidInput(field, f"{getattr(self, field)!r} is not true or false")
+        for field in ("max_in_flight", "max_per_tenant", "max_per_key"):
+            if getattr(self, field) is not None:
+                check_size(field, getattr(self, field), 1, 1_000_000)
+        check_size("outage_until_us", self.outage_until_us, 0)
+        if self.rate is not None:
+            if type(self.rate) is not Rate:
+                raise InvalidInput("rate", f"a {type(self.rate).__name__} is not a Rate")
+            check_size("rate", self.rate.count, 1, 1_000_000)
+            check_seconds("rate", self.rate.per_seconds)
+
+    @property
+    def limits_flight(self) -> bool:
+        """Whether the end of one job may be what another one waits for, keys aside."""
+        return (
+            self.max_in_flight is not None
+            or self.max_per_tenant is not None
+            or self.max_per_key is not None
+            or bool(self.outage_until_us)
+        )
+
+    def room(self, in_flight: int, spent_until_us: int, now_us: int) -> int | None:
+        """Return how many more jobs may be claimed now; None is any number.
+
+        ``spent_until_us`` is how far the claims so far have used up the rate: see ``spend``.
+        """
+        if self.paused:
+            return 0
+        most: int | None = None
+        if self.max_in_flight is not None:
+            most = max(0, self.max_in_flight - in_flight)
+        if now_us < self.outage_until_us:
+            most = 0 if in_flight else 1 if most is None else min(most, 1)
+        if self.rate is not None:
+            ahead_us = max(spent_until_us - now_us, 0)
+            allowed = self.rate.count - -(-ahead_us // self.rate.interval_us)
+            most = max(0, allowed) if most is None else min(most, max(0, allowed))
+        return most
+
+    def spend(self, spent_until_us: int, at_us: int) -> int:
+        """Return how far the rate is used up after a claim at this time."""
+        if self.rate is None:
+            return 0
+        return min(max(spent_until_us, at_us) + self.rate.interval_us, MAX_TIME_US)
+
+    def opens_at_us(self, spent_until_us: int, now_us: int) -> int | None:
+        """Return when more may be claimed only because time has passed, if that is so."""
+        moments = [self.outage_until_us] if now_us < self.outage_until_us else []
+        if self.rate is not None and not self.paused:
+            # One interval before all is spent there is room for one more.
+            free_us = spent_until_us - (self.rate.count - 1) * self.rate.interval_us
+            if free_us > now_us:
+                moments.append(free_us)
+        return min(moments, default=None)
+
+
+DEFAULT_POLICY = QueuePolicy()

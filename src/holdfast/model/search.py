@@ -1,0 +1,208 @@
+"""Looking for work: filters, pages of what they find, and failures in groups."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+from .errors import InvalidInput
+from .failure import FailureClass
+from .fingerprint import fingerprint
+from .job import MAX_TIME_US, MICROSECONDS, Job, State, check_id, check_scope, check_size
+
+MAX_PAGE = 1_000
+MAX_NAMES = 10_000
+HOUR_US = 3_600 * MICROSECONDS
+TEXT_LIMIT = 200
+
+Place = tuple[int, str, str]
+"""Where a job stands among all: when it was made, its tenant, its id."""
+
+
+class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Which jobs: all of these conditions, and any of the values of each. No condition is all.
+
+    A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
+    ``text`` is looked for in the last error, whatever its case.
+    """
+
+    ids: tuple[str, ...] = ()
+    tenant: str | None = None
+    scope: str | None = None
+    states: tuple[State, ...] = ()
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    error_reasons: tuple[str, ...] = ()
+    classes: tuple[FailureClass, ...] = ()
+    fingerprint: str | None = None
+    text: str | None = None
+    attempts_from: int | None = None
+    attempts_to: int | None = None
+    created_from_us: int | None = None
+    created_to_us: int | None = None
+    finished_from_us: int | None = None
+    finished_to_us: int | None = None
+    replay_run: str | None = None
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` naming the condition that makes no sense."""
+        for field in (*_NAMES, "states", "classes"):
+            if type(getattr(self, field)) is not tuple or len(getattr(self, field)) > MAX_NAMES:
+                raise InvalidInput(field, f"give a tuple of at most {MAX_NAMES:,}")
+        for field in _NAMES:
+            for name in getattr(self, field):
+                check_id(name, field)
+        if not all(type(state) is State for state in self.states):
+            raise InvalidInput("states", f"{self.states!r} are not all states")
+        if not all(type(one) is FailureClass for one in self.classes):
+            raise InvalidInput("classes", f"{self.classes!r} are not all classes")
+        if self.tenant is not None:
+            check_id(self.tenant, "tenant")
+        if self.scope is not None:
+            check_scope(self.scope)
+        # A message may be empty, and then so is its shape.
+        for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 1)):
+            _check_text(field, getattr(self, field), least)
+        for field in _NUMBERS:
+            if getattr(self, field) is not None:
+                check_size(field, getattr(self, field), 0, MAX_TIME_US)
+
+    def matches(self, job: Job) -> bool:
+        """Whether the job meets every condition."""
+        return (
+            (not self.ids or job.id in self.ids)
+            and (self.tenant is None or job.tenant == self.tenant)
+            and (self.scope is None or f"{job.scope}/".startswith(f"{self.scope}/"))
+            and (not self.states or job.state in self.states)
+            and (not self.queues or job.queue in self.queues)
+            and (not self.tasks or job.task in self.tasks)
+            and (not self.keys or job.ties.key in self.keys)
+            and _within(job.attempt, self.attempts_from, self.attempts_to)
+            and _within(job.created_at_us, self.created_from_us, self.created_to_us)
+            and self._finish_matches(job)
+            and (self.replay_run is None or replay_run(job) == self.replay_run)
+            and (not self.asks_for_failures or self._failure_matches(job))
+        )
+
+    @property
+    def states_are_unfinished(self) -> bool:
+        """Whether only unfinished jobs can meet it."""
+        return bool(self.states) and not any(state.finished for state in self.states)
+
+    @property
+    def asks_for_failures(self) -> bool:
+        """Whether only jobs that failed can meet it."""
+        return bool(self.error_reasons or self.classes or self.fingerprint is not None or self.text)
+
+    def _finish_matches(self, job: Job) -> bool:
+        if self.finished_from_us is None and self.finished_to_us is None:
+            return True
+        return job.state.finished and _within(
+            job.finished_at_us, self.finished_from_us, self.finished_to_us
+        )
+
+    def _failure_matches(self, job: Job) -> bool:
+        failure = job.failure
+        return (
+            failure is not None
+            and (not self.error_reasons or failure.error_reason in self.error_reasons)
+            and (not self.classes or failure.failure_class in self.classes)
+            and (self.fingerprint is None or fingerprint(failure.message) == self.fingerprint)
+            and (self.text is None or folded(self.text) in folded(failure.message))
+        )
+
+
+_NAMES = ("ids", "queues", "tasks", "keys", "error_reasons")
+_NUMBERS = (
+    "attempts_from",
+    "attempts_to",
+    "created_from_us",
+    "created_to_us",
+    "finished_from_us",
+    "finished_to_us",
+)
+
+EVERYTHING = Filter()
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs that a filter finds, in the order in which they were made.
+
+    ``cursor`` asks for those after them; empty when there are none.
+    """
+
+    jobs: list[Job]
+    cursor: str = ""
+
+
+class Group(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Dead letters that are alike: one reason, queue and shape of message, in one hour."""
+
+    queue: str
+    error_reason: str
+    failure_class: FailureClass
+    fingerprint: str
+    hour_us: int
+    """When the hour began in which they died."""
+    count: int
+    first_at_us: int
+    last_at_us: int
+    tenants: int
+    scopes: int
+    """How many different tenants, and scopes in them, are hit."""
+    held_behind: int = 0
+    """How many unfinished jobs wait behind one of them, because they share its key."""
+
+
+def place_of(job: Job) -> Place:
+    """Return where the job stands among all."""
+    return job.created_at_us, job.tenant, job.id
+
+
+def replay_run(job: Job) -> str:
+    """Return the replay run that took the job last, or nothing."""
+    return "" if job.replays is None else job.replays.run
+
+
+def folded(text: str) -> str:
+    """Return a text as it is compared: ASCII letters small, everything else as it is."""
+    return text.translate(_SMALL)
+
+
+_SMALL = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def write_cursor(place: Place) -> str:
+    """Return a cursor for what comes after this place."""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> Place | None:
+    """Return the place that a cursor stands for; None for the beginning."""
+    if cursor == "":
+        return None
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        return _PLACES.decode(raw)
+    except (TypeError, ValueError, binascii.Error, msgspec.MsgspecError):
+        raise InvalidInput("cursor", f"{cursor!r} is not from a page of this engine") from None
+
+
+_PLACES: msgspec.msgpack.Decoder[Place] = msgspec.msgpack.Decoder(Place)
+
+
+def check_page(limit: int) -> None:
+    """Raise ``InvalidInput`` unless a page may be of this size."""
+    check_size("limit", limit, 1, MAX_PAGE)
+
+
+def _within(value: int, least: int | None, below: int | None) -> bool:
+    return (least is None or value >= least) and (below is None or value < below)
+
+
+def _check_text(field: str, text: str | None, least: int) -> None:
+    if text is not None and (type(text) is not str or not least <= len(text) <= TEXT_LIMIT):
+        raise InvalidInput(field, f"give a text of at most {TEXT_LIMIT} characters")

@@ -1,0 +1,277 @@
+"""Looking for jobs: filters, pages, reach."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.model.access import Caller
+from holdfast.model.errors import InvalidInput
+from holdfast.model.failure import FailureClass
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.job import Job, State
+from holdfast.model.outcome import completed, dead, retry
+from holdfast.model.search import Filter
+
+from .desk import FAILURE, OPERATION, WRONG, Desk, Suite, named, new_job, wanted
+
+STATES: list[dict[str, object]] = [{"states": (state,)} for state in State]
+CONDITIONS: list[dict[str, object]] = [
+    {"ids": ("p1", "d1", "nobody")},
+    {"tenant": "acme"},
+    {"scope": "library:4"},
+    {"scope": "library:42"},
+    {"scope": "library:42/book:7"},
+    *STATES,
+    {"states": (State.DEAD, State.PENDING)},
+    {"queues": ("mail",)},
+    {"queues": ("mail", "default")},
+    {"tasks": ("other",)},
+    {"keys": ("k", "nix")},
+    {"error_reasons": ("mapping_error",)},
+    {"error_reasons": ("mapping_error", "upstream_5xx")},
+    {"classes": (FailureClass.TRANSIENT,)},
+    {"classes": (FailureClass.UNKNOWN,)},
+    {"fingerprint": fingerprint(WRONG.message)},
+    {"text": "MAIL Server"},
+    {"text": "%"},
+    {"attempts_from": 1},
+    {"attempts_from": 1, "attempts_to": 2},
+    {"attempts_to": 1},
+    {"created_from_us": 2_000_000},
+    {"created_to_us": 2_000_000},
+    {"created_from_us": 1_000_000, "created_to_us": 2_000_000},
+    {"finished_from_us": 11_000_000},
+    {"finished_to_us": 11_000_000},
+    {"finished_from_us": 0},
+    {"replay_run": "run1"},
+    {"states": (State.DEAD,), "queues": ("mail",), "classes": (FailureClass.DETERMINISTIC,)},
+    {"states": (State.DEAD,), "tenant": "acme", "text": "503"},
+]
+"""Times are counted from the beginning."""
+
+FAILED = {"error_reasons", "classes", "fingerprint", "text"}
+
+
+class FindRules(Suite):
+    """Filters and pages."""
+
+    @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
+    def test_a_filter_finds_exactly_what_meets_it(self, conditions: dict[str, object]) -> None:
+        async def scenario(desk: Desk) -> None:
+            began_us = desk.clock.now_us()
+            everything = await _a_bit_of_everything(desk)
+            shifted = {
+                name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
+                for name, value in conditions.items()
+            }
+            expected = [
+                job.id for job in everything if all(_meets(job, *one) for one in shifted.items())
+            ]
+            assert await desk.find(**shifted) == expected
+            newest = await desk.engine.find(wanted(**shifted), limit=50, newest=True)
+            assert [job.id for job in newest.jobs] == expected[::-1]
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
+    def test_pages_follow_each_other_without_gaps_or_doubles(self, order: str) -> None:
+        async def scenario(desk: Desk) -> None:
+            newest = order == "newest first"
+            everything = [job.id for job in await _a_bit_of_everything(desk)]
+            seen: list[str] = []
+            cursor = ""
+            for _page in itertools.count():
+                page = await desk.engine.find(cursor=cursor, limit=2, newest=newest)
+                seen += [job.id for job in page.jobs]
+                cursor = page.cursor
+                if not cursor:
+                    break
+                assert len(page.jobs) == 2
+            assert seen == (everything[::-1] if newest else everything)
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
+    def test_a_cursor_stands_firm_while_jobs_change_their_state(self, order: str) -> None:
+        async def scenario(desk: Desk) -> None:
+            newest = order == "newest first"
+            names = [f"j{number}" for number in range(6)]
+            await desk.put(*names)
+            page = await desk.engine.find(limit=3, newest=newest)
+            await desk.work_off("j0", "j1")
+            await desk.bury("j2", "j3")
+            await desk.take()
+            desk.clock.advance(1)
+            await desk.put("a_new_one")
+            rest = await desk.engine.find(limit=9, newest=newest, cursor=page.cursor)
+            seen = [job.id for job in [*page.jobs, *rest.jobs]]
+            assert seen == (names[::-1] if newest else [*names, "a_new_one"])
+
+        self.check(scenario)
+
+    def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put(*(f"old{number}" for number in range(5)))
+            await desk.work_off(*(f"old{number}" for number in range(5)))
+            desk.clock.advance(61)
+            await desk.put("a", "b", "c")
+            await desk.work_off("a", "b", "c")
+            page = await desk.engine.find(limit=2)
+            assert [job.id for job in page.jobs] == ["a", "b"]
+            page = await desk.engine.find(limit=2, cursor=page.cursor)
+            assert ([job.id for job in page.jobs], page.cursor) == (["c"], "")
+
+        self.check(scenario)
+
+    def test_jobs_are_found_in_their_present_state(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a")
+            for state, step in (
+                (State.DEAD, desk.bury("a")),
+                (State.ARCHIVED, desk.engine.archive(named("a"), OPERATION)),
+                (State.DEAD, desk.engine.restore(named("a"), OPERATION)),
+                (State.PENDING, desk.engine.replay(named("a"), OPERATION)),
+                (State.COMPLETED, desk.work_off("a")),
+            ):
+                await step
+                assert await desk.find(states=(state,)) == ["a"]
+                others = tuple(other for other in State if other is not state)
+                assert await desk.find(states=others) == []
+
+        self.check(scenario)
+
+    def test_nothing_outside_the_callers_reach_is_found(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            for tenant, scope in itertools.product(
+                ["acme", "other"], ["library:42", "library:421"]
+            ):
+                name = f"{tenant}-{scope}"
+                await desk.put(f"{name}-dead", tenant=tenant, scope=scope)
+                [job] = await desk.take()
+                await desk.settle(dead(job, FAILURE))
+            for tenant, scope in itertools.product(
+                ["acme", "other"], ["library:42", "library:421"]
+            ):
+                await desk.put(f"{tenant}-{scope}-new", tenant=tenant, scope=scope)
+            reader = Caller("acme", ("library:42",))
+            page = await desk.engine.find(caller=reader)
+            assert [job.id for job in page.jobs] == ["acme-library:42-dead", "acme-library:42-new"]
+            page = await desk.engine.find(Filter(tenant="other"), caller=reader)
+            assert page.jobs == []
+            [group] = await desk.engine.groups(caller=reader)
+            assert (group.count, group.tenants, group.scopes) == (1, 1, 1)
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("cursor", ["x", "AAAA", "ä", "gqNmb28", 7])
+    def test_a_bad_cursor_is_refused(self, cursor: str) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.find(cursor=cursor)
+            assert refused.value.field == "cursor"
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("limit", [0, -1, 1_001, 1.5])
+    def test_a_bad_limit_is_refused(self, limit: int) -> None:
+        async def scenario(desk: Desk) -> None:
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.find(limit=limit)
+            assert refused.value.field == "limit"
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize(
+        "conditions",
+        [
+            {"ids": ("",)},
+            {"queues": ("a\nb",)},
+            {"scope": "a//b"},
+            {"text": ""},
+            {"attempts_from": -1},
+        ],
+        ids=str,
+    )
+    def test_a_bad_filter_is_refused_by_name(self, conditions: dict[str, object]) -> None:
+        async def scenario(desk: Desk) -> None:
+            for look in (desk.engine.find, desk.engine.groups):
+                with pytest.raises(InvalidInput) as refused:
+                    await look(wanted(**conditions))
+                assert refused.value.field in conditions
+
+        self.check(scenario)
+
+
+async def _a_bit_of_everything(desk: Desk) -> list[Job]:
+    """Make jobs in every state, a second apart; return them in the order of their making."""
+    jobs = [
+        new_job(id="done", key="k", scope="library:42"),
+        new_job(id="d1", queue="mail", tenant="acme"),
+        new_job(id="d2", key="k", scope="library:42/book:7"),
+        new_job(id="d3", queue="mail", task="other", scope="library:421"),
+        new_job(id="aside", tenant="acme"),
+        new_job(id="back", scope="library:43"),
+        new_job(id="b1", key="k", hold=True, task="other"),
+        new_job(id="p1", queue="mail", delay_seconds=600),
+        new_job(id="p2", max_attempts=9, scope="library:42"),
+        new_job(id="gone", queue="slow"),
+        new_job(id="fly", queue="slow"),
+    ]
+    for job in jobs:
+        await desk.engine.enqueue([job])
+        desk.clock.advance(1)
+    queues = ["default", "mail", "slow"]
+    taken = {job.id: job for job in await desk.take(3, queues=queues)}
+    await desk.settle(
+        completed(taken["done"]), dead(taken["d1"], WRONG), dead(taken["d3"], FAILURE)
+    )
+    desk.clock.advance(1)
+    taken = {job.id: job for job in await desk.take(9, queues=["default"])}
+    for name in ("d2", "aside", "back"):
+        await desk.settle(dead(taken[name], FAILURE))
+    await desk.settle(retry(taken["p2"], FAILURE, 60))
+    await desk.engine.archive(named("aside"), OPERATION)
+    await desk.engine.replay(named("back"), OPERATION, run="run1")
+    await desk.engine.cancel(named("gone"), OPERATION)
+    await desk.take(queues=["slow"])
+    found = [
+        job
+        for tenant in ("default", "acme")
+        for job in await desk.engine.get([one.id or "" for one in jobs], tenant=tenant)
+        if job is not None
+    ]
+    assert {job.state for job in found} == set(State)
+    return sorted(found, key=lambda job: job.created_at_us)
+
+
+def _meets(job: Job, name: str, value: object) -> bool:
+    """Whether the job meets one condition, said once more and as plainly as can be."""
+    if name in FAILED:
+        failure = job.failure
+        if failure is None:
+            return False
+        shown = {
+            "error_reasons": failure.error_reason,
+            "classes": failure.failure_class,
+            "fingerprint": fingerprint(failure.message),
+        }
+        if name == "text":
+            return str(value).lower() in failure.message.lower()
+        return shown[name] == value or (isinstance(value, tuple) and shown[name] in value)
+    if name == "scope":
+        return job.scope == value or job.scope.startswith(f"{value}/")
+    if name == "replay_run":
+        return job.replays is not None and job.replays.run == value
+    if name.startswith("finished") and not job.state.finished:
+        return False
+    number = {"a": job.attempt, "c": job.created_at_us, "f": job.finished_at_us}.get(name[0], 0)
+    if name.endswith(("_from", "_from_us")):
+        return isinstance(value, int) and number >= value
+    if name.endswith(("_to", "_to_us")):
+        return isinstance(value, int) and number < value
+    if name == "tenant":
+        return job.tenant == value
+    own = {"ids": job.id, "states": job.state, "queues": job.queue, "tasks": job.task}
+    return isinstance(value, tuple) and own.get(name, job.ties.key) in value

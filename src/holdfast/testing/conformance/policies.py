@@ -1,0 +1,222 @@
+"""What a queue allows: limits, pauses, outages, changed while everything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.access import Caller
+from holdfast.model.errors import AccessDenied, InvalidInput
+from holdfast.model.outcome import completed, dead, release, retry
+from holdfast.model.policy import QueuePolicy, Rate
+
+from .desk import FAILURE, OPERATION, Desk, Suite, Waiting
+
+LIMITED = QueuePolicy(max_in_flight=2)
+
+
+class PolicyRules(Suite):
+    """Every limit by itself and together with others."""
+
+    def test_a_policy_is_known_until_it_is_taken_back(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            assert await desk.engine.policies() == {}
+            await desk.engine.set_policy("default", LIMITED, OPERATION)
+            await desk.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
+            assert await desk.engine.policies() == {
+                "default": LIMITED,
+                "mail": QueuePolicy(paused=True),
+            }
+            await desk.engine.set_policy("default", None, OPERATION)
+            await desk.engine.set_policy("mail", QueuePolicy(), OPERATION)
+            assert await desk.engine.policies() == {}
+
+        self.check(scenario)
+
+    def test_a_paused_queue_hands_out_nothing_and_others_go_on(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("held", priority=5)
+            [running] = await desk.take()
+            await desk.put("a")
+            await desk.put("b", queue="mail")
+            await desk.allow(paused=True)
+            assert await desk.take_ids(queues=["default", "mail"]) == ["b"]
+            assert await desk.settle(completed(running)) == [None]
+            await desk.engine.set_policy("default", None, OPERATION)
+            assert await desk.take_ids() == ["a"]
+
+        self.check(scenario)
+
+    def test_max_in_flight(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_in_flight=2)
+            await desk.put("a", "b", "c", "d")
+            first, _second = await desk.take(9)
+            assert await desk.take_ids() == []
+            await desk.settle(completed(first))
+            assert await desk.take_ids() == ["c"]
+
+        self.check(scenario)
+
+    def test_max_in_flight_counts_what_was_claimed_before_it(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a", "b", "c", "d")
+            jobs = await desk.take(3)
+            await desk.allow(max_in_flight=2)
+            await desk.settle(completed(jobs[0]))
+            assert await desk.take_ids() == []
+            await desk.settle(completed(jobs[1]))
+            assert await desk.take_ids() == ["d"]
+
+        self.check(scenario)
+
+    def test_max_per_tenant_leaves_room_for_others(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_per_tenant=1)
+            await desk.put("big1", "big2", tenant="big", priority=5)
+            await desk.put("small1", "small2", tenant="small")
+            assert await desk.take_ids() == ["big1", "small1"]
+            assert await desk.take_ids() == []
+            [job] = await desk.engine.get(["big1"], tenant="big")
+            assert job is not None
+            await desk.settle(completed(job))
+            assert await desk.take_ids() == ["big2"]
+
+        self.check(scenario)
+
+    def test_max_per_key_without_ordering(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_per_key=2, ordered=False)
+            await desk.put("a1", "a2", "a3", key="a")
+            await desk.put("b1", key="b")
+            await desk.put("free1", "free2", "free3")
+            await desk.put("acme", key="a", tenant="acme")
+            expected = ["a1", "a2", "b1", "free1", "free2", "free3", "acme"]
+            assert await desk.take_ids() == expected
+            await desk.settle(completed(await desk.job("a2")))
+            assert await desk.take_ids() == ["a3"]
+
+        self.check(scenario)
+
+    def test_max_per_key_does_not_lift_the_ordering(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_per_key=2)
+            await desk.put("a1", "a2", key="a")
+            assert await desk.take_ids() == ["a1"]
+
+        self.check(scenario)
+
+    def test_limits_hold_together(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(
+                max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
+            )
+            await desk.put("a1", "a2", key="a", tenant="x")
+            await desk.put("x1", "x2", "x3", tenant="x")
+            await desk.put("y1", "y2", tenant="y")
+            jobs = await desk.take(9)
+            assert [job.id for job in jobs] == ["a1", "x1", "x2", "y1"]
+            await desk.settle(*map(completed, jobs))
+            assert await desk.take_ids() == ["a2"], "the fifth of the minute"
+
+        self.check(scenario)
+
+    def test_a_queue_at_its_limit_does_not_hold_up_another(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow("slow", max_in_flight=1)
+            await desk.put("s1", "s2", queue="slow", priority=5)
+            await desk.put("a", "b")
+            assert await desk.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
+
+        self.check(scenario)
+
+    def test_a_limit_counts_jobs_that_the_caller_does_not_reach(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_in_flight=1)
+            await desk.put("theirs", tenant="other")
+            await desk.put("ours", tenant="acme")
+            await desk.take(1, caller=Caller("other"))
+            assert await desk.take_ids(caller=Caller("acme")) == []
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("end", ["completed", "dead", "retry", "release", "lost"])
+    def test_a_waiting_claim_is_woken_when_a_place_gets_free(self, end: str) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.allow(max_in_flight=1)
+            await desk.put("a", task="other")
+            await desk.put("b")
+            [job] = await desk.take()
+            waiting = Waiting(desk, tasks=["t"])
+            await waiting.still_waits()
+            if end == "lost":
+                await desk.engine.reclaim(forced=[job])
+            else:
+                await desk.settle(
+                    {
+                        "completed": completed(job),
+                        "dead": dead(job, FAILURE),
+                        "retry": retry(job, FAILURE, 5),
+                        "release": release(job),
+                    }[end]
+                )
+            assert await waiting.ids() == ["b"]
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize("after", [None, QueuePolicy(max_in_flight=2)])
+    @pytest.mark.parametrize("before", [QueuePolicy(paused=True), QueuePolicy(max_in_flight=1)])
+    def test_a_waiting_claim_is_woken_when_more_is_allowed(
+        self, before: QueuePolicy, after: QueuePolicy | None
+    ) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("a", "b")
+            await desk.take()
+            await desk.engine.set_policy("default", before, OPERATION)
+            waiting = Waiting(desk)
+            await waiting.still_waits()
+            await desk.engine.set_policy("default", after, OPERATION)
+            assert await waiting.ids() == ["b"]
+
+        self.check(scenario)
+
+    def test_a_limited_caller_may_not_set_policies(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            for caller in (Caller("acme"), Caller(None, ("library:42",))):
+                with pytest.raises(AccessDenied):
+                    await desk.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
+            assert await desk.engine.policies() == {}
+
+        self.check(scenario)
+
+    @pytest.mark.parametrize(
+        ("policy", "field"),
+        [
+            (QueuePolicy(paused=1), "paused"),  # type: ignore[arg-type]
+            (QueuePolicy(fair="yes"), "fair"),  # type: ignore[arg-type]
+            (QueuePolicy(ordered=None), "ordered"),  # type: ignore[arg-type]
+            (QueuePolicy(max_in_flight=0), "max_in_flight"),
+            (QueuePolicy(max_in_flight=True), "max_in_flight"),
+            (QueuePolicy(max_per_tenant=-1), "max_per_tenant"),
+            (QueuePolicy(max_per_key=1.5), "max_per_key"),  # type: ignore[arg-type]
+            (QueuePolicy(rate=Rate(0, 1.0)), "rate"),
+            (QueuePolicy(rate=Rate(1, 0.0)), "rate"),
+            (QueuePolicy(rate=Rate(1, float("nan"))), "rate"),
+            (QueuePolicy(rate="10/minute"), "rate"),  # type: ignore[arg-type]
+            (QueuePolicy(outage_until_us=-1), "outage_until_us"),
+            ({"paused": True}, "policy"),
+        ],
+    )
+    def test_a_bad_policy_is_refused_and_the_old_one_stays(
+        self, policy: QueuePolicy, field: str
+    ) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.engine.set_policy("default", LIMITED, OPERATION)
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.set_policy("default", policy, OPERATION)
+            assert refused.value.field == field
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.set_policy("", LIMITED, OPERATION)
+            assert refused.value.field == "queue"
+            assert await desk.engine.policies() == {"default": LIMITED}
+
+        self.check(scenario)

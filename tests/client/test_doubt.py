@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from holdfast.engines import connection
+from holdfast.engines import connection, wire
 from holdfast.engines.base import Admission, Counts, Engine, EngineOptions, Receipt, Renewal
 from holdfast.engines.client import ClientEngine
 from holdfast.model.errors import DuplicateId, LeaseLost, NoOwner, Unavailable
@@ -387,9 +387,10 @@ class ClientMachine(EngineMachine):
         self._owner.clock = clock
         await self._owner.start()
         self._wire = Wire(directory, self._owner)
-        # What is in a lost answer of these comes back later, not at once; looking is not cut so
-        # that there is enough left for what matters.
-        self._wire.spared = {"claim", "reclaim", "get", "counts", "validate"}
+        # What is in a lost answer of claims comes back later, not at once; operations are sent
+        # once; looking is not cut so that there is enough left for what matters.
+        verbs = {verb.name for verb in vars(wire).values() if isinstance(verb, wire.Verb)}
+        self._wire.spared = verbs - {"enqueue", "settle", "extend"}
         self._strung = self._wire.strung()
         await self._strung.__aenter__()
         return ClientEngine(self._wire.path, clock=clock)

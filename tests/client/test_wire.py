@@ -4,15 +4,23 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.engines import wire
-from holdfast.engines.base import Admission, Claim, Counts, Receipt, Reclaim
+from holdfast.engines.base import Admission, Claim, Counts, Operated, Receipt, Reclaim
+from holdfast.engines.dump import DumpedJob, DumpedPolicy, DumpHead
 from holdfast.model import errors
 from holdfast.model.access import Caller
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
-from holdfast.model.failure import Failure
-from holdfast.model.job import Job, NewJob, State
+from holdfast.model.failure import Failure, FailureClass
+from holdfast.model.grouping import grouped
+from holdfast.model.history import Attempt, History, Note, NoteKind
+from holdfast.model.job import Edit, Job, NewJob, State
+from holdfast.model.operation import AuditEntry, AuditHead, Operation, chain
 from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.search import Filter, Page
 
 JOB = Job(
     "a", "acme", "library:42", "mail", "t", b'{"n":1}', 5, 3, 10, 20, 30,
@@ -20,6 +28,13 @@ JOB = Job(
     Failure.of("timeout", "took too long"), 70, b"[1]", 1,
 )  # fmt: skip
 CALLER = Caller("acme", ("library:42", "library:43"))
+
+WANTED = Filter(states=(State.DEAD,), classes=(FailureClass.UNKNOWN,), created_to_us=7, text="x")
+ENTRY = AuditEntry("replay", "job", "a", "ops", '{"n":1}', "why", "acme")
+OPERATION = Operation("ops", "because", (ENTRY,))
+POLICY = QueuePolicy(paused=True, rate=Rate(10, 60.0), max_per_key=2)
+SCHEDULE = ScheduleState("* * * * *", "UTC", "t", "mail", paused=True)
+ATTEMPT = Attempt(1, 7, "w", 3, 5, "retry", Failure.of("timeout", "slow"))
 
 ERRORS = [
     errors.InvalidInput("queue", "is empty"),
@@ -40,6 +55,11 @@ ERRORS = [
     errors.Unavailable("nobody there"),
     errors.NoOwner("start one"),
     errors.UnknownTask("x", ["y", "z"]),
+    errors.UnknownDependency("a", "b"),
+    errors.StaleVersion("a", 1, 2),
+    errors.CorruptHistory("cold.sqlite", "dead", "7", "its checksum is wrong"),
+    errors.HistoryMissing("cold.sqlite", 3, 7),
+    errors.CorruptDump("a.dump", "it ends too early"),
     errors.JobNotFound("a"),
     errors.JobFailed("a", "dead", "timeout", "took too long"),
     errors.ResultTimeout("not yet"),
@@ -101,6 +121,19 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
         (wire.GET, wire.GetCall(["a", "ü"], "acme", CALLER)),
         (wire.COUNTS, wire.CountsCall(CALLER)),
         (wire.VALIDATE, wire.Nothing()),
+        (wire.FIND, wire.FindCall(WANTED, "abc", 7, True, CALLER)),
+        (wire.GROUPS, wire.GroupsCall(WANTED, CALLER)),
+        (wire.HISTORY, wire.GetCall(["a"], "acme", CALLER)),
+        (wire.REPLAY, wire.OperateCall(WANTED, OPERATION, 9, "run", "it", caller=CALLER)),
+        (wire.NOTE, wire.OperateCall(WANTED, OPERATION, text="odd", caller=CALLER)),
+        (wire.EDIT, wire.EditCall(wire.Named("acme", "a"), Edit(payload=b"{}"), OPERATION, 3)),
+        (wire.SET_POLICY, wire.SetPolicyCall("mail", POLICY, OPERATION, CALLER)),
+        (wire.SET_POLICY, wire.SetPolicyCall("mail", None, OPERATION)),
+        (wire.SET_FLAG, wire.SetFlagCall("f", None, OPERATION)),
+        (wire.SET_SCHEDULE, wire.SetScheduleCall("s", SCHEDULE, OPERATION)),
+        (wire.AUDIT, wire.AuditCall([ENTRY], CALLER)),
+        (wire.AUDITED, wire.AuditedCall(7, 9)),
+        (wire.DUMP, wire.DumpCall("session")),
     ],
 )
 def test_a_call_arrives_as_it_was_made(verb, call):
@@ -113,11 +146,27 @@ def test_a_call_arrives_as_it_was_made(verb, call):
         (wire.ENQUEUE, [Receipt("a"), Receipt("b", Admission.EXISTING)]),
         (wire.CLAIM, wire.ClaimAnswer([JOB], [None, wire.Lost("a", 2**62)])),
         (wire.SETTLE, [None, wire.Lost("a", 7)]),
-        (wire.EXTEND, [7, wire.Lost("a", 7)]),
+        (wire.EXTEND, [wire.Extended(7, True), wire.Extended(0, lost=wire.Lost("a", 7))]),
         (wire.RECLAIM, Reclaim([JOB], [JOB])),
         (wire.GET, [JOB, None]),
         (wire.COUNTS, {"mail": Counts(pending=7)}),
         (wire.VALIDATE, ["something is wrong"]),
+        (wire.FIND, Page([JOB], "abc")),
+        (wire.GROUPS, grouped([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
+        (wire.HISTORY, [None, History(JOB, [ATTEMPT], [Note(NoteKind.EDIT, 7, "x", "y", b"{}")])]),
+        (wire.REPLAY, Operated([JOB], 3, more=True)),
+        (wire.EDIT, JOB),
+        (wire.POLICIES, {"mail": POLICY}),
+        (wire.FLAGS, {"f": True}),
+        (wire.SCHEDULES, {"s": SCHEDULE}),
+        (wire.AUDIT, AuditHead(7, "abc")),
+        (wire.AUDITED, [chain(AuditHead(), ENTRY, 7)]),
+        (
+            wire.DUMP,
+            wire.DumpAnswer(
+                "s", [DumpHead("journal", 1, 2, 3), DumpedJob(JOB), DumpedPolicy("mail", POLICY)]
+            ),
+        ),
     ],
 )
 def test_an_answer_arrives_as_it_was_given(verb, answer):

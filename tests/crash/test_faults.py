@@ -50,6 +50,8 @@ def test_the_workload_reaches_every_kind_of_call():
         "remove",
         "sync_directory",
         "truncate",
+        "before_commit",
+        "after_commit",
     }
     assert CALLS >= 150
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from holdfast.engines.base import Engine
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.journal.disk import LocalDisk
-from holdfast.engines.journal.recovery import recover
+from holdfast.engines.journal.offline import look
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.job import Job, NewJob, State
 
@@ -194,8 +194,8 @@ class Rig:
 
     def left(self) -> dict[str, Job]:
         """Return every job that is in the store."""
-        state = recover(LocalDisk(str(self.store))).state
-        return {job.id: job for job in state.jobs()}
+        with look(LocalDisk(str(self.store))) as store:
+            return {job.id: job for job in store.jobs()}
 
     def records(self) -> list[dict[str, object]]:
         """Return every record of the log, as ``journal dump --json`` prints them."""

@@ -34,3 +34,18 @@ def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
         assert not arrivals.anybody
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])
+def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
+    async def main() -> None:
+        arrivals = Arrivals(VirtualClock())
+        wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
+        await settle_down()
+        arrivals.announce((), [queue])
+        await settle_down()
+        assert wait.done() is woken
+        arrivals.announce_end()
+        await wait
+
+    asyncio.run(main())

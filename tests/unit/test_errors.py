@@ -8,6 +8,7 @@ import pytest
 from holdfast.model import errors
 from holdfast.model.errors import (
     AccessDenied,
+    CorruptDump,
     CorruptHistory,
     CorruptLog,
     DuplicateId,
@@ -17,7 +18,9 @@ from holdfast.model.errors import (
     InvalidInput,
     LeaseLost,
     PayloadInvalid,
+    StaleVersion,
     TooLarge,
+    UnknownDependency,
     UnknownFormat,
 )
 
@@ -25,11 +28,13 @@ CODES = {
     "HoldfastError": "error",
     "InvalidInput": "invalid_input",
     "PayloadInvalid": "payload_invalid",
+    "UnknownDependency": "unknown_dependency",
     "TooLarge": "too_large",
     "AccessDenied": "access_denied",
     "DuplicateId": "duplicate_id",
     "LeaseLost": "lease_lost",
     "IllegalTransition": "illegal_transition",
+    "StaleVersion": "stale_version",
     "StorageError": "storage",
     "StorageFull": "storage_full",
     "DurabilityLost": "durability_lost",
@@ -37,6 +42,7 @@ CODES = {
     "CorruptHistory": "corrupt_history",
     "HistoryMissing": "history_missing",
     "UnknownFormat": "unknown_format",
+    "CorruptDump": "corrupt_dump",
     "DirectoryInUse": "directory_in_use",
     "Unavailable": "unavailable",
     "NoOwner": "no_owner",
@@ -124,6 +130,21 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
             {"field": "payload", "size": 300_000, "limit": 262_144},
         ),
         (
+            UnknownDependency("b", "a"),
+            [
+                "depends_on: job 'b'",
+                "'a'",
+                "does not exist in its tenant",
+                "enqueue that one first",
+            ],
+            {"field": "depends_on", "job_id": "b", "dependency": "a"},
+        ),
+        (
+            StaleVersion("j1", 2, 3),
+            ["job 'j1' is at version 3, not 2"],
+            {"job_id": "j1", "expected": 2, "version": 3},
+        ),
+        (
             AccessDenied("tenant", "acme"),
             ["tenant 'acme'"],
             {"field": "tenant", "value": "acme"},
@@ -145,13 +166,21 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
         ),
         (
             CorruptHistory("cold.sqlite", "dead", "7", "its checksum is wrong"),
-            ["cold.sqlite is damaged in table dead row 7: its checksum", "`journal verify`"],
+            [
+                "cold.sqlite is damaged in table dead row 7: its checksum",
+                "`holdfast journal verify`",
+            ],
             {"file": "cold.sqlite", "table": "dead", "row": "7"},
         ),
         (
             HistoryMissing("cold.sqlite", None, 9),
-            ["cold.sqlite is missing", "up to seq 9", "start without history"],
+            ["cold.sqlite is missing", "up to seq 9", "--history anew"],
             {"file": "cold.sqlite", "found_seq": None, "expected_seq": 9},
+        ),
+        (
+            CorruptDump("a.dump", "its hash is wrong"),
+            ["a.dump is no whole dump: its hash is wrong", "Nothing was loaded"],
+            {"file": "a.dump", "problem": "its hash is wrong"},
         ),
         (
             UnknownFormat("1.log", "version", 9, 1),

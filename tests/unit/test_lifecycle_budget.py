@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import effects as fx
-from holdfast.model import lifecycle, outcome
+from holdfast.model import folding, lifecycle, outcome
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.lifecycle import LeaseTerms, apply
+from holdfast.model.job import MICROSECONDS, Edit, Job, Replays, State, Ties
+from holdfast.model.lifecycle import LeaseTerms
 
 NOW = 1_000_000_000
 SEQ = 99
@@ -20,6 +20,13 @@ FAILURE = Failure.of("timeout", "too slow")
 def pending(**fields: object) -> Job:
     job = Job("j1", "acme", "", "mail", "send", b"{}", 0, 3, created_at_us=10, run_at_us=20, seq=7)
     return msgspec.structs.replace(job, **fields)
+
+
+def apply(job: Job, effect: fx.Effect, seq: int) -> Job:
+    assert not isinstance(effect, fx.SETTINGS)
+    after = folding.apply(job, effect, seq)
+    assert after is not None
+    return after
 
 
 def claimed(job: Job, now_us: int = NOW) -> Job:
@@ -170,7 +177,7 @@ def test_a_replay_brings_a_fresh_budget_and_lifts_the_expiry() -> None:
     job = pending(max_attempts=2, losses=2, expires_at_us=NOW)
     dead = retried(claimed(retried(claimed(job))))
     assert (dead.state, dead.attempt, dead.losses) == (State.DEAD, 2, 2)
-    again = apply(dead, lifecycle.replay(dead, NOW + 9), SEQ)
+    again = apply(dead, lifecycle.replay(dead, NOW + 9, "ann", "it is back"), SEQ)
     assert (again.state, again.attempts_before_replay, again.losses) == (State.PENDING, 2, 0)
     assert (again.finished_at_us, again.expires_at_us) == (0, None)
     assert (again.failure, again.payload, again.place) == (FAILURE, b"{}", (NOW + 9, SEQ))
@@ -182,9 +189,56 @@ def test_a_replay_brings_a_fresh_budget_and_lifts_the_expiry() -> None:
 
 def test_the_archive_gives_back_what_it_was_given() -> None:
     dead = apply(pending(), lifecycle.expire(pending(), NOW), SEQ)
-    laid_aside = apply(dead, lifecycle.archive(dead, NOW + 1), SEQ)
+    laid_aside = apply(dead, lifecycle.archive(dead, NOW + 1, "ann", "not now"), SEQ)
     assert laid_aside == msgspec.structs.replace(dead, state=State.ARCHIVED)
-    assert apply(laid_aside, lifecycle.restore(laid_aside, NOW + 2), SEQ) == dead
+    back = apply(laid_aside, lifecycle.restore(laid_aside, NOW + 2, "ann", "now"), SEQ)
+    assert back == dead
+
+
+def test_a_replay_is_counted_and_says_who_why_and_in_which_run() -> None:
+    dead = apply(pending(), lifecycle.expire(pending(), NOW), SEQ)
+    again = apply(dead, lifecycle.replay(dead, NOW + 1, "ann", "it is back", run="r1"), SEQ)
+    assert again.replays == Replays(1, NOW + 1, "ann", "it is back", "r1")
+    dead = msgspec.structs.replace(again, state=State.DEAD)
+    again = apply(dead, lifecycle.replay(dead, NOW + 2, "bob", "once more"), SEQ)
+    assert again.replays == Replays(2, NOW + 2, "bob", "once more")
+
+
+def test_a_replay_waits_for_what_is_still_open_and_keeps_its_place_in_its_key() -> None:
+    ties = Ties("k", 3, ("a", "b"), ("a", "b"))
+    dead = pending(state=State.DEAD, ties=ties, stop_requested=True, cancel_reason="no")
+    for left, state in ((("b",), State.BLOCKED), ((), State.PENDING)):
+        again = lifecycle.replay(dead, NOW, "ann", "why", waiting_for=left).job
+        assert (again.state, again.ties.waiting_for) == (state, left)
+        assert (again.ties.key, again.ties.key_seq) == ("k", 3)
+        assert again.ties.depends_on == ("a", "b")
+        assert (again.stop_requested, again.cancel_reason) == (False, "")
+
+
+def test_a_replayed_job_that_was_held_is_held_again() -> None:
+    dead = pending(state=State.DEAD, ties=Ties(hold=True))
+    assert lifecycle.replay(dead, NOW, "ann", "why").job.state is State.BLOCKED
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "before"),
+    [
+        (Edit(payload={"n": 1}), (20, 7), b"{}"),
+        (Edit(payload={}), (20, 7), None),
+        (Edit(max_attempts=9), (20, 7), None),
+        (Edit(priority=5), (20, SEQ), None),
+        (Edit(run_at_us=NOW + 5), (NOW + 5, SEQ), None),
+        (Edit(run_at_us=1), (NOW, SEQ), None),
+    ],
+)
+def test_an_edit_moves_a_job_only_when_its_time_or_priority_changes(
+    changes: Edit, place: tuple[int, int], before: bytes | None
+) -> None:
+    job = pending()
+    effect = lifecycle.edit(job, NOW, changes, "ann", "because")
+    assert (effect.before, effect.by, effect.why) == (before, "ann", "because")
+    after = apply(job, effect, SEQ)
+    assert (after.version, after.place, after.attempt) == (2, place, 0)
 
 
 @pytest.mark.parametrize(("run_at_us", "due_us"), [(20, NOW), (NOW + 50, NOW + 50)])

@@ -31,6 +31,9 @@ DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
 """The most jobs that one call may claim or reclaim."""
 
+MOST_PAYLOAD_BYTES = 8 << 20
+"""The most that ``max_payload_bytes`` may allow."""
+
 OWN_SLOT_PREFIX = "own/"
 """Workers of this prefix live in the process that owns the store and die with it."""
 
@@ -120,7 +123,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in ("remember_seconds", "max_processing_seconds"):
             check_seconds(field, getattr(self, field))
-        check_size("max_payload_bytes", self.max_payload_bytes, 2, 8 << 20)
+        check_size("max_payload_bytes", self.max_payload_bytes, 2, MOST_PAYLOAD_BYTES)
 
 
 @runtime_checkable

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput
-from holdfast.model.job import check_id
+from holdfast.model.job import Edit, check_id
+from holdfast.model.operation import Operation
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter
 
 from .base import MAX_CLAIM
 
@@ -38,3 +42,46 @@ def check_all(field: str, items: Iterable[T], kind: type[T]) -> list[T]:
         if not isinstance(item, kind):
             raise InvalidInput(field, f"a {type(item).__name__} is not a {kind.__name__}")
     return found
+
+
+def check_filter(wanted: Filter) -> Filter:
+    """Return a filter whose conditions make sense, or raise ``InvalidInput``."""
+    _check_kind("wanted", wanted, Filter)
+    wanted.check()
+    return wanted
+
+
+def check_operation(operation: Operation) -> None:
+    """Raise ``InvalidInput`` unless it says who and why."""
+    _check_kind("operation", operation, Operation)
+    operation.check()
+
+
+def check_edit(changes: Edit, max_payload_bytes: int) -> None:
+    """Raise ``InvalidInput`` unless a job could be changed like this."""
+    _check_kind("changes", changes, Edit)
+    changes.check(max_payload_bytes)
+
+
+def check_policy(policy: QueuePolicy | None) -> None:
+    """Raise ``InvalidInput`` unless a queue could have this policy."""
+    if policy is not None:
+        _check_kind("policy", policy, QueuePolicy)
+        policy.check()
+
+
+def check_switch(on: bool | None) -> None:  # noqa: FBT001
+    """Raise ``InvalidInput`` unless a flag could be switched so."""
+    if on is not None and type(on) is not bool:
+        raise InvalidInput("on", f"{on!r} is not true, false or nothing")
+
+
+def check_schedule(schedule: ScheduleState | None) -> None:
+    """Raise ``InvalidInput`` unless it is a schedule, or none."""
+    if schedule is not None:
+        _check_kind("schedule", schedule, ScheduleState)
+
+
+def _check_kind(field: str, value: object, kind: type) -> None:
+    if type(value) is not kind:
+        raise InvalidInput(field, f"a {type(value).__name__} is not of type {kind.__name__}")

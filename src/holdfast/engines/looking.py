@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.errors import InvalidInput
 from holdfast.model.grouping import GroupKey, group_key, key_of
 from holdfast.model.history import History
 from holdfast.model.job import Job, check_id, check_size
@@ -29,7 +28,7 @@ from holdfast.model.search import (
 )
 
 from .base import MAX_CLAIM, Counts
-from .checks import check_all
+from .checks import check_all, check_filter
 from .dump import (
     BLOCK_RECORDS,
     DumpedFlag,
@@ -88,7 +87,7 @@ class Looking(Seam):
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """See ``Engine.groups``."""
         self._check_open()
-        wanted = _checked(wanted)
+        wanted = check_filter(wanted)
         await self._durable()
         await self._past.flush()
         groups = await self._past.groups(wanted, caller)
@@ -163,7 +162,7 @@ class Looking(Seam):
         newest: bool = False,
     ) -> list[Job]:
         """Return the first matching jobs after this place, from memory and from the past."""
-        wanted = _checked(wanted)
+        wanted = check_filter(wanted)
         self._check_open()
         self._now_us()
         await self._durable()
@@ -227,10 +226,3 @@ def _sum(counts: Mapping[str, Counts], tally: Tally) -> Mapping[str, Counts]:
         states = found.setdefault(queue, {})
         states[state.value] = states.get(state.value, 0) + count
     return {queue: Counts(**states) for queue, states in sorted(found.items())}
-
-
-def _checked(wanted: Filter) -> Filter:
-    if type(wanted) is not Filter:
-        raise InvalidInput("wanted", f"a {type(wanted).__name__} is not a Filter")
-    wanted.check()
-    return wanted

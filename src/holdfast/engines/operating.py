@@ -36,7 +36,16 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
 
 from .base import Operated
-from .checks import check_all, check_limit
+from .checks import (
+    check_all,
+    check_edit,
+    check_filter,
+    check_limit,
+    check_operation,
+    check_policy,
+    check_schedule,
+    check_switch,
+)
 from .following import Following
 from .looking import Looking
 
@@ -66,7 +75,7 @@ class Operating(Looking):
         caller: Caller = SYSTEM,
     ) -> Operated:
         """See ``Engine.replay``."""
-        _check(operation)
+        check_operation(operation)
         asked = _for_states(wanted, _DEAD)
         if run:
             check_id(run, "run")
@@ -143,7 +152,9 @@ class Operating(Looking):
         caller: Caller = SYSTEM,
     ) -> Operated:
         """See ``Engine.purge``."""
-        return await self._operate(wanted, _FINISHED, operation, limit, caller, lifecycle.purge)
+        done = await self._operate(wanted, _FINISHED, operation, limit, caller, lifecycle.purge)
+        await self._past.flush()  # only the past had them: now nobody finds them any more
+        return done
 
     async def confirm(
         self,
@@ -178,9 +189,7 @@ class Operating(Looking):
         caller: Caller = SYSTEM,
     ) -> Job:
         """See ``Engine.edit``."""
-        if type(changes) is not Edit:
-            raise InvalidInput("changes", f"a {type(changes).__name__} is not an Edit")
-        changes.check(self._options.max_payload_bytes)
+        check_edit(changes, self._options.max_payload_bytes)
 
         def decide(found: Job, now_us: int) -> Effect:
             if version is not None and found.version != version:
@@ -207,10 +216,7 @@ class Operating(Looking):
     ) -> None:
         """See ``Engine.set_policy``."""
         check_id(queue, "queue")
-        if policy is not None:
-            if type(policy) is not QueuePolicy:
-                raise InvalidInput("policy", f"a {type(policy).__name__} is not a QueuePolicy")
-            policy.check()
+        check_policy(policy)
         if policy == DEFAULT_POLICY:
             policy = None
         await self._set(
@@ -227,8 +233,7 @@ class Operating(Looking):
     ) -> None:
         """See ``Engine.set_flag``."""
         check_id(name, "name")
-        if on is not None and type(on) is not bool:
-            raise InvalidInput("on", f"{on!r} is not true, false or nothing")
+        check_switch(on)
         await self._set("flag", name, lambda now: FlagSet(now, name, on), operation, caller)
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
@@ -245,8 +250,7 @@ class Operating(Looking):
     ) -> None:
         """See ``Engine.set_schedule``."""
         check_id(name, "name")
-        if schedule is not None and type(schedule) is not ScheduleState:
-            raise InvalidInput("schedule", f"a {type(schedule).__name__} is not a ScheduleState")
+        check_schedule(schedule)
         make = lambda now: ScheduleSet(now, name, schedule)
         await self._set("schedule", name, make, operation, caller)
 
@@ -272,7 +276,7 @@ class Operating(Looking):
         operation: Operation,
         caller: Caller,
     ) -> None:
-        _check(operation)
+        check_operation(operation)
         if not caller.unlimited:
             raise AccessDenied(what, name)  # it governs every tenant's work
         await self._answer(
@@ -292,7 +296,7 @@ class Operating(Looking):
         spares: Spares = lambda _job: False,
     ) -> Operated:
         """Find jobs in these states, and do this to them, in one commit."""
-        _check(operation)
+        check_operation(operation)
         check_limit(limit)
         wanted = _for_states(wanted, states)
         spared = lambda job: job.state in states and spares(job)
@@ -413,17 +417,9 @@ class Operating(Looking):
         return replace(wanted, classes=others), kept
 
 
-def _check(operation: Operation) -> None:
-    if type(operation) is not Operation:
-        raise InvalidInput("operation", f"a {type(operation).__name__} is not an Operation")
-    operation.check()
-
-
 def _for_states(wanted: Filter, states: frozenset[State]) -> Filter:
     """Return the filter, confined to the states in which this can be done."""
-    if type(wanted) is not Filter:
-        raise InvalidInput("wanted", f"a {type(wanted).__name__} is not a Filter")
-    wanted.check()
+    wanted = check_filter(wanted)
     asked = frozenset(wanted.states) & states if wanted.states else states
     if not asked:
         names = ", ".join(sorted(states))

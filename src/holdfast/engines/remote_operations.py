@@ -9,14 +9,23 @@ from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, Unavailable
 from holdfast.model.history import History
-from holdfast.model.job import Edit, Job, JobRef, check_id
-from holdfast.model.operation import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.job import Edit, Job, JobRef, check_id, check_size
+from holdfast.model.operation import AuditEntry, AuditHead, AuditRecord, Operation, check_text
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import EVERYTHING, Filter, Group, Page
+from holdfast.model.search import EVERYTHING, Filter, Group, Page, check_page, read_cursor
 
 from . import wire
-from .base import Counts, Operated
-from .checks import check_all
+from .base import MOST_PAYLOAD_BYTES, Counts, Operated
+from .checks import (
+    check_all,
+    check_edit,
+    check_filter,
+    check_limit,
+    check_operation,
+    check_policy,
+    check_schedule,
+    check_switch,
+)
 from .connection import Broken
 from .dump import DumpRecord
 from .remote import Remote
@@ -68,14 +77,16 @@ class RemoteOperations:
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
-        _check(wanted, Filter)
+        check_filter(wanted)
+        check_page(limit)
+        read_cursor(cursor)  # what is none is refused here, in the words of every engine
         check_caller(caller)
         call = wire.FindCall(wanted, cursor, limit, newest, caller)
         return await self._remote.call(wire.FIND, wire.FIND.write_call(call))
 
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """See ``Engine.groups``."""
-        _check(wanted, Filter)
+        check_filter(wanted)
         check_caller(caller)
         body = wire.GROUPS.write_call(wire.GroupsCall(wanted, caller))
         return await self._remote.call(wire.GROUPS, body)
@@ -102,6 +113,8 @@ class RemoteOperations:
 
     async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
         """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
         body = wire.AUDITED.write_call(wire.AuditedCall(after, limit))
         return await self._remote.call(wire.AUDITED, body)
 
@@ -185,6 +198,7 @@ class RemoteOperations:
         self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.note``."""
+        check_text("text", text)
         call = wire.OperateCall(wanted, operation, text=text, caller=caller)
         return await self._operate(wire.NOTE, call)
 
@@ -198,8 +212,8 @@ class RemoteOperations:
         caller: Caller = SYSTEM,
     ) -> Job:
         """See ``Engine.edit``."""
-        _check(changes, Edit)
-        _check(operation, Operation)
+        check_edit(changes, MOST_PAYLOAD_BYTES)
+        check_operation(operation)
         check_caller(caller)
         named = wire.Named(check_id(job.tenant, "tenant"), check_id(job.id))
         call = wire.EditCall(named, changes, operation, version, caller)
@@ -221,7 +235,8 @@ class RemoteOperations:
     ) -> None:
         """See ``Engine.set_policy``."""
         check_id(queue, "queue")
-        _check(operation, Operation)
+        check_policy(policy)
+        check_operation(operation)
         check_caller(caller)
         await self._once(wire.SET_POLICY, wire.SetPolicyCall(queue, policy, operation, caller))
 
@@ -234,7 +249,8 @@ class RemoteOperations:
     ) -> None:
         """See ``Engine.set_flag``."""
         check_id(name, "name")
-        _check(operation, Operation)
+        check_switch(on)
+        check_operation(operation)
         check_caller(caller)
         await self._once(wire.SET_FLAG, wire.SetFlagCall(name, on, operation, caller))
 
@@ -252,21 +268,25 @@ class RemoteOperations:
     ) -> None:
         """See ``Engine.set_schedule``."""
         check_id(name, "name")
-        _check(operation, Operation)
+        check_schedule(schedule)
+        check_operation(operation)
         check_caller(caller)
         await self._once(wire.SET_SCHEDULE, wire.SetScheduleCall(name, schedule, operation, caller))
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""
         checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
         check_caller(caller)
         return await self._once(wire.AUDIT, wire.AuditCall(checked, caller))
 
     async def _operate(
         self, verb: wire.Verb[wire.OperateCall, Operated], call: wire.OperateCall
     ) -> Operated:
-        _check(call.wanted, Filter)
-        _check(call.operation, Operation)
+        check_filter(call.wanted)
+        check_operation(call.operation)
+        check_limit(call.limit)
         check_caller(call.caller)
         return await self._once(verb, call)
 
@@ -282,10 +302,5 @@ class RemoteOperations:
 
 def check_caller(caller: Caller) -> None:
     """Raise ``InvalidInput`` unless it is a caller."""
-    _check(caller, Caller)
-
-
-def _check(value: object, kind: type) -> None:
-    if type(value) is not kind:
-        name = kind.__name__
-        raise InvalidInput(name.lower(), f"a {type(value).__name__} is not a {name}")
+    if type(caller) is not Caller:
+        raise InvalidInput("caller", f"a {type(caller).__name__} is not a Caller")

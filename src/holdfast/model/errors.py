@@ -199,8 +199,8 @@ class CorruptHistory(StorageError):
         where += f" row {row}" if row else ""
         super().__init__(
             f"{file} is damaged{where}: {problem}. Unfinished work is not touched by this. Restore "
-            "the file from a backup, run `journal verify` to see the extent, or set it aside and "
-            "start without history"
+            "the file from a backup, run `holdfast journal verify` to see the extent, or begin "
+            "anew without it (`holdfast run --history anew`; it is set aside)"
         )
         self.file = file
         self.table = table
@@ -217,8 +217,9 @@ class HistoryMissing(StorageError):
         found = "is missing" if found_seq is None else f"ends at seq {found_seq:,}"
         super().__init__(
             f"{file} {found}, but the log relies on it for everything up to seq {expected_seq:,}. "
-            "Nothing was changed. Put the file back from where it went or from a backup, or start "
-            "without history: dead letters and finished jobs up to there are lost then"
+            "Nothing was changed. Put the file back from where it went or from a backup, or begin "
+            "anew (`holdfast run --history anew`): dead letters and finished jobs up to there are "
+            "lost then"
         )
         self.file = file
         self.found_seq = found_seq

@@ -8,24 +8,29 @@ from functools import lru_cache
 FINGERPRINT_LIMIT = 160
 _READ_LIMIT = 500
 
-_VARYING = re.compile(
-    r"""
-      (?P<url> \b[a-z][a-z0-9+.-]{1,20}://[^\s'"<>)\]]+ )
-    | (?P<email> [\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+ )
-    | (?P<uuid> \b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b )
+_URL = r"""(?P<url> \b[a-z][a-z0-9+.-]{1,20}://[^\s'"<>)\]]+ ) |"""
+_EMAIL = r"""(?P<email> [\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+ ) |"""
+_OTHERS = r"""
+      (?P<uuid> \b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b )
     | (?P<address> \b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b | \[[0-9a-f:]*:[0-9a-f:.]+\](?::\d+)? )
     | (?P<hex> \b0x[0-9a-f]+\b | \b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b )
     | (?P<text> '[^'\n]{0,200}' | "[^"\n]{0,200}" )
     | (?P<path> (?<![\w/])(?:/[\w.@%+-]+){2,}/? )
     | (?P<number> [+-]?\d+(?:[.,:]\d+)* )
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+    """
+_FLAGS = re.VERBOSE | re.IGNORECASE
+_VARYING = {
+    (url, email): re.compile(_URL * url + _EMAIL * email + _OTHERS, _FLAGS)
+    for url in (False, True)
+    for email in (False, True)
+}
+"""By whether there may be an address of the web, or of a person: looking for those takes long."""
 
 
 @lru_cache(maxsize=4096)
 def fingerprint(message: str) -> str:
     """Return the message's first line with numbers, ids, addresses, paths and quotes as marks."""
     line = message[:_READ_LIMIT].strip().partition("\n")[0]
-    shape = _VARYING.sub(lambda found: f"<{found.lastgroup}>", line)
+    varying = _VARYING["://" in line, "@" in line]
+    shape = varying.sub(lambda found: f"<{found.lastgroup}>", line)
     return " ".join(shape.split())[:FINGERPRINT_LIMIT]

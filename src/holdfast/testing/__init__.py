@@ -3,7 +3,7 @@
 ``clock``        a clock that moves when it is told to
 ``disk``         a disk that loses, tears, reorders, fails and kills
 ``conformance``  the engine contract as tests
-``machine``      a state machine that compares an engine with the oracle
+``machine``      a state machine that compares an engine with the oracle (``comparing``: how)
 ``loop``         an event loop in virtual time
 ``app``          an application's tasks in virtual time: ``Holdfast.testing()``
 """

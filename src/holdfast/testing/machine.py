@@ -65,6 +65,7 @@ new_jobs = st.builds(
     unique=st.sampled_from([None, None, None, None, "u1", "u2"]),
     max_processing_seconds=st.sampled_from([None, None, 15.0]),
     key=st.sampled_from([None, None, None, "k1", "k1", "k2"]),
+    depends_on=st.sampled_from([()] * 9 + [(IDS[0],)]),
     hold=st.sampled_from([False] * 7 + [True]),
 )
 
@@ -147,11 +148,15 @@ class EngineMachine(Comparing):
         """Enqueue a batch of jobs that wait for others, of the batch or from before."""
         tied: list[NewJob] = []
         for job in jobs:
-            open_jobs = [one for one in self.known if not one.state.finished]
-            names = [one.id for one in open_jobs if one.tenant == job.tenant]
-            names += [one.id for one in tied if one.id and one.tenant == job.tenant]
-            needs = st.lists(st.sampled_from(names * 9 + IDS), min_size=1, max_size=3)
-            tied.append(replace(job, depends_on=tuple(data.draw(needs))))
+            there: list[Job | NewJob] = [*self.known, *tied]
+            taken = {one.id for one in there if one.tenant == job.tenant}
+            needed = [one.id for one in self.known if not one.state.finished and one.id in taken]
+            needed += [one.id for one in tied if one.id in taken and one.id]
+            fresh = [one for one in IDS if one not in taken]
+            if fresh and needed:
+                depends_on = data.draw(st.lists(st.sampled_from(needed), min_size=1, max_size=3))
+                job_id = data.draw(st.sampled_from(fresh))
+                tied.append(replace(job, id=job_id, depends_on=tuple(depends_on), hold=False))
         self.both(lambda engine: engine.enqueue(tied, on_duplicate="skip"))
 
     @rule(
@@ -358,5 +363,6 @@ class EngineMachine(Comparing):
         """Both keep the same jobs and count the same."""
         if hasattr(self, "subject"):
             assert self.picture(self.subject) == self.picture(self.oracle)
-            assert self.run(self.subject.validate()) == []
+            problems = self.run(self.subject.validate())
+            assert problems == [], problems
             self.known = self.run(pages(self.oracle, Filter(), 100, caller=Caller()))

@@ -69,9 +69,11 @@ class JournalState(JournalIndex):
                 untold += self._load_finished(job, untold, cold=cold)
                 continue
             tenant = self._admit(job)
-            if job.state is not _PENDING or job.ties.key is not None:
+            if job.state is not _PENDING or not self._free_to_queue(job):
                 self._load_other(tenant, job, keyed)
                 continue
+            if job.ties.key is not None:
+                self._line(job).put(job)
             tenant.tallies[job.queue][_PENDING] += 1
             if job.run_at_us <= last_at_us:
                 due[job.tenant, job.queue, job.task, job.priority].append(job)

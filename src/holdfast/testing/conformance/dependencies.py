@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.engines.base import Admission, Counts
@@ -187,6 +189,23 @@ class DependencyRules(Suite):
             with pytest.raises(UnknownDependency):
                 await desk.engine.enqueue([job], caller=caller)
             assert await desk.engine.get(["b"]) == [None]
+
+        self.check(scenario)
+
+    def test_calls_at_once_know_each_others_jobs_within_reach(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            caller = Caller("default", ("library:42",))
+            ours = new_job(id="b", depends_on=("a",), scope="library:42")
+            answers = await asyncio.gather(
+                desk.engine.enqueue([new_job(id="a", scope="library:43")]),
+                desk.engine.enqueue([ours], caller=caller),
+                desk.engine.enqueue([new_job(id="c", depends_on=("a",))]),
+                return_exceptions=True,
+            )
+            assert isinstance(answers[1], UnknownDependency)
+            assert await desk.counts() == Counts(blocked=1, pending=1)
+            await desk.work_off("a")
+            await desk.work_off("c")
 
         self.check(scenario)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from holdfast.engines.dump import DumpRecord
 from holdfast.engines.past import Happened, Tally
 from holdfast.model.access import Caller
-from holdfast.model.errors import EngineClosed, HoldfastError, StorageError
+from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import Attempt, Note
 from holdfast.model.job import Job, State
 from holdfast.model.operation import AuditRecord
@@ -220,7 +220,7 @@ class ColdPast:
                 wait_seconds = FEED_AFTER_SECONDS if len(self._unfed) < FEED_FROM else 0.0
                 self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
             return
-        if self.failure is None:
+        if self.failure is None and not isinstance(failure, DurabilityLost):
             logger.error("history.failed unfed=%d %s", self.unfed, failure)
         self.failure = failure
         if not self._closed:

@@ -146,7 +146,9 @@ def verify_dump(file: BinaryIO) -> Manifest:
     """Read a dump from its beginning to its end; raise ``CorruptDump`` or ``UnknownFormat``."""
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
+    head: DumpHead | None = None
     for batch in _blocks(file, digest):
+        head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
         counts.update(_kind(record) for record in batch)
     try:
         manifest = msgspec.json.decode(file.readline(), type=Manifest)
@@ -154,8 +156,10 @@ def verify_dump(file: BinaryIO) -> Manifest:
         raise CorruptDump(_name(file), f"its manifest cannot be read ({error})") from None
     if manifest.sha256 != digest.hexdigest():
         raise CorruptDump(_name(file), "it is not what its manifest has the hash of")
-    if manifest.records != dict(counts):
-        raise CorruptDump(_name(file), "it does not have the records that its manifest counts")
+    if head is None or manifest != Manifest(
+        FORMAT, head.engine, head.at_us, dict(counts), manifest.sha256
+    ):
+        raise CorruptDump(_name(file), "it does not have in it what its manifest says")
     if file.read(1):
         raise CorruptDump(_name(file), "something follows its manifest")
     return manifest

@@ -5,9 +5,11 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.engines.journal.cold import ColdStore, reading, verify
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.failure import Failure
 from holdfast.model.job import State
 from holdfast.model.search import EVERYTHING, Filter, place_of
 from holdfast.testing import SimDisk
@@ -93,6 +95,15 @@ def test_page_after_page_finds_every_job_once(made, wanted, caller, limit, newes
     assert found == expected(made, wanted, caller, None, len(made), newest)
     assert verify(store) == []
     store.close()
+
+
+@pytest.mark.parametrize("wanted", [Filter(ids=("a", "b")), Filter(text="slow")])
+def test_a_reason_is_asked_for_whichever_way_is_taken(store, world, wanted):
+    for number, reason in enumerate(["timeout", "connection"]):
+        world.dead("ab"[number], failure=Failure.of(reason, "slow"))
+    world.feed(store)
+    found = store.find(replace(wanted, error_reasons=("timeout",)), SYSTEM, None, 9, newest=False)
+    assert [job.id for job in found] == ["a"]
 
 
 @pytest.mark.parametrize("newest", [False, True])

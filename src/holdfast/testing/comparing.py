@@ -108,8 +108,8 @@ class Comparing(RuleBasedStateMachine):
 
     @staticmethod
     def died(answer: object) -> bool:
-        """Whether this is what an engine says whose process is gone."""
-        return isinstance(answer, HoldfastError) and answer.code == "durability_lost"
+        """Whether this is what an engine says whose process is gone, of its log or its past."""
+        return isinstance(answer, HoldfastError) and answer.code in ("durability_lost", "storage")
 
     def attempt(self, engine: Engine, call: Callable[[Engine], Awaitable[T]]) -> T | Exception:
         """Make the call; return its answer or what it raised."""

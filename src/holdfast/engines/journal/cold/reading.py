@@ -135,22 +135,24 @@ def _way(source: Source, wanted: Wanted, conditions: Conditions) -> str | None:
     fewest = of_tenant if tenant is not None else in_all
     path = "find_dead_by_place" if tenant is None else "find_dead_by_tenant"
     asked = on_kinds(wanted.filter)
+    kinds: list[tuple[int, int]] = []
     if asked is not None:
-        kinds = _COUNTS.decode(
-            ask(source.connection, composed("find_kinds", asked.where), asked.values)
-        )
+        found = ask(source.connection, composed("find_kinds", asked.where), asked.values)
+        kinds = _COUNTS.decode(found)
         if not kinds:
             return None
         of_kinds = sum(count for _kind, count in kinds)
         merged = sum(min(count, wanted.limit) for _kind, count in kinds)
-        by_kind = of_kinds <= fewest and merged <= MERGE_MOST
-        if by_kind:
+        if of_kinds <= fewest and merged <= MERGE_MOST:
             fewest, path = of_kinds, "find_dead_by_kind"
-        conditions.add_kinds([kind for kind, _count in kinds], bound_only=by_kind)
     if wanted.filter.ids:
-        return "find_dead_by_name"
-    if wanted.filter.text and fewest * MOSTLY >= in_all:
-        return "find_dead_by_text"
+        path = "find_dead_by_name"
+    elif wanted.filter.text and fewest * MOSTLY >= in_all:
+        path = "find_dead_by_text"
+    if kinds:
+        # Going by kind, the statement itself asks for them.
+        numbers = [kind for kind, _count in kinds]
+        conditions.add_kinds(numbers, bound_only=path == "find_dead_by_kind")
     return path
 
 

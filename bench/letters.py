@@ -1,0 +1,167 @@
+"""Many dead letters in an engine that works: ``python -m bench.letters DIRECTORY COUNT``.
+
+And what keeping history costs: the same work with the past told of it, and not told.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from holdfast.engines.journal import JournalEngine
+from holdfast.model.failure import Failure, FailureClass
+from holdfast.model.job import NewJob, State
+from holdfast.model.operation import Operation
+from holdfast.model.outcome import completed, dead
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter
+
+from . import ours
+from .large import resident_bytes
+
+BATCH = 1_000
+REASONS = ["upstream_5xx", "timeout", "connection", "business_error", "parse_error"]
+TENANTS = 50
+WHY = Operation("bench", "to see how quick it is")
+
+
+def new_jobs(start: int) -> list[NewJob]:
+    """Return a batch of jobs of several tenants and queues."""
+    return [
+        NewJob(
+            task="t",
+            payload={"x": "y" * 192},
+            tenant=f"tenant-{number % TENANTS}",
+            scope=f"library:{number % 997}",
+            queue=f"queue-{number % 5}",
+        )
+        for number in range(start, start + BATCH)
+    ]
+
+
+def failure(number: int) -> Failure:
+    """Return a failure like others, with what varies in it."""
+    reason = REASONS[number % len(REASONS)]
+    message = f"HTTPError: order {number} answered 503 after {number % 31} s"
+    return Failure(reason, Failure.of(reason, "").failure_class, message, "Traceback …\n" * 20)
+
+
+async def bury(engine: JournalEngine, count: int) -> float:
+    """Let this many jobs die; return how many a second, until all are kept."""
+    queues = [f"queue-{number}" for number in range(5)]
+    start, number = time.perf_counter(), 0
+    for chunk in range(0, count, BATCH):
+        await engine.enqueue(new_jobs(chunk))
+        claim = await engine.claim(queues=queues, worker="w", limit=BATCH)
+        outcomes = []
+        for job in claim.jobs:
+            outcomes.append(dead(job, failure(number)))
+            number += 1
+        await engine.settle(outcomes)
+    await engine.groups(Filter(ids=("nobody",)))  # everything is kept by then
+    return count / (time.perf_counter() - start)
+
+
+async def milliseconds(ask: Callable[[], Awaitable[object]], times: int = 5) -> float:
+    """Return how long this takes, the median of a few times after a first one."""
+    await ask()
+    taken = []
+    for _time in range(times):
+        start = time.perf_counter()
+        await ask()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1e3
+
+
+async def look(engine: JournalEngine) -> dict[str, float]:
+    """Ask for groups, pages and texts."""
+    dead_only = (State.DEAD,)
+    pages = {
+        "queue": Filter(queues=("queue-2",), states=dead_only),
+        "reason": Filter(error_reasons=("timeout",), states=dead_only),
+        "class": Filter(classes=(FailureClass.DETERMINISTIC,), states=dead_only),
+        "tenant": Filter(tenant="tenant-7", states=dead_only),
+        "reason and queue": Filter(error_reasons=("timeout",), queues=("queue-1",)),
+    }
+    found = [await milliseconds(lambda: engine.find(wanted)) for wanted in pages.values()]  # noqa: B023
+    text = Filter(text="order 123456 answered", states=dead_only)
+    return {
+        "groups_ms": await milliseconds(engine.groups),
+        "slowest_page_ms": max(found),
+        "text_search_ms": await milliseconds(lambda: engine.find(text), times=2),
+    }
+
+
+async def replay(engine: JournalEngine, count: int) -> float:
+    """Replay so many, oldest first; return how many a second."""
+    start, done = time.perf_counter(), 0
+    wanted = Filter(classes=(FailureClass.TRANSIENT,))
+    while done < count:
+        answer = await engine.replay(wanted, WHY, limit=10_000)
+        done += len(answer.jobs)
+        if not answer.more:
+            break
+    return done / (time.perf_counter() - start)
+
+
+async def fairness(directory: Path) -> float:
+    """Return how many claims come before a lone job of another tenant."""
+    engine = await JournalEngine.open(directory, options=ours.OPTIONS)
+    await engine.set_policy("default", QueuePolicy(fair=True), WHY)
+    for _chunk in range(100):
+        await engine.enqueue([NewJob(task="t", tenant="large") for _ in range(1_000)])
+    await engine.claim(queues=["default"], worker="w")
+    await engine.enqueue([NewJob(task="t", tenant="small")])
+    turns = 0.0
+    while (await engine.claim(queues=["default"], worker="w")).jobs[0].tenant != "small":
+        turns += 1
+    await engine.close()
+    return turns
+
+
+async def work(directory: Path, count: int, *, told: bool) -> float:
+    """Enqueue and complete; return how many a second. Not told, the past knows nothing of it."""
+    engine = await JournalEngine.open(directory, options=ours.OPTIONS)
+    if not told:
+        engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
+    start, done = time.perf_counter(), 0
+    held = []
+    while done < count:
+        await engine.enqueue([NewJob(task="t", payload={"x": "y" * 192}) for _ in range(100)])
+        claim = await engine.claim(
+            queues=["default"], worker="w", limit=100, settle=[completed(job) for job in held]
+        )
+        held = claim.jobs
+        done += 100
+    rate = done / (time.perf_counter() - start)
+    await engine.close()
+    return rate
+
+
+async def measure(directory: Path, count: int) -> dict[str, float]:
+    """Measure everything."""
+    told, untold = [], []
+    for turn in range(3):
+        told.append(await work(directory / f"told{turn}", 60_000, told=True))
+        untold.append(await work(directory / f"untold{turn}", 60_000, told=False))
+    found = {
+        "work_told_per_second": statistics.median(told),
+        "work_untold_per_second": statistics.median(untold),
+        "turns_before_another_tenant": await fairness(directory / "fair"),
+    }
+    engine = await JournalEngine.open(directory / "letters", options=ours.OPTIONS)
+    await bury(engine, 10_000)
+    before = resident_bytes()
+    found["deaths_per_second"] = await bury(engine, count)
+    found["dead_letters_memory_mib"] = (resident_bytes() - before) / 2**20
+    found |= await look(engine)
+    found["replay_per_second"] = await replay(engine, min(count // 4, 100_000))
+    await engine.close()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), int(sys.argv[2])))))

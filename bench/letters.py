@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.engines.journal import JournalEngine
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.job import NewJob, State
+from holdfast.model.job import Job, NewJob, State
 from holdfast.model.operation import Operation
 from holdfast.model.outcome import completed, dead
 from holdfast.model.policy import QueuePolicy
@@ -128,7 +128,7 @@ async def work(directory: Path, count: int, *, told: bool) -> float:
     if not told:
         engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
     start, done = time.perf_counter(), 0
-    held = []
+    held: list[Job] = []
     while done < count:
         await engine.enqueue([NewJob(task="t", payload={"x": "y" * 192}) for _ in range(100)])
         claim = await engine.claim(

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from holdfast.engines import embedded
+from holdfast.engines import moving
 from holdfast.engines.base import HeldJob
 from holdfast.engines.journal.commit import GroupCommit
 from holdfast.engines.journal.engine import JournalEngine
@@ -46,11 +46,11 @@ def keep_leases() -> None:
 def trust_everybody() -> None:
     """Let anybody settle a job that is in flight, whoever holds it."""
 
-    def held(self: embedded.EmbeddedEngine, lease: HeldJob, caller: Caller) -> Job | None:
+    def held(self: moving.Moving, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.get(DEFAULT_TENANT, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 
-    embedded.EmbeddedEngine._held = held  # type: ignore[method-assign]
+    moving.Moving._held = held  # type: ignore[method-assign]
 
 
 PROMISES: dict[str, Callable[[], None]] = {

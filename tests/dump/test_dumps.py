@@ -175,7 +175,9 @@ def test_work_goes_on_where_it_was(target):
         await engine.close()
         if target == "journal":
             again = await opened(disk.crash(), clock)
-            assert (await again.get(["k9"]))[0].state is State.COMPLETED
+            [job_again] = await again.get(["k9"])
+            assert job_again is not None
+            assert job_again.state is State.COMPLETED
             await again.close()
 
     asyncio.run(run())

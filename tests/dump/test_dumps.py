@@ -112,7 +112,7 @@ def test_a_dump_has_everything_and_goes_round_from_memory_to_journal_and_back():
             DumpedPolicy, DumpedFlag, DumpedSchedule, DumpedAudit,
         }  # fmt: skip
         disk = SimDisk()
-        assert restore(disk, read_dump(await as_file(first))) == 7
+        assert restore(disk, read_dump(await as_file(first))) == (11, 7)
         second = await opened(disk, clock)
         again = await everything(second)
         assert told(again) == told(records)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.engines.base import Counts
 from holdfast.engines.journal import JournalEngine, JournalOptions
 from holdfast.engines.journal.doctor import dump, dump_snapshot, salvage, verify
 from holdfast.engines.journal.segments import segment_name
@@ -167,3 +168,23 @@ def test_salvage_falls_back_to_the_log_when_the_snapshots_are_gone():
 def test_salvage_into_a_directory_that_is_not_empty_is_refused():
     with pytest.raises(InvalidInput, match="not empty"):
         salvage(frames_apart(), frames_apart())
+
+
+def test_salvage_takes_finished_work_along_and_says_when_it_cannot():
+    async def look(disk: SimDisk) -> tuple[Counts, int]:
+        engine = await open_on(disk)
+        counts = (await engine.counts())["default"]
+        [history] = await engine.history(["j2"])
+        await engine.close()
+        return counts, 0 if history is None else len(history.attempts)
+
+    source, target = compacted(worked()), SimDisk()
+    report = salvage(source, target)
+    assert (report.jobs, report.missing, report.history_lost) == (4, [], "")
+    counts, attempts = asyncio.run(look(target))
+    assert (counts.pending, counts.completed, counts.dead, attempts) == (1, 1, 1, 1)
+    source.database().set_aside()
+    without = SimDisk()
+    report = salvage(source, without)
+    assert report.history_lost == "there is none"
+    assert asyncio.run(look(without))[0].pending == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ OPTIONS = JournalOptions(inline=True, segment_bytes=8192, remember_seconds=1e6)
 FILE = "cold.sqlite"
 
 
-async def opened(where: SimDisk | Path, **asked: object) -> JournalEngine:
-    options = {"segment_bytes": 8192, "remember_seconds": 1e6, **asked}
+async def opened(where: SimDisk | Path, **asked: Any) -> JournalEngine:
+    options: dict[str, Any] = {"segment_bytes": 8192, "remember_seconds": 1e6, **asked}
     if isinstance(where, SimDisk):
         options["inline"] = True
     return await JournalEngine.open(where, clock=VirtualClock(), options=JournalOptions(**options))
@@ -157,7 +158,7 @@ def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_path):
     asyncio.run(run())
 
 
-def test_segments_stay_until_the_past_has_what_is_in_them():
+def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
     async def run() -> None:
         disk = SimDisk()
         engine = await opened(disk)
@@ -165,11 +166,10 @@ def test_segments_stay_until_the_past_has_what_is_in_them():
         jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
         await engine.settle([dead(job, FAILURE) for job in jobs])
         before = disk.names("log")
-        feed = engine._cold.store.feed
-        engine._cold.store.feed = full  # type: ignore[method-assign]
+        monkeypatch.setattr(engine._cold.store, "feed", full)
         with pytest.raises(StorageError):
             await engine.compact()
-        engine._cold.store.feed = feed  # type: ignore[method-assign]
+        monkeypatch.undo()
         assert disk.names("snapshots") == []
         assert set(before) <= set(disk.names("log"))
         assert await engine.counts() == {"default": Counts(dead=9)}
@@ -182,11 +182,10 @@ def test_segments_stay_until_the_past_has_what_is_in_them():
     asyncio.run(run())
 
 
-def test_claims_wait_while_history_is_too_far_behind(tmp_path):
+def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
     async def run() -> None:
         engine = await opened(tmp_path, most_unkept=10, segment_bytes=1 << 16)
-        feed = engine._cold.store.feed
-        engine._cold.store.feed = full  # type: ignore[method-assign]
+        monkeypatch.setattr(engine._cold.store, "feed", full)
         await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
         jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
         await engine.settle([completed(job) for job in jobs])
@@ -196,7 +195,7 @@ def test_claims_wait_while_history_is_too_far_behind(tmp_path):
         await settle_down()
         assert not claim.done()
         await engine.enqueue([NewJob(task="t", id="meanwhile")])
-        engine._cold.store.feed = feed  # type: ignore[method-assign]
+        monkeypatch.undo()
         assert len((await claim).jobs) == 11
         await engine.close()
 

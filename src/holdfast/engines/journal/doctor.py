@@ -11,28 +11,35 @@ from secrets import token_bytes
 
 import msgspec
 
+from holdfast.engines.dump import (
+    DumpedFlag,
+    DumpedJob,
+    DumpedPolicy,
+    DumpedSchedule,
+    DumpHead,
+    DumpRecord,
+)
 from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
 from . import frames
+from .cold import ColdStore
 from .cold import verify as verify_cold
 from .disk import LOG, SNAPSHOTS, Disk, read_all
 from .frames import BadFrame, Frame, Kind
 from .offline import check_covered, look
 from .reading import LogEnd, LogReader, segment_numbers
-from .recovery import effects_of, newest_snapshot
+from .recovery import covered_seq, effects_of, newest_snapshot
+from .restoring import restore
 from .schema import SCHEMA, RecordReader
 from .segments import SegmentHead, segment_name
 from .snapshot import (
-    SnapshotHead,
-    put_in_place,
     read_head,
     read_snapshot,
     snapshot_names,
-    write_unfinished,
 )
-from .state import JournalState, share_names
+from .state import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -187,20 +194,23 @@ class SalvageReport(msgspec.Struct, frozen=True):
     """Ranges of sequence numbers (first, last) that could not be read."""
     contradicting: int
     """Records that were read but make no sense without the missing ones."""
+    history_lost: str = ""
+    """Why finished jobs and dead letters could not be copied, if they could not."""
 
 
 def salvage(
     source: Disk, target: Disk, random_bytes: Callable[[int], bytes] = token_bytes
 ) -> SalvageReport:
-    """Copy everything that is whole into an empty directory, as one snapshot.
+    """Copy everything that is whole into an empty directory.
 
-    Sequence numbers, and with them tokens, go on above everything that was seen.
+    Sequence numbers and tokens go on above everything that was seen.
     """
     if target.names(LOG) or target.names(SNAPSHOTS):
         raise InvalidInput("target", f"{target.root} is not empty")
-    target.lock()
+    cold, history_lost = _whole_past(source)
     try:
-        state, newest, _damaged = newest_snapshot(source, JournalState())
+        empty = JournalState(cold_seq=0 if cold is None else cold.checkpoint)
+        state, newest, _damaged = newest_snapshot(source, empty)
         covered = 0 if newest is None else newest.last_seq
         missing: list[tuple[int, int]] = []
         contradicting = 0
@@ -214,17 +224,43 @@ def salvage(
             for seq, effect in enumerate(effects, frame.first_seq):
                 contradicting += not _fold_if_possible(state, effect, seq)
             last_seq = end_seq
-        # Past anything that the unreadable part may have issued.
+        # Past anything that the unreadable part may have issued, tokens too.
         last_seq += 1_000_000
-        salt = int.from_bytes(random_bytes(4), "little")
-        # Segment numbers go on as well: tokens are above those of every segment before.
-        next_number = max([0, *segment_numbers(source)]) + 1
-        head = SnapshotHead(last_seq, state.last_at_us, 0, next_number, salt)
-        jobs = list(state.jobs())
-        put_in_place(target, write_unfinished(target, head, jobs)[0])
+        last_token = (max([0, *segment_numbers(source)]) + 1) << TOKENS_PER_SEGMENT_BITS
+        saved = restore(target, _salvaged(state, cold, last_seq, last_token), random_bytes)
     finally:
-        target.unlock()
-    return SalvageReport(len(jobs), last_seq, missing, contradicting)
+        if cold is not None:
+            cold.close()
+    return SalvageReport(saved.jobs, last_seq, missing, contradicting, history_lost)
+
+
+def _whole_past(source: Disk) -> tuple[ColdStore | None, str]:
+    """Return the past if it can be trusted, or why not."""
+    try:
+        if not source.database().exists():
+            return None, "there is none" if covered_seq(source) else ""
+        cold = ColdStore.open(source.database())
+    except HoldfastError as error:
+        return None, str(error)
+    problems = verify_cold(cold)
+    if problems:
+        cold.close()
+        return None, problems[0]
+    return cold, ""
+
+
+def _salvaged(
+    state: JournalState, cold: ColdStore | None, last_seq: int, last_token: int
+) -> Iterator[list[DumpRecord]]:
+    """Return what was saved as a dump is made."""
+    records: list[DumpRecord] = [DumpHead("journal", state.last_at_us, last_seq, last_token)]
+    records += [DumpedPolicy(*one) for one in state.policies.items()]
+    records += [DumpedFlag(*one) for one in state.flags.items()]
+    records += [DumpedSchedule(*one) for one in state.schedules.items()]
+    records += [DumpedJob(job) for job in state.jobs()]
+    yield records
+    if cold is not None:
+        yield from cold.dump()
 
 
 def _fold_if_possible(state: JournalState, effect: Effect, seq: int) -> bool:

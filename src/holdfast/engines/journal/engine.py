@@ -37,11 +37,10 @@ from .options import JournalOptions
 from .recovery import Recovered
 from .segments import SegmentWriter, segment_name
 from .snapshot import discard_unfinished, snapshot_name
-from .state import JournalState
+from .state import TOKENS_PER_SEGMENT_BITS, JournalState
 
 logger = logging.getLogger("holdfast.journal")
 
-_TOKENS_PER_SEGMENT_BITS = 36
 _FORGET_EVERY_US = 60 * MICROSECONDS
 
 
@@ -306,7 +305,7 @@ class JournalEngine(EmbeddedEngine):
         self._ahead_us = max(0, found.state.last_at_us - self._clock.now_us())
         # Above every token of an earlier life, those that were lost with unsynced records too.
         floor = max(
-            (self._writer.last_sealed + 1) << _TOKENS_PER_SEGMENT_BITS, found.state.last_token
+            (self._writer.last_sealed + 1) << TOKENS_PER_SEGMENT_BITS, found.state.last_token
         )
         self._token_offset = floor - found.state.seq
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from secrets import token_bytes
+from typing import NamedTuple
 
 from holdfast.engines.dump import (
     DumpedAudit,
@@ -25,12 +27,20 @@ from .disk import LOG, SNAPSHOTS, Disk
 from .snapshot import SnapshotHead, put_in_place, write_unfinished
 
 
+class Restored(NamedTuple):
+    """How many jobs there are now, and how many of them are unfinished."""
+
+    jobs: int
+    unfinished: int
+
+
 class _Hot:
     """What of a dump belongs into a snapshot."""
 
     def __init__(self) -> None:
         self.head: DumpHead | None = None
         self.jobs: list[Job] = []
+        self.count = 0
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
@@ -46,6 +56,7 @@ class _Hot:
     def _take(self, record: DumpRecord) -> None:
         if isinstance(record, DumpedJob):
             job = record.job
+            self.count += 1
             if not job.state.finished or (job.state is State.DEAD and job.ties.key is not None):
                 self.jobs.append(job)  # a dead one holds up others of its key
         elif isinstance(record, DumpHead):
@@ -64,11 +75,13 @@ def restore(
     disk: Disk,
     batches: Iterable[Sequence[DumpRecord]],
     random_bytes: Callable[[int], bytes] = token_bytes,
-) -> int:
-    """Make an empty directory hold what a dump has; return how many jobs are unfinished.
+) -> Restored:
+    """Make an empty directory hold what a dump has.
 
     Interrupted, it leaves a directory that does not open: remove it and begin again.
     """
+    source = iter(batches)
+    first = next(source, ())  # a dump that is not whole is refused before anything is made
     disk.lock()
     try:
         if disk.names(LOG) or disk.names(SNAPSHOTS) or disk.database().exists():
@@ -76,7 +89,7 @@ def restore(
         hot = _Hot()
         cold = ColdStore.open(disk.database())
         try:
-            last_seq = cold.load(hot.passing(batches), lambda: _head(hot).last_seq)
+            last_seq = cold.load(hot.passing(chain([first], source)), lambda: _head(hot).last_seq)
         finally:
             cold.close()
         head = SnapshotHead(
@@ -93,7 +106,7 @@ def restore(
             audit_head=hot.audit_head,
         )
         put_in_place(disk, write_unfinished(disk, head, hot.jobs)[0])
-        return sum(not job.state.finished for job in hot.jobs)
+        return Restored(hot.count, sum(not job.state.finished for job in hot.jobs))
     finally:
         disk.unlock()
 

@@ -26,6 +26,8 @@ from .ties import holding
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
+TOKENS_PER_SEGMENT_BITS = 36
+"""A life of the engine issues tokens above its first segment's number times two to this."""
 
 
 class JournalState(JournalIndex):

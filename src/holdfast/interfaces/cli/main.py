@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import IO
 
 import click
@@ -189,6 +190,29 @@ def jobs_show(context: Context, job_id: str, tenant: str, *, as_json: bool) -> N
     from . import jobs  # noqa: PLC0415
 
     jobs.show(context.settings(), job_id, tenant, as_json=as_json)
+
+
+@main.command("dump")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def dump_store(context: Context, file: Path) -> None:
+    """Write everything that the store keeps into FILE: a backup, or to move it.
+
+    Works while the daemon runs, as of one moment, and without it.
+    """
+    from . import dumps  # noqa: PLC0415
+
+    dumps.dump(context.settings(), file)
+
+
+@main.command("load")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def load_store(context: Context, file: Path) -> None:
+    """Make a new store (--store) of a dump. A dump that is not whole is refused."""
+    from . import dumps  # noqa: PLC0415
+
+    dumps.load(context.settings(), file)
 
 
 @main.group("journal", cls=Commands)

@@ -20,7 +20,7 @@ def test_a_store_goes_into_a_file_and_comes_out_of_it_as_another(here, hold):
     assert "all.dump: 2 jobs; sha256 " in done.output
     done = hold("--store", "copy", "load", "all.dump")
     assert (done.exit_code, done.output) == (
-        0, "copy: 2 jobs, 2 of them go on when it is run\n",
+        0, "copy: 2 jobs, 2 of them unfinished: they go on when it is run\n",
     )  # fmt: skip
     assert "pending:   2" in hold("--store", "copy", "status").output
     assert hold("--store", "copy", "journal", "verify").exit_code == 0

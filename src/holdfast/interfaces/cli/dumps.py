@@ -68,7 +68,8 @@ def load(settings: Settings, file: Path) -> None:
     with file.open("rb") as source:
         loaded = restore(disk, read_dump(source))
     click.echo(
-        f"{settings.store}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them go on when it is run"
+        f"{settings.store}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
+        "they go on when it is run"
     )
 
 

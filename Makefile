@@ -40,7 +40,7 @@ types: $(READY) ## mypy --strict
 
 .PHONY: test
 test: lint types ## the whole check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: demo
 demo: ## 100 jobs, a kill -9 in the middle, and nothing lost

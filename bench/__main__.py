@@ -73,6 +73,19 @@ def large(root: Path, count: int) -> dict[str, float]:
     return found
 
 
+def dead_letters(root: Path, count: int) -> dict[str, float]:
+    """Measure with many dead letters."""
+    directory = root / "letters"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.letters", str(directory), str(count)],
+        check=True,
+        capture_output=True,
+        cwd=HERE.parent,
+    )
+    shutil.rmtree(directory)
+    return dict(json.loads(done.stdout))
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -81,6 +94,7 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=1_000_000)
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--worker-rounds", type=int, default=3)
+    parser.add_argument("--dead-letters", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
@@ -97,6 +111,10 @@ def main() -> None:
         for number in range(arguments.large_rounds):
             large_rounds.append(large(root, arguments.backlog))
             print(f"large round {number + 1} of {arguments.large_rounds} done", file=sys.stderr)
+        letters_rounds = []
+        if arguments.dead_letters:
+            letters_rounds.append(dead_letters(root, arguments.dead_letters))
+            print("dead letters done", file=sys.stderr)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     result = {
@@ -106,9 +124,10 @@ def main() -> None:
         "rounds": rounds,
         "worker_rounds": worker_rounds,
         "large_rounds": large_rounds,
+        "letters_rounds": letters_rounds,
         "medians": {
             name: statistics.median(one[name] for one in runs)
-            for runs in (rounds, worker_rounds, large_rounds)
+            for runs in (rounds, worker_rounds, large_rounds, letters_rounds)
             for name in (runs[0] if runs else {})
         },
     }

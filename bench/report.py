@@ -212,10 +212,63 @@ LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | 
 ]
 
 
+LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+    (
+        "enqueue, claim, complete in hundreds /s",
+        lambda r: r["work_told_per_second"],
+        "",
+        None,
+    ),
+    (
+        "… ÷ the same without keeping history",
+        lambda r: r["work_told_per_second"] / r["work_untold_per_second"],
+        "≥ 0.75",
+        lambda value: value >= 0.75,
+    ),
+    (
+        "claims before a lone job of another tenant, behind 100,000",
+        lambda r: r["turns_before_another_tenant"],
+        "≤ 1",
+        lambda value: value <= 1,
+    ),
+    ("jobs enqueued, claimed and dead /s", lambda r: r["deaths_per_second"], "", None),
+    (
+        "memory of 1,000,000 dead letters, MiB",
+        lambda r: r["dead_letters_memory_mib"],
+        "< 95",
+        lambda value: value < 95,
+    ),
+    ("groups of 1,000,000, ms", lambda r: r["groups_ms"], "< 100", lambda value: value < 100),
+    (
+        "slowest page by an indexed filter, ms",
+        lambda r: r["slowest_page_ms"],
+        "< 100",
+        lambda value: value < 100,
+    ),
+    (
+        "text in the last error, ms",
+        lambda r: r["text_search_ms"],
+        "≤ 1,000",
+        lambda value: value <= 1_000,
+    ),
+    (
+        "replay /s",
+        lambda r: r["replay_per_second"],
+        "≥ 10,000",
+        lambda value: value >= 10_000,
+    ),
+]
+
+
 def table(result: Mapping[str, object]) -> str:
     """Return the results as Markdown."""
     lines = ["| figure | median | lowest – highest | bound | holds |", "|---|--:|--:|--:|---|"]
-    parts = (("rounds", SMALL), ("worker_rounds", WORKER), ("large_rounds", LARGE))
+    parts = (
+        ("rounds", SMALL),
+        ("worker_rounds", WORKER),
+        ("large_rounds", LARGE),
+        ("letters_rounds", LETTERS),
+    )
     for part, rows in parts:
         source = result[part]
         if not isinstance(source, list) or not source:

@@ -17,7 +17,7 @@ from holdfast.testing import SimDisk
 from .invented import callers, filters, jobs, told
 from .world import World
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
 BY_PLACE = settings(max_examples=EXAMPLES, deadline=None)
 
 

@@ -17,7 +17,7 @@ from holdfast.testing import SimDisk
 from .invented import callers, filters
 from .world import World, forget_all
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
 FAILURES = (
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 30 s"),
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 31 s"),

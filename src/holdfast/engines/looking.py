@@ -203,7 +203,8 @@ class Looking(Seam):
     async def _in_memory(
         self, wanted: Filter, after: Place | None, limit: int, caller: Caller, *, newest: bool
     ) -> list[Job]:
-        jobs = list(self._state.jobs())
+        finished_only = bool(wanted.states) and all(state.finished for state in wanted.states)
+        jobs = list(self._state.finished() if finished_only else self._state.jobs())
         best: list[Job] = []
         pick = heapq.nlargest if newest else heapq.nsmallest
         for start in range(0, len(jobs), _SLICE):

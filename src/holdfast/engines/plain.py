@@ -419,6 +419,10 @@ class PlainState:
         """Return every job that is kept."""
         return list(self._jobs.values())
 
+    def finished(self) -> Iterable[Job]:
+        """Return the finished jobs."""
+        return [job for job in self._jobs.values() if job.state.finished]
+
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue."""
         return count_jobs(self._jobs.values(), caller)

@@ -91,6 +91,9 @@ class WorkState(Protocol):
     def jobs(self) -> Iterable[Job]:
         """Return every job that is in memory: all unfinished ones, and maybe others."""
 
+    def finished(self) -> Iterable[Job]:
+        """Return the finished jobs that are in memory."""
+
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue, finished jobs that are kept elsewhere included."""
 

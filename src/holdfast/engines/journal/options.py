@@ -38,7 +38,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     keep_segments: int = 0
     """How many needless segments to keep, renamed, for a person to look at."""
     history: History = History.REQUIRED
-    most_unkept: int = 100_000
+    most_unkept: int = 20_000
     """How far finished work may be ahead of where it is kept before claims wait."""
     inline: bool = False
     """Do everything on the event loop, one thing after another: for deterministic tests."""

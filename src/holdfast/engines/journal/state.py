@@ -304,10 +304,17 @@ class JournalState(JournalIndex):
 
     def jobs(self) -> Iterator[Job]:
         """Go through every job that is in memory."""
+        before_us = self.forget_before_us
         for tenant in self._tenants.values():
             for job in tenant.jobs.values():
-                if self.get(job.tenant, job.id) is not None:
+                if job.finished_at_us >= before_us or job.state not in _FORGETTABLE:
                     yield job
+
+    def finished(self) -> Iterator[Job]:
+        """Go through the finished jobs that are in memory."""
+        for _seq, job in self._finished:
+            if self.get(job.tenant, job.id) is job:
+                yield job
 
     # --- check -------------------------------------------------------------------------------
 

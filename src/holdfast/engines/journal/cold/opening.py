@@ -17,8 +17,8 @@ SCHEMA_VERSION = 1
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked as a whole at every open: it takes about a second."""
 
-_WRITER_CACHE_KIB = 64 * 1024
-_READER_CACHE_KIB = 16 * 1024
+_WRITER_CACHE_KIB = 16 * 1024
+_READER_CACHE_KIB = 4 * 1024
 _PAGE_BYTES = 8_192
 _WAL_PAGES = 4_000
 """After how many changed pages they are folded into the file."""

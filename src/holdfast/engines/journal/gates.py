@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -32,7 +32,6 @@ class Gates:
     def __init__(self) -> None:
         self.policies: dict[str, QueuePolicy] = {}
         self.states: dict[str, GateState] = {}
-        self._flying: Counter[str] = Counter()
         self._flying_of_key: Counter[tuple[str, str, str]] = Counter()
 
     def ordered(self, queue: str) -> bool:
@@ -57,16 +56,12 @@ class Gates:
             state.spent_until_us = self.policies[job.queue].spend(state.spent_until_us, at_us)
 
     def took_off(self, job: Job) -> None:
-        """Count a job in flight."""
-        self._flying[job.queue] += 1
+        """Count a job of its key in flight."""
         if job.ties.key is not None:
             self._flying_of_key[job.tenant, job.queue, job.ties.key] += 1
 
     def landed(self, job: Job) -> None:
-        """Count a job in flight less."""
-        self._flying[job.queue] -= 1
-        if not self._flying[job.queue]:
-            del self._flying[job.queue]
+        """Count a job of its key in flight less."""
         if job.ties.key is not None:
             name = job.tenant, job.queue, job.ties.key
             self._flying_of_key[name] -= 1
@@ -90,7 +85,7 @@ class Gates:
         self,
         queue: str,
         lines: Mapping[Tenant, Iterator[Job]],
-        flying_of_tenant: Callable[[Tenant], int],
+        in_flight: Mapping[Tenant, int],
         now_us: int,
     ) -> Iterator[Job]:
         """Let jobs through, from the lines of each tenant, as the queue's policy has it.
@@ -99,7 +94,7 @@ class Gates:
         """
         policy = self.policies.get(queue, DEFAULT_POLICY)
         state = self.states.get(queue, GateState())
-        room = policy.room(self._flying[queue], state.spent_until_us, now_us)
+        room = policy.room(sum(in_flight.values()), state.spent_until_us, now_us)
         flying: Counter[Tenant] = Counter()
         keys: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         heads: list[tuple[int, Order, Tenant, Job, Iterator[Job]]] = []
@@ -107,7 +102,7 @@ class Gates:
         def admit(turn: int, tenant: Tenant, line: Iterator[Job]) -> None:
             """Put the tenant's next job that may go on the heap."""
             most = policy.max_per_tenant
-            if most is not None and flying_of_tenant(tenant) + flying[tenant] >= most:
+            if most is not None and in_flight[tenant] + flying[tenant] >= most:
                 return
             for job in line:
                 name = job.tenant, queue, job.ties.key or ""

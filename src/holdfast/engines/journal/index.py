@@ -201,7 +201,8 @@ class JournalIndex:
                 self._unqueue(job)
         elif state is _IN_FLIGHT:
             del self._leases[job.token]
-            self.gates.landed(job)
+            if job.ties.key is not None:
+                self.gates.landed(job)
         elif state is _BLOCKED:
             self._dependents.drop(job)
         else:
@@ -244,7 +245,8 @@ class JournalIndex:
         elif state is _IN_FLIGHT:
             self._leases[job.token] = job
             self.last_token = max(self.last_token, job.token)
-            self.gates.took_off(job)
+            if job.ties.key is not None:
+                self.gates.took_off(job)
         elif state is _BLOCKED:
             self._dependents.add(job)
         else:

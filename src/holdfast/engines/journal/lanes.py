@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from holdfast.model.job import Job
+from holdfast.model.job import Job, State
 
 _place = attrgetter("run_at_us", "seq")
 _SWEEP_FROM = 64
@@ -184,6 +184,11 @@ class TenantState:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.tallies: defaultdict[str, defaultdict[str, int]] = defaultdict(_counter)
+
+    def flying(self, queue: str) -> int:
+        """How many of its jobs are in flight in this queue."""
+        tally = self.tallies.get(queue)
+        return 0 if tally is None else tally.get(State.IN_FLIGHT, 0)
 
 
 def _counter() -> defaultdict[str, int]:

@@ -38,8 +38,9 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     keep_segments: int = 0
     """How many needless segments to keep, renamed, for a person to look at."""
     history: History = History.REQUIRED
-    most_unkept: int = 20_000
-    """How far finished work may be ahead of where it is kept before claims wait."""
+    most_unkept: int = 100_000
+    """How many completions may be ahead of where they are kept before claims wait; other ends of
+    an attempt, which keep a payload or a traceback in memory, count five times."""
     inline: bool = False
     """Do everything on the event loop, one thing after another: for deterministic tests."""
 

@@ -199,7 +199,7 @@ class JournalState(JournalIndex):
             tenant: self._claimable(self._merged([queue], tasks, caller, tenant), caller, now_us)
             for tenant in sorted(tenants)
         }
-        flying = lambda tenant: self._tenants[tenant].tallies[queue][_IN_FLIGHT]
+        flying = {name: tenant.flying(queue) for name, tenant in self._tenants.items()}
         return self.gates.through(queue, lines, flying, now_us)
 
     def _claimable(self, source: Iterator[Job], caller: Caller, now_us: int) -> Iterator[Job]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from .rows import Name
 
-LEAST_CAPACITY = 1 << 16
+LEAST_CAPACITY = 1 << 20
 _BITS_PER_NAME = 16
 
 
@@ -35,24 +35,16 @@ class Bloom:
         words, mask = self._words, self._mask
         for name in names:
             number = hash(name)
-            words[(number >> 24) & mask] |= (
-                1 << (number & 63)
-                | 1 << (number >> 6 & 63)
-                | 1 << (number >> 12 & 63)
-                | 1 << (number >> 18 & 63)
+            words[(number >> 18) & mask] |= (
+                1 << (number & 63) | 1 << (number >> 6 & 63) | 1 << (number >> 12 & 63)
             )
             self.added += 1
 
     def may_hold(self, name: Name) -> bool:
         """Whether the name may have been added; False is certain."""
         number = hash(name)
-        bits = (
-            1 << (number & 63)
-            | 1 << (number >> 6 & 63)
-            | 1 << (number >> 12 & 63)
-            | 1 << (number >> 18 & 63)
-        )
-        return self._words[(number >> 24) & self._mask] & bits == bits
+        bits = 1 << (number & 63) | 1 << (number >> 6 & 63) | 1 << (number >> 12 & 63)
+        return self._words[(number >> 18) & self._mask] & bits == bits
 
 
 class KnownNames:
@@ -77,9 +69,9 @@ class KnownNames:
         return self._filling is None and self._ready is not None and self._ready.full
 
     def begin(self, count: int) -> None:
-        """Begin to fill one for this many names and as many again."""
+        """Begin to fill one for this many names and three times as many again."""
         with self._lock:
-            self._filling = Bloom(2 * count)
+            self._filling = Bloom(4 * count)
 
     def fill(self, names: Iterable[Name]) -> None:
         """Add names that were in the store before."""

@@ -72,9 +72,6 @@ class Changes:
     def take(self, happened: Happened) -> bool:
         """Take one in; False if those before it must be written first."""
         seq, effect, old, job = happened
-        if type(effect) is fx.Completed and job is not None:
-            self._finish(seq, job)
-            return True
         if isinstance(effect, fx.Audited):
             self.audit.append((effect.record.number, *body_of(effect.record)))
             return True
@@ -86,7 +83,8 @@ class Changes:
             self._move(seq, effect, job)
         return True
 
-    def _finish(self, seq: int, job: Job) -> None:
+    def finish(self, seq: int, job: Job) -> None:
+        """Take in a job that is completed or cancelled."""
         self.done.append(done_row(seq, job))
         self.tallies[job.tenant, job.queue, job.state] += 1
 
@@ -98,7 +96,7 @@ class Changes:
         elif isinstance(effect, fx.Noted):
             return
         elif job.state in DONE:
-            self._finish(seq, job)
+            self.finish(seq, job)
         elif job.state in DEAD:
             self.dying[name] = seq, job
             self.leaving.add(name)

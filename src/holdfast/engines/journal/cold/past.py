@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import TypeVar
 from holdfast.engines.dump import DumpRecord
 from holdfast.engines.past import Happened, Tally
 from holdfast.model.access import Caller
+from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import Attempt, Note
 from holdfast.model.job import Job, State
@@ -32,10 +34,13 @@ FEED_AFTER_SECONDS = 0.25
 FEED_FROM = 5_000
 FEED_MOST = 20_000
 """How many things one transaction takes."""
-MOST_UNFED = 20_000
+MOST_UNFED = 100_000
+_HEAVY = 4
+"""By how much more than a completion anything else counts."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
-_NAMES_AT_A_TIME = 5_000
+_NAMES_AT_A_TIME = 500
+_NAMES_AT_ONCE = 200
 
 
 class ColdPast:
@@ -67,6 +72,8 @@ class ColdPast:
         self._told = 0
         """How many things were told and are to be kept, ever; ``_kept`` are in the store."""
         self._kept = 0
+        self._heavy = 0
+        """How many unfed things are not completions: those have no payload and no traceback."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause_seconds = _FIRST_PAUSE_SECONDS
@@ -94,6 +101,8 @@ class ColdPast:
         unfed = self._unfed
         unfed.append(happened)
         self._told += 1
+        if type(happened.effect) is not Completed:
+            self._heavy += 1
         if self._timer is None and self._feeding is None:
             self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
         elif len(unfed) >= FEED_FROM and self.failure is None:
@@ -103,6 +112,10 @@ class ColdPast:
     def unfed(self) -> int:
         """How many things are told and not kept yet."""
         return self._told - self._kept
+
+    @property
+    def _behind(self) -> bool:
+        return self.unfed + _HEAVY * self._heavy > self._most_unfed
 
     @property
     def checkpoint(self) -> int:
@@ -128,7 +141,7 @@ class ColdPast:
 
     async def room(self) -> None:
         """See ``Past.room``."""
-        while self.unfed > self._most_unfed and not self._closed:
+        while self._behind and not self._closed:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
             if self.failure is None:
@@ -192,9 +205,10 @@ class ColdPast:
                 await self._on(self._feeder, partial(self._keep, batch, checkpoint))
         del self._unfed[: len(batch)]
         self._kept += len(batch)
+        self._heavy -= sum(type(one.effect) is not Completed for one in batch)
         self._unsaid = self.store.checkpoint
         self._say()
-        if self.unfed <= self._most_unfed:
+        if not self._behind:
             self._wake()
         if self._known.full:
             self._fill_known()
@@ -202,13 +216,10 @@ class ColdPast:
 
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        self._known.add_all(
-            [
-                (job.tenant, job.id)
-                for _seq, _effect, _old, job in batch
-                if job is not None and job.state.finished
-            ]
-        )
+        names = [(one.job.tenant, one.job.id) for one in batch if one.job is not None]
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            self._known.add_all(names[start : start + _NAMES_AT_ONCE])
+            time.sleep(0)  # the event loop may wait for the interpreter's lock
 
     def _note(self, failure: HoldfastError | None) -> None:
         """Say once that it fails, once that it goes on, and try again later if need be."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from time import sleep
 
 import msgspec
 
 from holdfast.engines.past import Happened
+from holdfast.model.effects import Completed
 from holdfast.model.errors import InvariantViolation
 
 from .changes import Changes
@@ -19,7 +21,8 @@ from .ledger import Kinds, Ledger, read_left
 from .rows import BodyRow, DeadRow, DoneRow, JobBodyRow, Name, body_of, dead_row
 from .statements import as_json, ask, run, statement
 
-CHUNK_BYTES = 4 * 1024 * 1024
+YIELD_EVERY = 64
+CHUNK_BYTES = 256 * 1024
 """How much JSON one statement is given, about."""
 
 _LONG = frozenset({"attempts", "notes", "dead_bodies", "audit"})
@@ -30,8 +33,12 @@ _PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
 def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: Kinds) -> None:
     """Write what these things change, in the transaction that is open."""
     changes = Changes()
-    for one in happened:
-        if not changes.take(one):
+    for at, one in enumerate(happened):
+        if not at % YIELD_EVERY:
+            sleep(0)  # the event loop may wait for the interpreter's lock
+        if type(one.effect) is Completed and one.job is not None:
+            changes.finish(one.seq, one.job)  # nearly all are
+        elif not changes.take(one):
             # It asks for what is in the store: that must be as it was when this one happened.
             _write(connection, changes, kinds)
             changes = Changes()

@@ -434,7 +434,7 @@ def test_the_client_equals_the_oracle_through_cut_connections():
 
 def test_control_the_machine_sees_a_missing_resolution(monkeypatch):
     without_resolution(monkeypatch)
-    control = settings(SETTINGS, max_examples=50, phases=[Phase.generate], derandomize=True)
+    control = settings(SETTINGS, max_examples=1_000, phases=[Phase.generate], derandomize=True)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(ClientMachine, settings=control)
 

@@ -52,6 +52,13 @@ class Shop:
         signature = Signature(nap, "nap")
         self.definition.add_task(TaskSpec("nap", nap, signature, execution_of(nap, None)))
 
+    def _leases(
+        self, engine: JournalEngine, worker: Worker, interval: float, *, owner: bool
+    ) -> LeaseLoop:
+        """One in the owner's process, by its clock, and others in processes of their own."""
+        clock = engine.clock if owner else SystemClock()
+        return LeaseLoop(engine, worker, interval, clock, reclaims=owner)
+
     async def run(self, naps: list[float], workers: int, disturb, interval: float = 0.05) -> None:
         engine = await JournalEngine.open(self._directory, clock=SystemClock())
         options = WorkerOptions(
@@ -59,7 +66,9 @@ class Shop:
         )
         crew = [Worker(engine, self.definition, f"w{n}", options) for n in range(workers)]
         supervisors = [
-            Supervisor([LeaseLoop(engine, worker, interval, SystemClock())], SystemClock())
+            Supervisor(
+                [self._leases(engine, worker, interval, owner=worker is crew[0])], engine.clock
+            )
             for worker in crew
         ]
         ids = [f"j{number}" for number in range(len(naps))]

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.engines.base import Engine
-from holdfast.engines.clock import SystemClock
 from holdfast.engines.journal import JournalEngine
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
@@ -121,7 +120,7 @@ class Daemon:
         if settings.processes > 1:
             self._processes = WorkerProcesses(self._definition, settings, engine)
             self._processes.start()
-        supervisor = Supervisor(self._loops(engine, journal, worker), SystemClock(), self._fail)
+        supervisor = Supervisor(self._loops(engine, journal, worker), journal.clock, self._fail)
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
         if settings.stall_seconds is not None:
@@ -188,7 +187,7 @@ class Daemon:
     def _loops(self, engine: Engine, journal: JournalEngine, worker: Worker) -> list[Loop]:
         settings = self.settings
         self._lease_loop = LeaseLoop(
-            engine, worker, settings.reclaim_interval_seconds, SystemClock()
+            engine, worker, settings.reclaim_interval_seconds, journal.clock
         )
         schedules = list(self._definition.schedules.values())
         return [

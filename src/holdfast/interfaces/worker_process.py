@@ -66,7 +66,9 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
     worker.start()
-    leases = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, SystemClock())
+    leases = LeaseLoop(
+        engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
+    )
     supervisor = Supervisor([leases], SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:

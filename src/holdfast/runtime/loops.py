@@ -42,12 +42,20 @@ class LeaseLoop:
         worker: Worker | None,
         interval_seconds: float,
         clock: Clock | None = None,
+        *,
+        reclaims: bool = True,
     ) -> None:
-        """Take the clock that the engine goes by, to notice a leap up to the last moment."""
+        """Take the clock that the engine goes by, to notice a leap up to the last moment.
+
+        It must be that very one: a leap forward and back again that only one of two clocks
+        was asked in between is a leap for that one alone. A process that has another clock
+        than the engine renews its own leases, and leaves it to the owner to end others'.
+        """
         self.interval_seconds = interval_seconds
         self._engine = engine
         self._worker = worker
         self._clock = clock
+        self._reclaims = reclaims
         self._ahead_us: int | None = None
         self._spare_until = -math.inf
 
@@ -58,7 +66,7 @@ class LeaseLoop:
             await self._worker.heartbeat(everything=leapt)
         if self._clock is not None:
             self._leapt(self._clock.now_us())
-        if asyncio.get_running_loop().time() >= self._spare_until:
+        if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
             await self._reclaim()
         interval_seconds = self.interval_seconds
         if self._worker is not None:

@@ -163,6 +163,11 @@ class JournalEngine(EmbeddedEngine):
         return engine
 
     @property
+    def clock(self) -> Clock:
+        """The clock that leases are judged by."""
+        return self._clock
+
+    @property
     def failure(self) -> HoldfastError | None:
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure

@@ -188,9 +188,14 @@ def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
         monkeypatch.setattr(engine._cold.store, "feed", full)
         await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
         jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
-        await engine.settle([completed(job) for job in jobs])
+        await engine.settle([completed(job) for job in jobs[1:]])
         with pytest.raises(StorageError):
             await engine.counts()
+        async with asyncio.timeout(5):
+            last = await engine.claim(
+                queues=["default"], worker="w", limit=20, settle=[completed(jobs[0])]
+            )
+        assert (last.settled, last.jobs) == ([None], []), "outcomes are taken all the same"
         claim = asyncio.ensure_future(engine.claim(queues=["default"], worker="w", limit=20))
         await settle_down()
         assert not claim.done()

@@ -101,16 +101,18 @@ class Moving(Seam):
         outcomes = check_all("settle", settle, Outcome)
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
-        await self._past.room()
         give_up_us = self._now_us() + int(wait_seconds * MICROSECONDS)
         while True:
+            if not outcomes:
+                await self._past.room()  # outcomes do not wait for it: leases run out meanwhile
             self._check_open()
             now_us = self._now_us()
             jobs: list[Job] = []
             answer_now = True
             try:
                 settled = self._settle(outcomes, caller, now_us)
-                jobs = self._claim(queues, tasks, limit, worker, lease_seconds, caller, now_us)
+                if not self._past.behind:
+                    jobs = self._claim(queues, tasks, limit, worker, lease_seconds, caller, now_us)
                 answer_now = bool(jobs or outcomes or now_us >= give_up_us)
             finally:
                 if answer_now:

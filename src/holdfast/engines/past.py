@@ -46,8 +46,12 @@ class Past(Protocol):
     async def flush(self) -> None:
         """Return when everything told so far can be found."""
 
+    @property
+    def behind(self) -> bool:
+        """Whether it has too much to keep already to be told more than must be."""
+
     async def room(self) -> None:
-        """Return when it is not too far behind to be told more."""
+        """Return when it is not ``behind``."""
 
     def pinned(self) -> AbstractContextManager[None]:
         """Keep what is in memory there, even if it is found here too, for as long as this lasts."""

@@ -86,6 +86,11 @@ class PlainPast:
     async def flush(self) -> None:
         """Have everything at once."""
 
+    @property
+    def behind(self) -> bool:
+        """Have room."""
+        return False
+
     async def room(self) -> None:
         """Have room."""
 

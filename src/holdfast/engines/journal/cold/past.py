@@ -114,7 +114,8 @@ class ColdPast:
         return self._told - self._kept
 
     @property
-    def _behind(self) -> bool:
+    def behind(self) -> bool:
+        """See ``Past.behind``."""
         return self.unfed + _HEAVY * self._heavy > self._most_unfed
 
     @property
@@ -141,7 +142,7 @@ class ColdPast:
 
     async def room(self) -> None:
         """See ``Past.room``."""
-        while self._behind and not self._closed:
+        while self.behind and not self._closed:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
             if self.failure is None:
@@ -208,7 +209,7 @@ class ColdPast:
         self._heavy -= sum(type(one.effect) is not Completed for one in batch)
         self._unsaid = self.store.checkpoint
         self._say()
-        if not self._behind:
+        if not self.behind:
             self._wake()
         if self._known.full:
             self._fill_known()
@@ -216,7 +217,8 @@ class ColdPast:
 
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        names = [(one.job.tenant, one.job.id) for one in batch if one.job is not None]
+        finished = [one.job for one in batch if one.job is not None and one.job.state.finished]
+        names = [(job.tenant, job.id) for job in finished]
         for start in range(0, len(names), _NAMES_AT_ONCE):
             self._known.add_all(names[start : start + _NAMES_AT_ONCE])
             time.sleep(0)  # the event loop may wait for the interpreter's lock

@@ -29,7 +29,13 @@ from holdfast.engines.journal import JournalEngine, JournalOptions
 from holdfast.engines.journal.restoring import restore
 from holdfast.engines.memory import MemoryEngine
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import CorruptDump, CorruptHistory, InvalidInput, UnknownFormat
+from holdfast.model.errors import (
+    CorruptDump,
+    CorruptHistory,
+    InvalidInput,
+    StorageError,
+    UnknownFormat,
+)
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.operation import AuditEntry, AuditHead, Operation, follows, head_of
@@ -276,7 +282,7 @@ def test_killed_while_it_restores_it_is_whole_or_does_not_open():
     outcomes = set()
     for call in range(1, clean.calls + 1):
         disk = SimDisk(faults={call: Fault.KILL})
-        with pytest.raises((OSError, Exception)):
+        with pytest.raises((OSError, StorageError)):
             restore(disk, read_dump(io.BytesIO(whole)))
         found = disk.crash()
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from .rows import Name
 
 LEAST_CAPACITY = 1 << 20
 _BITS_PER_NAME = 16
+_PATTERNS = [
+    1 << first | 1 << (first + 1 + second) % 64 | 1 << (first + 1 + 37 * second) % 64
+    for first in range(64)
+    for second in range(64)
+]
+"""Which bits of a word are a name's, by twelve bits of its hash."""
 
 
 class Bloom:
@@ -30,21 +36,18 @@ class Bloom:
         """Whether it holds more names than it was made for."""
         return self.added > self.capacity
 
-    def add_all(self, names: Iterable[Name]) -> None:
+    def add_all(self, names: Sequence[Name]) -> None:
         """Add names. One thread at a time."""
-        words, mask = self._words, self._mask
-        for name in names:
-            number = hash(name)
-            words[(number >> 18) & mask] |= (
-                1 << (number & 63) | 1 << (number >> 6 & 63) | 1 << (number >> 12 & 63)
-            )
-            self.added += 1
+        words, mask, patterns = self._words, self._mask, _PATTERNS
+        for number in map(hash, names):
+            words[number >> 12 & mask] |= patterns[number & 4095]
+        self.added += len(names)
 
     def may_hold(self, name: Name) -> bool:
         """Whether the name may have been added; False is certain."""
         number = hash(name)
-        bits = 1 << (number & 63) | 1 << (number >> 6 & 63) | 1 << (number >> 12 & 63)
-        return self._words[(number >> 18) & self._mask] & bits == bits
+        bits = _PATTERNS[number & 4095]
+        return self._words[number >> 12 & self._mask] & bits == bits
 
 
 class KnownNames:
@@ -73,7 +76,7 @@ class KnownNames:
         with self._lock:
             self._filling = Bloom(4 * count)
 
-    def fill(self, names: Iterable[Name]) -> None:
+    def fill(self, names: Sequence[Name]) -> None:
         """Add names that were in the store before."""
         with self._lock:
             if self._filling is not None:
@@ -84,9 +87,8 @@ class KnownNames:
         with self._lock:
             self._ready, self._filling = self._filling, None
 
-    def add_all(self, names: Iterable[Name]) -> None:
+    def add_all(self, names: Sequence[Name]) -> None:
         """Add names that have just come into the store."""
-        names = list(names)
         with self._lock:
             for bloom in (self._ready, self._filling):
                 if bloom is not None:

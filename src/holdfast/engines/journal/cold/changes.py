@@ -5,8 +5,6 @@ Nothing here touches a database, so that the rules can be read, and tested, by t
 
 from __future__ import annotations
 
-from collections import Counter
-
 from holdfast.engines.past import Happened
 from holdfast.model import effects as fx
 from holdfast.model.history import Note, attempt_of, note_of
@@ -16,11 +14,9 @@ from .rows import (
     DEAD,
     DONE,
     BodyRow,
-    DoneRow,
     JobBodyRow,
     Name,
     body_of,
-    done_row,
 )
 
 KEPT = frozenset(
@@ -54,8 +50,7 @@ class Changes:
         """Jobs to be rid of, and when they were made, if that is known."""
         self.remarks: list[tuple[int, Name, Note]] = []
         """Notes on jobs that only the store knows."""
-        self.done: list[DoneRow] = []
-        self.tallies: Counter[tuple[str, str, str]] = Counter()
+        self.done: list[tuple[int, Job]] = []
         self.dying: dict[Name, tuple[int, Job]] = {}
         """Jobs that are among the dead afterwards: each with the effect that made it so."""
         self.leaving: set[Name] = set()
@@ -83,11 +78,6 @@ class Changes:
             self._move(seq, effect, job)
         return True
 
-    def finish(self, seq: int, job: Job) -> None:
-        """Take in a job that is completed or cancelled."""
-        self.done.append(done_row(seq, job))
-        self.tallies[job.tenant, job.queue, job.state] += 1
-
     def _move(self, seq: int, effect: fx.JobEffect, job: Job) -> None:
         name = job.tenant, job.id
         if isinstance(effect, fx.Replayed):
@@ -96,7 +86,7 @@ class Changes:
         elif isinstance(effect, fx.Noted):
             return
         elif job.state in DONE:
-            self.finish(seq, job)
+            self.done.append((seq, job))
         elif job.state in DEAD:
             self.dying[name] = seq, job
             self.leaving.add(name)

@@ -21,7 +21,7 @@ from .rows import (
     NOTES,
     Bodies,
     dead_row,
-    done_row,
+    done_columns,
     kind_of,
     shape_of,
 )
@@ -83,7 +83,7 @@ def _jobs(
             continue
         expected: list[object]
         if table == "done":
-            expected = list(done_row(number, job)[:-2])
+            expected = list(done_columns(number, job))
         else:
             # In place of the numbers of kind and shape, what they stand for.
             columns = list(dead_row(number, job, 0, 0))

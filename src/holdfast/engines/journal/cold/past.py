@@ -217,8 +217,11 @@ class ColdPast:
 
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        finished = [one.job for one in batch if one.job is not None and one.job.state.finished]
-        names = [(job.tenant, job.id) for job in finished]
+        names = [
+            (job.tenant, job.id)
+            for _seq, effect, _old, job in batch
+            if job is not None and (type(effect) is Completed or job.state.finished)
+        ]
         for start in range(0, len(names), _NAMES_AT_ONCE):
             self._known.add_all(names[start : start + _NAMES_AT_ONCE])
             time.sleep(0)  # the event loop may wait for the interpreter's lock

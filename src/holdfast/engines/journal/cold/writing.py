@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from operator import attrgetter
 from time import sleep
 
 import msgspec
@@ -18,15 +19,18 @@ from holdfast.model.errors import InvariantViolation
 
 from .changes import Changes
 from .ledger import Kinds, Ledger, read_left
-from .rows import BodyRow, DeadRow, DoneRow, JobBodyRow, Name, body_of, dead_row
+from .rows import BodyRow, DeadRow, JobBodyRow, Name, body_of, dead_row, done_rows
 from .statements import as_json, ask, run, statement
 
-YIELD_EVERY = 64
+YIELD_EVERY = 1_000
+DONE_AT_ONCE = 250
+"""How many completed jobs are made into one JSON: beside that nothing else is interpreted."""
 CHUNK_BYTES = 256 * 1024
 """How much JSON one statement is given, about."""
 
 _LONG = frozenset({"attempts", "notes", "dead_bodies", "audit"})
 _CREATED = msgspec.json.Decoder(list[tuple[int, int | None]])
+_TALLIED = attrgetter("tenant", "queue", "state")
 _PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
 
 
@@ -37,7 +41,7 @@ def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: K
         if not at % YIELD_EVERY:
             sleep(0)  # the event loop may wait for the interpreter's lock
         if type(one.effect) is Completed and one.job is not None:
-            changes.finish(one.seq, one.job)  # nearly all are
+            changes.done.append((one.seq, one.job))  # nearly all are
         elif not changes.take(one):
             # It asks for what is in the store: that must be as it was when this one happened.
             _write(connection, changes, kinds)
@@ -49,7 +53,7 @@ def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: K
 
 def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> None:
     ledger = Ledger()
-    ledger.tallies.update(changes.tallies)
+    ledger.tallies.update(map(_TALLIED, (job for _seq, job in changes.done)))
     if changes.purged:
         _purge(connection, changes, ledger)
     if changes.remarks:
@@ -58,7 +62,9 @@ def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> No
         _leave(connection, sorted(changes.leaving), ledger)
     if changes.dying:
         _die(connection, changes, kinds, ledger)
-    insert(connection, "done", changes.done)
+    for start in range(0, len(changes.done), DONE_AT_ONCE):
+        rows = done_rows(changes.done[start : start + DONE_AT_ONCE])
+        run(connection, "insert_done", {"rows": rows})
     insert(connection, "attempts", changes.attempts)
     insert(connection, "notes", changes.notes)
     insert(connection, "audit", changes.audit)
@@ -125,7 +131,7 @@ def _die(connection: sqlite3.Connection, changes: Changes, kinds: Kinds, ledger:
 def insert(
     connection: sqlite3.Connection,
     table: str,
-    rows: Sequence[DoneRow | DeadRow | BodyRow | JobBodyRow],
+    rows: Sequence[DeadRow | BodyRow | JobBodyRow],
 ) -> None:
     """Insert rows whose last column is a text: as many at a time as make a bearable JSON."""
     encode = _bodies_apart if table in _LONG else as_json
@@ -139,7 +145,7 @@ def insert(
         run(connection, f"insert_{table}", {"rows": encode(rows[start:])})
 
 
-def _bodies_apart(rows: Sequence[DoneRow | DeadRow | BodyRow | JobBodyRow]) -> bytes:
+def _bodies_apart(rows: Sequence[DeadRow | BodyRow | JobBodyRow]) -> bytes:
     """Return the rows as an object: the other columns, as JSON, are the name of the body.
 
     SQLite parses a row again for each of its columns: a long body must not be part of it.

@@ -1,9 +1,11 @@
+-- A row is [seq, crc, body], and the body a job as it is encoded: an array of its fields.
 INSERT INTO done (
   seq, tenant, id, scope, queue, task, state, created_at_us, finished_at_us, attempt, crc, body
 )
 SELECT
-  json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
-  json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
-  json_extract(value, '$[6]'), json_extract(value, '$[7]'), json_extract(value, '$[8]'),
-  json_extract(value, '$[9]'), json_extract(value, '$[10]'), json_extract(value, '$[11]')
+  json_extract(value, '$[0]'), json_extract(value, '$[2][1]'), json_extract(value, '$[2][0]'),
+  json_extract(value, '$[2][2]'), json_extract(value, '$[2][3]'), json_extract(value, '$[2][4]'),
+  json_extract(value, '$[2][11]'), json_extract(value, '$[2][8]'),
+  json_extract(value, '$[2][24]'), json_extract(value, '$[2][12]'),
+  json_extract(value, '$[1]'), json_extract(value, '$[2]')
 FROM json_each(:rows)

@@ -284,6 +284,8 @@ def test_status_is_shown_again_and_again_until_it_is_interrupted(hold, here):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # As at a terminal: what runs in the background of a shell would ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

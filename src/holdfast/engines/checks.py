@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
+from holdfast.model.access import Caller
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import InvalidInput
+from holdfast.model.errors import AccessDenied, InvalidInput
 from holdfast.model.job import Edit, check_id
 from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
@@ -21,6 +22,14 @@ def check_limit(limit: int) -> None:
     """Raise ``InvalidInput`` unless it is a whole number that a verb takes."""
     if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
+
+
+def check_reach(tenant: str, scope: str, caller: Caller) -> None:
+    """Raise ``AccessDenied`` if the caller may have no job there."""
+    if caller.tenant is not None and tenant != caller.tenant:
+        raise AccessDenied("tenant", tenant)
+    if not caller.reaches(tenant, scope):
+        raise AccessDenied("scope", scope)
 
 
 def check_names(field: str, names: Collection[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from .base import (
     Reclaim,
     Renewal,
 )
-from .checks import check_all, check_limit, check_names
+from .checks import check_all, check_limit, check_names, check_reach
 from .clock import Clock, SystemClock
 from .connection import Broken
 from .doubt import Known, Order, accepted
@@ -93,7 +93,7 @@ class ClientEngine(RemoteOperations):
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         now_us = self._clock.now_us()
-        named = _with_ids(jobs, now_us)
+        named = _with_ids(jobs, caller, now_us)
         body = wire.ENQUEUE.write_call(wire.EnqueueCall(named, caller, on_duplicate))
         try:
             return await self._remote.once(wire.ENQUEUE, body)
@@ -273,12 +273,14 @@ class ClientEngine(RemoteOperations):
         return answers
 
 
-def _with_ids(jobs: Sequence[NewJob], now_us: int) -> list[NewJob]:
+def _with_ids(jobs: Sequence[NewJob], caller: Caller, now_us: int) -> list[NewJob]:
     """Return the jobs as they are sent: checked, each with an id, its payload as JSON."""
     nameless = sum(new.id is None for new in jobs)
     fresh_ids = iter(uuid7s(now_us, random_bytes(RANDOM_BYTES * nameless)))
     named: list[NewJob] = []
     for new in jobs:
+        if not caller.unlimited:
+            check_reach(new.tenant, new.scope, caller)
         job_id = next(fresh_ids) if new.id is None else check_id(new.id)
         # How large a payload may be is for the owner to say.
         job = admit(new, job_id, now_us, 0, wire.MAX_BODY_BYTES)

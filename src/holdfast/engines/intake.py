@@ -21,6 +21,7 @@ from holdfast.model.errors import (
 from holdfast.model.job import Job, NewJob, State, admit, check_id
 
 from .base import Admission, OnDuplicate, Receipt
+from .checks import check_reach
 
 Name = tuple[str, str]
 """A job's tenant and id."""
@@ -155,7 +156,7 @@ class Intake:
         now_us, everything = self._now_us, caller.unlimited
         for new in jobs:
             if not everything:
-                _check_reach(new.tenant, new.scope, caller)
+                check_reach(new.tenant, new.scope, caller)
             job_id = next(self._fresh_ids) if new.id is None else check_id(new.id)
             job = admit(new, job_id, now_us, seq + 1, self._max_payload_bytes)
             if job.unique is not None:
@@ -252,10 +253,3 @@ def _check_circles(jobs: Mapping[Name, Job]) -> None:
             on_path.add(name)
             waiting.append((name, True))
             waiting.extend(((name[0], one), False) for one in jobs[name].ties.waiting_for)
-
-
-def _check_reach(tenant: str, scope: str, caller: Caller) -> None:
-    if caller.tenant is not None and tenant != caller.tenant:
-        raise AccessDenied("tenant", tenant)
-    if not caller.reaches(tenant, scope):
-        raise AccessDenied("scope", scope)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from holdfast.model.access import Caller
 from holdfast.model.effects import Audited, JobEffect
@@ -20,7 +22,7 @@ from holdfast.model.search import Filter, Group, Place
 from .dump import DumpRecord
 
 
-class Happened(NamedTuple):
+class Happened(msgspec.Struct, frozen=True, gc=False):
     """An effect, its sequence number, and its job before and after it; None where there is none."""
 
     seq: int

@@ -45,6 +45,8 @@ class ReachRules(Suite):
                 ("scope", new_job(tenant="acme", scope="library:43")),
                 ("scope", new_job(tenant="acme", scope="library:421")),
                 ("scope", new_job(tenant="acme")),
+                # Nor does a stranger hear what else is wrong with it.
+                ("tenant", new_job(id="a", depends_on=("a",), tenant="other")),
             ]
             for field, job in cases:
                 with pytest.raises(AccessDenied) as refused:

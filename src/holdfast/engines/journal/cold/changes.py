@@ -66,7 +66,7 @@ class Changes:
 
     def take(self, happened: Happened) -> bool:
         """Take one in; False if those before it must be written first."""
-        seq, effect, old, job = happened
+        seq, effect, old, job = happened.seq, happened.effect, happened.old, happened.job
         if isinstance(effect, fx.Audited):
             self.audit.append((effect.record.number, *body_of(effect.record)))
             return True

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 FEED_AFTER_SECONDS = 0.25
 FEED_FROM = 5_000
-FEED_MOST = 20_000
+FEED_MOST = 10_000
 """How many things one transaction takes."""
 MOST_UNFED = 100_000
 _HEAVY = 4
@@ -69,9 +69,8 @@ class ColdPast:
         self._most_unfed = most_unfed
         self._loop = asyncio.get_running_loop()
         self._unfed: list[Happened] = []
-        self._told = 0
-        """How many things were told and are to be kept, ever; ``_kept`` are in the store."""
         self._kept = 0
+        """How many things were put into the store, ever."""
         self._heavy = 0
         """How many unfed things are not completions: those have no payload and no traceback."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
@@ -96,13 +95,13 @@ class ColdPast:
 
     def tell(self, happened: Happened) -> None:
         """See ``Past.tell``; what leaves no trace is dropped at once."""
-        if type(happened.effect) not in KEPT:
-            return
+        kind = type(happened.effect)
+        if kind is not Completed:
+            if kind not in KEPT:
+                return
+            self._heavy += 1
         unfed = self._unfed
         unfed.append(happened)
-        self._told += 1
-        if type(happened.effect) is not Completed:
-            self._heavy += 1
         if self._timer is None and self._feeding is None:
             self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
         elif len(unfed) >= FEED_FROM and self.failure is None:
@@ -111,7 +110,12 @@ class ColdPast:
     @property
     def unfed(self) -> int:
         """How many things are told and not kept yet."""
-        return self._told - self._kept
+        return len(self._unfed)
+
+    @property
+    def _told(self) -> int:
+        """How many things were told and are to be kept, ever."""
+        return self._kept + len(self._unfed)
 
     @property
     def behind(self) -> bool:
@@ -219,8 +223,9 @@ class ColdPast:
         self.store.feed(batch, checkpoint)
         names = [
             (job.tenant, job.id)
-            for _seq, effect, _old, job in batch
-            if job is not None and (type(effect) is Completed or job.state.finished)
+            for one in batch
+            if (job := one.job) is not None
+            and (type(one.effect) is Completed or job.state.finished)
         ]
         for start in range(0, len(names), _NAMES_AT_ONCE):
             self._known.add_all(names[start : start + _NAMES_AT_ONCE])

@@ -285,7 +285,7 @@ def test_status_is_shown_again_and_again_until_it_is_interrupted(hold, here):
         stderr=subprocess.PIPE,
         text=True,
         # As at a terminal: what runs in the background of a shell would ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -60,6 +60,11 @@ class Changes:
         self.audit: list[BodyRow] = []
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing changes."""
+        return self.settled and not (self.purged or self.remarks or self.audit)
+
+    @property
     def settled(self) -> bool:
         """Whether what is looked up in the store now is as it was when these happened."""
         return not (self.done or self.leaving or self.attempts or self.notes)

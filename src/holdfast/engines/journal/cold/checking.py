@@ -83,7 +83,7 @@ def _jobs(
             continue
         expected: list[object]
         if table == "done":
-            expected = list(done_columns(number, job))
+            expected = done_columns(number, job)
         else:
             # In place of the numbers of kind and shape, what they stand for.
             columns = list(dead_row(number, job, 0, 0))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 FEED_AFTER_SECONDS = 0.25
 FEED_FROM = 5_000
-FEED_MOST = 10_000
+FEED_MOST = 5_000
 """How many things one transaction takes."""
 MOST_UNFED = 100_000
 _HEAVY = 4
@@ -210,7 +210,8 @@ class ColdPast:
                 await self._on(self._feeder, partial(self._keep, batch, checkpoint))
         del self._unfed[: len(batch)]
         self._kept += len(batch)
-        self._heavy -= sum(type(one.effect) is not Completed for one in batch)
+        if self._heavy:
+            self._heavy -= sum(type(one.effect) is not Completed for one in batch)
         self._unsaid = self.store.checkpoint
         self._say()
         if not self.behind:
@@ -221,14 +222,14 @@ class ColdPast:
 
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        names = [
-            (job.tenant, job.id)
-            for one in batch
-            if (job := one.job) is not None
-            and (type(one.effect) is Completed or job.state.finished)
-        ]
-        for start in range(0, len(names), _NAMES_AT_ONCE):
-            self._known.add_all(names[start : start + _NAMES_AT_ONCE])
+        for start in range(0, len(batch), _NAMES_AT_ONCE):
+            names = [
+                (job.tenant, job.id)
+                for one in batch[start : start + _NAMES_AT_ONCE]
+                if (job := one.job) is not None
+                and (type(one.effect) is Completed or job.state.finished)
+            ]
+            self._known.add_all(names)
             time.sleep(0)  # the event loop may wait for the interpreter's lock
 
     def _note(self, failure: HoldfastError | None) -> None:

@@ -6,6 +6,7 @@ The body is JSON and is the truth; the columns beside it are there to be found b
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -26,7 +27,7 @@ DEAD = frozenset({State.DEAD, State.ARCHIVED})
 Name = tuple[str, str]
 """A job's tenant and id."""
 
-DoneColumns = tuple[int, str, str, str, str, str, str, int, int, int]
+DONE_ROW_VALUES = 12
 DeadRow = tuple[int, str, str, str, int, int, str, str | None, str, str, int, int, int, str]
 BodyRow = tuple[int, int, str]
 JobBodyRow = tuple[int, str, str, int, int, str]
@@ -35,6 +36,11 @@ Kind = tuple[str, str, str]
 
 _ENCODER = msgspec.json.Encoder()
 _encode = _ENCODER.encode
+_COLUMNS = attrgetter(
+    "tenant", "id", "scope", "queue", "task", "created_at_us", "finished_at_us", "attempt"
+)
+_WORDS = {state: state.value for state in State}
+"""States as plain text: SQLite's module takes its time with other kinds of it."""
 _ENVELOPE = msgspec.json.Decoder(list[tuple[int, int, str]])
 _MARK = "\x01"
 
@@ -45,31 +51,20 @@ def body_of(value: Job | Attempt | Note | AuditRecord) -> tuple[int, str]:
     return crc32(body), body.decode()
 
 
-def done_rows(done: Sequence[tuple[int, Job]]) -> bytes:
-    """Return completed and cancelled jobs as JSON; their columns are taken out of the bodies."""
-    bodies = _ENCODER.encode_lines([job for _seq, job in done]).splitlines()
-    return _encode(
-        [
-            (seq, crc32(body), msgspec.Raw(body))
-            for (seq, _job), body in zip(done, bodies, strict=True)
-        ]
-    )
+def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
+    """Return the rows of completed and cancelled jobs, one value after the other."""
+    lines = _ENCODER.encode_lines([job for _seq, job in done])
+    values: list[str | int] = []
+    for (seq, job), body, text in zip(
+        done, lines.split(b"\n"), lines.decode().split("\n"), strict=False
+    ):
+        values += (seq, *_COLUMNS(job), _WORDS[job.state], crc32(body), text)
+    return values
 
 
-def done_columns(seq: int, job: Job) -> DoneColumns:
+def done_columns(seq: int, job: Job) -> list[object]:
     """Return what the row of a completed or cancelled job says beside its body."""
-    return (
-        seq,
-        job.tenant,
-        job.id,
-        job.scope,
-        job.queue,
-        job.task,
-        job.state,
-        job.created_at_us,
-        job.finished_at_us,
-        job.attempt,
-    )
+    return [seq, *_COLUMNS(job), job.state]
 
 
 def dead_row(seq: int, job: Job, kind: int, shape: int) -> DeadRow:

@@ -27,6 +27,13 @@ def composed(name: str, where: str, order: str = "ASC") -> str:
     return statement(name).replace("{where}", where).replace("{order}", order)
 
 
+@cache
+def inserting(table: str, rows: int) -> str:
+    """Return the statement that inserts this many rows of bound values."""
+    head, _values, row = statement(f"insert_{table}").rpartition("VALUES")
+    return f"{head}VALUES{','.join([row] * rows)}"
+
+
 def schema() -> list[str]:
     """Return the statements that make an empty database ours, in order."""
     names = sorted(entry.name for entry in (_SQL / "schema").iterdir())

@@ -102,7 +102,9 @@ class ColdStore:
         """
 
         def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint:
-            new = [one for one in happened if known.seq < one.seq <= checkpoint]
+            new = happened
+            if happened and not known.seq < happened[0].seq <= happened[-1].seq <= checkpoint:
+                new = [one for one in happened if known.seq < one.seq <= checkpoint]
             writing.write(connection, new, self._kinds)
             return Checkpoint(max(known.seq, checkpoint), known.forget_before_us)
 

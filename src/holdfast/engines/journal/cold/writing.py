@@ -1,14 +1,13 @@
 """Writing a batch into the cold store: a few statements, whatever the number of jobs.
 
-Rows are handed over as JSON, a table at a time, and taken apart by SQLite: binding them one by
-one would cost a turn of the interpreter's lock for each.
+Many rows go into one statement, bound or as JSON that SQLite takes apart: one at a time each
+would cost a turn of the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from operator import attrgetter
 from time import sleep
 
 import msgspec
@@ -16,44 +15,65 @@ import msgspec
 from holdfast.engines.past import Happened
 from holdfast.model.effects import Completed
 from holdfast.model.errors import InvariantViolation
+from holdfast.model.job import Job
 
 from .changes import Changes
 from .ledger import Kinds, Ledger, read_left
-from .rows import BodyRow, DeadRow, JobBodyRow, Name, body_of, dead_row, done_rows
-from .statements import as_json, ask, run, statement
+from .rows import (
+    DONE_ROW_VALUES,
+    BodyRow,
+    DeadRow,
+    JobBodyRow,
+    Name,
+    body_of,
+    dead_row,
+    done_values,
+)
+from .statements import as_json, ask, inserting, run, statement
 
-YIELD_EVERY = 1_000
-DONE_AT_ONCE = 250
-"""How many completed jobs are made into one JSON: beside that nothing else is interpreted."""
+PART = 256
+"""How many things are looked at before the interpreter's lock is let go."""
+_ROWS_AT_ONCE = (PART, 16, 1)
+"""How many rows a statement for completed jobs has; few sizes, so that each is prepared once."""
 CHUNK_BYTES = 256 * 1024
 """How much JSON one statement is given, about."""
 
 _LONG = frozenset({"attempts", "notes", "dead_bodies", "audit"})
 _CREATED = msgspec.json.Decoder(list[tuple[int, int | None]])
-_TALLIED = attrgetter("tenant", "queue", "state")
 _PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
 
 
 def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: Kinds) -> None:
     """Write what these things change, in the transaction that is open."""
     changes = Changes()
-    for at, one in enumerate(happened):
-        if not at % YIELD_EVERY:
-            sleep(0)  # the event loop may wait for the interpreter's lock
-        if type(one.effect) is Completed and one.job is not None:
-            changes.done.append((one.seq, one.job))  # nearly all are
-        elif not changes.take(one):
+    for start in range(0, len(happened), PART):
+        part = happened[start : start + PART]
+        done = [(one.seq, one.job) for one in part if type(one.effect) is Completed and one.job]
+        if len(done) == len(part):  # nearly always
+            changes = _written(connection, changes, kinds)
+            _finish(connection, done)
+            continue
+        for one in part:
+            if changes.take(one):
+                continue
             # It asks for what is in the store: that must be as it was when this one happened.
-            _write(connection, changes, kinds)
-            changes = Changes()
+            changes = _written(connection, changes, kinds)
             if not changes.take(one):
                 raise InvariantViolation(f"{one.effect!r} cannot be kept")
+        sleep(0)  # the event loop may wait for the interpreter's lock
+    _written(connection, changes, kinds)
+
+
+def _written(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> Changes:
+    """Write these changes, if there are any; return an empty record for those that follow."""
+    if changes.empty:
+        return changes
     _write(connection, changes, kinds)
+    return Changes()
 
 
 def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> None:
     ledger = Ledger()
-    ledger.tallies.update(map(_TALLIED, (job for _seq, job in changes.done)))
     if changes.purged:
         _purge(connection, changes, ledger)
     if changes.remarks:
@@ -62,13 +82,24 @@ def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> No
         _leave(connection, sorted(changes.leaving), ledger)
     if changes.dying:
         _die(connection, changes, kinds, ledger)
-    for start in range(0, len(changes.done), DONE_AT_ONCE):
-        rows = done_rows(changes.done[start : start + DONE_AT_ONCE])
-        run(connection, "insert_done", {"rows": rows})
+    if changes.done:
+        _finish(connection, changes.done)
     insert(connection, "attempts", changes.attempts)
     insert(connection, "notes", changes.notes)
     insert(connection, "audit", changes.audit)
     ledger.write(connection)
+
+
+def _finish(connection: sqlite3.Connection, done: Sequence[tuple[int, Job]]) -> None:
+    """Insert and count completed and cancelled jobs, which are in the order of their seqs."""
+    most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // DONE_ROW_VALUES
+    start = 0
+    while start < len(done):
+        bearable = min(most, len(done) - start)
+        size = next(size for size in _ROWS_AT_ONCE if size <= bearable)
+        connection.execute(inserting("done", size), done_values(done[start : start + size]))
+        start += size
+    run(connection, "count_done", {"first": done[0][0], "last": done[-1][0]})
 
 
 def _purge(connection: sqlite3.Connection, changes: Changes, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-SELECT seq, json_array(seq, tenant, id, scope, queue, task, state, created_at_us, finished_at_us, attempt), crc, body
+SELECT seq, json_array(seq, tenant, id, scope, queue, task, created_at_us, finished_at_us, attempt, state), crc, body
 FROM done
 WHERE seq > :after
 ORDER BY seq

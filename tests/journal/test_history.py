@@ -190,7 +190,8 @@ def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
         jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
         await engine.settle([completed(job) for job in jobs[1:]])
         with pytest.raises(StorageError):
-            await engine.counts()
+            await engine.find()
+        assert (await engine.counts())["default"].completed == 19, "counting needs no history"
         async with asyncio.timeout(5):
             last = await engine.claim(
                 queues=["default"], worker="w", limit=20, settle=[completed(jobs[0])]

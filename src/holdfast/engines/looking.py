@@ -76,10 +76,10 @@ class Looking(Seam):
         """See ``Engine.counts``."""
         self._check_open()
         self._now_us()
-        await self._past.flush()
         await self._forget()
         if not caller.scopes:
             return await self._answer(lambda _now: self._state.counts(caller))
+        await self._past.flush()
         with self._past.pinned():
             past = await self._past.count(caller)
             return await self._answer(lambda _now: _sum(self._state.counts(caller), past))

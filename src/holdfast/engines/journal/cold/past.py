@@ -307,6 +307,8 @@ class ColdPast:
     async def forget(self, before_us: int) -> Tally:
         """See ``Past.forget``. Feeding goes on between the steps."""
         gone: Counter[tuple[str, str, State]] = Counter()
+        if self._unfed and self._unfed[0].effect.at_us < before_us:
+            await self.flush()
         after: int | None = 0
         while after is not None:
             if self.store.has_forgotten(before_us):

@@ -190,9 +190,7 @@ def _given(
         if field not in given or not _usual_place(field, item.value):
             given[field] = item
     for names in (OLD_ENVIRONMENT, _OURS):
-        given |= _by_field(
-            _named(environ, names), names, _Door.ENVIRONMENT, from_environ, problems
-        )
+        given |= _by_field(_named(environ, names), names, _Door.ENVIRONMENT, from_environ, problems)
     options = {name.replace("-", "_"): value for name, value in flags.items() if value is not None}
     from_flag = lambda name: f"flag --{name.replace('_', '-')}"
     return given | _by_field(options, _NAMES, _Door.FLAG, from_flag, problems)

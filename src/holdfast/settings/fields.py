@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 
 import msgspec
@@ -113,10 +113,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The store, without the password that may be in it."""
         return masked(self.store)
 
-    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
-        for field in self.__struct_fields__:
-            value = getattr(self, field)
-            yield field, masked(value) if isinstance(value, str) else value
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        values = [(field, getattr(self, field)) for field in self.__struct_fields__]
+        return [
+            (field, masked(value) if isinstance(value, str) else value) for field, value in values
+        ]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field}={value!r}" for field, value in self.__rich_repr__())

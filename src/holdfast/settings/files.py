@@ -55,7 +55,9 @@ def _parse_yaml(text: str) -> object:
 
 def _twice(node: yaml.Node) -> Iterator[str]:
     """Return the keys that are more than once in a mapping, or in one that is in it."""
-    if node.id != "mapping":
+    import yaml  # noqa: PLC0415 - see above
+
+    if not isinstance(node, yaml.MappingNode):
         return
     seen: set[str] = set()
     for key, value in node.value:

@@ -153,10 +153,10 @@ def _flags(field: str, value: object) -> dict[str, bool]:
         on = _SWITCHES.get(switch.lower()) if isinstance(switch, str) else switch
         if type(on) is not bool:
             raise InvalidInput(field, f"{shown(name)} is neither on nor off but {shown(switch)}")
-        name = _name(field, name)
-        if name in found:
-            raise InvalidInput(field, f"{shown(value)} names {name!r} twice")
-        found[name] = on
+        flag = _name(field, name)
+        if flag in found:
+            raise InvalidInput(field, f"{shown(value)} names {flag!r} twice")
+        found[flag] = on
     return found
 
 

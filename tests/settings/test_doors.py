@@ -1,6 +1,7 @@
 """Four doors lead to the same value of every setting, and the stronger one wins."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,12 @@ def from_file(field: str, text: str, name: str = "settings.yaml") -> Loaded:
 def from_command_line(monkeypatch: pytest.MonkeyPatch, *words: str) -> Loaded:
     """Return what ``holdfast run`` would go by."""
     found: list[Loaded] = []
-    monkeypatch.setattr(running, "run", lambda load, _app: found.append(load()) or 0)
+
+    def run(load: Callable[[], Loaded], _app: str | None) -> int:
+        found.append(load())
+        return 0
+
+    monkeypatch.setattr(running, "run", run)
     result = CliRunner().invoke(main, list(words))
     assert result.exit_code == 0, result.output
     return found[0]
@@ -160,6 +166,8 @@ def test_a_database_url_names_the_store(url: str, store: str) -> None:
             "sqlite:///x.db",
             "postgresql://h:port/db",
             "postgresql://h:0/db",
+            "localhost/db",
+            "./data",
         ),
         *("postgresql://u:p/q@h/db", "postgresql://u p@h/db", "postgresql://h:70000/db"),
         *("postgresql+psycopg:db", "postgresql+/psycopg://h/db", "postgresql://h/\x7f"),

@@ -257,7 +257,7 @@ BAD: list[tuple[str, object]] = [
     *(("run_seconds", value) for value in (0, "")),
     *(("stall_seconds", value) for value in (0, "soon")),
     *(("memory_limit_bytes", value) for value in (512, "512MB", 0)),
-    *(("metrics_host", value) for value in ("", None, "0.0.0.0", "example.org")),
+    *(("metrics_host", value) for value in ("", None, "192.0.2.1", "example.org")),
     *(("metrics_port", value) for value in (-1, 65_536, "http", True, "")),
     *(("log_level", value) for value in ("loud", 10)),
     *(("log_format", value) for value in ("xml", "")),

@@ -15,7 +15,7 @@ from .clashes import doubts
 from .fields import Settings
 from .files import read_file
 from .masking import masked, shown
-from .places import DEFAULT_PLACES, refuse_unkept, unusable
+from .places import DEFAULT_PLACES, database_url, refuse_unkept, unusable
 from .readers import READERS
 
 DEFAULT_FILE = "./configs/default.yaml"
@@ -244,7 +244,8 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _read_value(field: str, given: _Given) -> object:
     try:
-        return READERS[field](field, given.value)
+        reader = database_url if given.door is _Door.DATABASE_URL else READERS[field]
+        return reader(field, given.value)
     except InvalidInput as error:
         seen = shown(given.value)
         problem = error.problem

@@ -27,10 +27,18 @@ def store(field: str, value: object) -> str:
         raise InvalidInput(field, f"{shown(value)} is neither a directory nor {MEMORY_STORE}")
     if found := _POSTGRESQL.fullmatch(value.strip()):
         return f"postgresql://{_checked_url(field, value, found[1])}"
-    if value != MEMORY_STORE and _SCHEME.match(value):
+    if value != MEMORY_STORE and (_SCHEME.match(value) or "://" in value):
         problem = f"neither a directory nor {MEMORY_STORE}, nor postgresql://user@host/database"
         raise InvalidInput(field, f"{shown(value)} is {problem}")
     return value
+
+
+def database_url(field: str, value: object) -> str:
+    """Read a store that can only be a URL: a slip there must not make a directory of that name."""
+    found = store(field, value)
+    if is_directory(found):
+        raise InvalidInput(field, f"{shown(value)} is not postgresql://user@host/database")
+    return found
 
 
 def file_path(field: str, value: object) -> str:

@@ -58,7 +58,9 @@ def whole(least: int, most: int = MAX_TIME_US) -> Callable[[str, object], int]:
     def read(field: str, value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value):
             value = int(value)
-        if type(value) is not int or value.bit_length() > 64:
+        if type(value) is not int:
+            raise InvalidInput(field, f"{shown(value)} is not a whole number")
+        if value.bit_length() > 64:  # more digits than Python likes to write
             problem = f"is not a whole number from {least:,} to {most:,}"
             raise InvalidInput(field, f"{shown(value)} {problem}")
         return check_size(field, value, least, most)

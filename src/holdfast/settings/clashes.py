@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.durations import shown as shown_seconds
 from holdfast.model.errors import InvalidInput
 
+from .masking import masked
 from .readers import queue_slots
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def doubts(settings: Settings) -> Iterator[str]:
         if None not in slots.values():
             yield (
                 f"worker_count: {settings.worker_count} has no effect: every queue of "
-                f"{settings.queues} has slots of its own"
+                f"{masked(settings.queues)} has slots of its own"
             )
     if settings.metrics_port is None and settings.metrics_host != _default(
         settings, "metrics_host"

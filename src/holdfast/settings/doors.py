@@ -14,7 +14,7 @@ from holdfast.model.errors import InvalidInput
 from .clashes import doubts
 from .fields import Settings
 from .files import read_file
-from .masking import masked, shown
+from .masking import has_secret, shown
 from .places import DEFAULT_PLACES, database_url, refuse_unkept, unusable
 from .readers import READERS
 
@@ -247,10 +247,9 @@ def _read_value(field: str, given: _Given) -> object:
         reader = database_url if given.door is _Door.DATABASE_URL else READERS[field]
         return reader(field, given.value)
     except InvalidInput as error:
-        seen = shown(given.value)
-        problem = error.problem
-        if isinstance(given.value, str):
-            problem = masked(problem.replace(repr(given.value), seen))
+        seen, problem = shown(given.value), error.problem
+        if has_secret(given.value) and seen not in problem:
+            problem = "it has a password in it, and is not for this setting"  # and no part of it
         if seen not in problem:
             problem = f"{seen}: {problem}"
         raise InvalidInput(field, f"{problem} ({given.origin})") from None

@@ -24,6 +24,15 @@ def masked(text: str) -> str:
     return _PARAMETER.sub(rf"\1{SECRET}", text)
 
 
+def has_secret(value: object) -> bool:
+    """Whether something in it is not to be shown."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):
+        return False
+    return masked(text) != text
+
+
 def shown(value: object) -> str:
     """Return a value as it is written in Python, for an error: masked, and not without end."""
     try:

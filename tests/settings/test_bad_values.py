@@ -105,7 +105,7 @@ def test_a_file_of_anything_is_read_or_refused(text: str | bytes, suffix: str) -
 def test_negative_control_what_is_good_is_not_refused() -> None:
     for field, value in DEFAULTS.items():
         if value is not None:
-            assert load(environ={}, flags={field: value}).settings
+            assert load(environ={}, flags={field: value}).origins
 
 
 def test_everything_that_is_wrong_is_found_at_once() -> None:

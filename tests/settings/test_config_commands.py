@@ -116,10 +116,10 @@ def test_check_names_everything_that_is_wrong() -> None:
     Path("s.yaml").write_text("worker_cuont: 3\nlease_seconds: long\nsync: perhaps\n")
     result = hold("config", "check", "s.yaml", HOLDFAST_METRICS_PORT="http")
     assert (result.exit_code, result.stdout) == (2, "")
+    durations = "500ms, 3s, 2m, 1h30m or 1d"
     assert result.stderr.splitlines() == [
         "holdfast: worker_cuont: not a setting; did you mean worker_count? (file s.yaml)",
-        "holdfast: lease_seconds: 'long' is not a duration such as 500ms, 3s, 2m, 1h30m or 1d "
-        "(file s.yaml)",
+        f"holdfast: lease_seconds: 'long' is not a duration such as {durations} (file s.yaml)",
         "holdfast: sync: 'perhaps' is not one of always, interval, off (file s.yaml)",
         "holdfast: metrics_port: 'http' is not a whole number (environment HOLDFAST_METRICS_PORT)",
     ]

@@ -204,7 +204,8 @@ def _running(settings: Settings) -> RunningSettings | None:
 def _differences(running: RunningSettings, loaded: Loaded) -> list[_Difference]:
     """Return where the daemon's settings are not what file and environment say to us.
 
-    What it was told by a flag is left out: it would be told that again.
+    What it was told by a flag is left out: it would be told that again. Its environment is its own
+    for as long as it runs.
     """
     return [
         _Difference(
@@ -213,7 +214,8 @@ def _differences(running: RunningSettings, loaded: Loaded) -> list[_Difference]:
             written(field, getattr(loaded.settings, field)),
             running.origins.get(field, "default"),
             loaded.origins[field],
-            needs_restart=field not in running.reloadable,
+            needs_restart=field not in running.reloadable
+            or running.origins.get(field, "").startswith("environment "),
         )
         for field in changed(loaded.settings, running.settings)
         if not running.origins.get(field, "").startswith("flag ")

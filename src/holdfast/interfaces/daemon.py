@@ -27,7 +27,7 @@ from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.operations import Operations
-from holdfast.runtime.schedules import ScheduleLoop
+from holdfast.runtime.schedules import ScheduleLoop, make_known
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
@@ -35,7 +35,7 @@ from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
 from .opening import change, let_go_in_forks, own_name, own_store, worker_options
-from .processes import WorkerProcesses
+from .processes import WorkerProcesses, Workforce
 from .watchdog import Watchdog, leave_in_time
 
 logger = logging.getLogger("holdfast.daemon")
@@ -103,8 +103,15 @@ class Daemon:
         worker = Worker(engine, self._definition, own_name(settings), worker_options(settings))
         self._worker = worker
         operations = Operations(
-            engine, self._definition, worker, default_max_attempts=settings.max_attempts
+            engine,
+            self._definition,
+            Workforce(worker, lambda: self._processes),
+            default_max_attempts=settings.max_attempts,
+            totals=lambda: {
+                name: sum(counted.values()) for name, counted in metrics.counters.items()
+            },
         )
+        await make_known(engine, self._definition.schedules.values())
         metrics.counts = journal.counts_now
         metrics.gauge(
             "queue_recovery_seconds",
@@ -197,6 +204,7 @@ class Daemon:
                 schedules,
                 lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
                 remember_seconds=settings.remember_seconds,
+                states=engine.schedules,
             ),
         ]
 

@@ -15,6 +15,7 @@ from holdfast.model.retry import RetryPolicy
 from .crew import Crew
 from .definition import Definition
 from .executor import Executor
+from .views import Running
 
 MAX_SLOTS = 10_000
 
@@ -34,18 +35,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     inline: bool = False
 
 
-class Running(msgspec.Struct, frozen=True):
-    """An attempt under way, as a person sees it."""
-
-    job_id: str
-    task: str
-    queue: str
-    attempt: int
-    seconds: float
-    progress_share: float | None
-    progress_note: str
-
-
 class Worker:
     """Claims and runs what the application declares. It belongs to one event loop."""
 
@@ -63,6 +52,7 @@ class Worker:
         self._definition = definition
         self._options = options
         self._seen_queues: list[str] = []
+        self._draining = False
         self._executor = Executor(
             definition,
             options.retry,
@@ -127,6 +117,23 @@ class Worker:
             known = ", ".join(repr(name) for name in self._crews)
             raise InvalidInput("queue", f"no slots are set aside for {label!r}; there are {known}")
         crew.resize(slots)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it was told to claim no more."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Claim no more until told otherwise; what runs goes on."""
+        self._draining = True
+        for crew in self._crews.values():
+            crew.drain()
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._draining = False
+        for crew in self._crews.values():
+            crew.resume()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
         """Renew leases; to be called a few times per lease, and before any reclaim.

@@ -108,7 +108,8 @@ class Daemon:
             Workforce(worker, lambda: self._processes),
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
-                name: sum(counted.values()) for name, counted in metrics.counters.items()
+                **{name: sum(counted.values()) for name, counted in metrics.counters.items()},
+                "recovery_seconds": journal.recovery.seconds,
             },
         )
         await make_known(engine, self._definition.schedules.values())

@@ -117,7 +117,7 @@ class Operations:
         worker: Slots | None = None,
         *,
         default_max_attempts: int = 3,
-        totals: Callable[[], Mapping[str, int]] = dict,
+        totals: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Take what is there: without a definition no task is known here."""
         self.engine = engine
@@ -138,6 +138,7 @@ class Operations:
             self._worker.running(),
             self._worker.slots,
             self._totals(),
+            [] if self._definition is None else self._definition.tasks,
             draining=self._worker.draining,
         )
 

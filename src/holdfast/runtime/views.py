@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,8 +49,10 @@ class Status(msgspec.Struct, frozen=True):
     running: list[Running] = []
     slots: Mapping[str, int] = {}
     draining: bool = False
-    totals: Mapping[str, int] = {}
+    totals: Mapping[str, float] = {}
     """What the daemon has counted since it started, by the name of the counter."""
+    tasks: list[str] = []
+    """The tasks that the daemon knows."""
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -298,7 +300,8 @@ def status_of(
     counts: Mapping[str, Counts],
     running: Sequence[Running] = (),
     slots: Mapping[str, int] | None = None,
-    totals: Mapping[str, int] | None = None,
+    totals: Mapping[str, float] | None = None,
+    tasks: Iterable[str] = (),
     *,
     draining: bool = False,
 ) -> Status:
@@ -315,6 +318,7 @@ def status_of(
         slots=slots or {},
         draining=draining,
         totals=totals or {},
+        tasks=sorted(tasks),
     )
 
 

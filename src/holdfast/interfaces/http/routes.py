@@ -12,8 +12,8 @@ from holdfast.engines.base import Engine, OnDuplicate
 from holdfast.engines.clock import SystemClock
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.errors import HoldfastError, PayloadInvalid
-from holdfast.runtime.metrics import Metrics, exposition
 from holdfast.runtime.job_inputs import JobInput
+from holdfast.runtime.metrics import Metrics, exposition
 from holdfast.runtime.operations import Operations, Who
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]

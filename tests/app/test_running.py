@@ -34,7 +34,7 @@ from holdfast.interfaces.opening import own_store
 from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass
 from holdfast.runtime.loading import load_definition
-from holdfast.runtime.operations import Status
+from holdfast.runtime.views import Status
 
 FAST: dict[str, object] = {"base_backoff_seconds": 0, "max_backoff_seconds": 0}
 

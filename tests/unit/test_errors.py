@@ -48,6 +48,7 @@ CODES = {
     "NoOwner": "no_owner",
     "UnknownTask": "unknown_task",
     "JobNotFound": "job_not_found",
+    "UnknownSchedule": "unknown_schedule",
     "JobFailed": "job_failed",
     "ResultTimeout": "result_timeout",
     "WrongLoop": "wrong_loop",

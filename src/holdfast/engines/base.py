@@ -196,11 +196,14 @@ class Engine(Protocol):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """End the leases that ran out and bury what expired unclaimed, up to ``limit`` of each.
 
         Jobs in ``forced`` lose their lease now, whenever it ends; those not in flight are left.
+        ``operation`` is who forces it and why; the failure of those jobs says so, and its audit
+        is committed with the first of them.
         """
 
     async def get(

@@ -25,6 +25,7 @@ from holdfast.model.job import (
     check_id,
     check_seconds,
 )
+from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, release
 
 from . import wire
@@ -39,7 +40,7 @@ from .base import (
     Reclaim,
     Renewal,
 )
-from .checks import check_all, check_limit, check_names, check_reach
+from .checks import check_all, check_limit, check_names, check_operation, check_reach
 from .clock import Clock, SystemClock
 from .connection import Broken
 from .doubt import Known, Order, accepted
@@ -188,6 +189,7 @@ class ClientEngine(RemoteOperations):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
@@ -195,8 +197,12 @@ class ClientEngine(RemoteOperations):
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
         check_caller(caller)
         names = [wire.Named(ref.tenant, ref.id) for ref in refs]
-        body = wire.RECLAIM.write_call(wire.ReclaimCall(limit, names, caller))
-        return await self._remote.call(wire.RECLAIM, body)
+        if operation is not None:
+            check_operation(operation)
+        call = wire.ReclaimCall(limit, names, caller, operation)
+        if names:
+            return await self._once(wire.RECLAIM, call)  # a second time might end the next lease
+        return await self._remote.call(wire.RECLAIM, wire.RECLAIM.write_call(call))
 
     async def close(self) -> None:
         """End the connections: calls under way are answered, claims that wait are not."""

@@ -20,6 +20,7 @@ from holdfast.model.job import (
     check_id,
     check_seconds,
 )
+from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, release
 
 from .base import (
@@ -33,7 +34,7 @@ from .base import (
     Reclaim,
     Renewal,
 )
-from .checks import check_all, check_limit, check_names
+from .checks import check_all, check_limit, check_names, check_operation
 from .clock import Clock
 from .following import Following
 from .intake import Gathering, Intake, Request
@@ -137,12 +138,15 @@ class Moving(Seam):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        return await self._answer(lambda now: self._reclaim(limit, refs, caller, now))
+        if operation is not None:
+            check_operation(operation)
+        return await self._answer(lambda now: self._reclaim(limit, refs, operation, caller, now))
 
     # --- decide ------------------------------------------------------------------------------
 
@@ -246,10 +250,18 @@ class Moving(Seam):
         return answers
 
     def _reclaim(
-        self, limit: int, forced: Sequence[JobRef], caller: Caller, now_us: int
+        self,
+        limit: int,
+        forced: Sequence[JobRef],
+        operation: Operation | None,
+        caller: Caller,
+        now_us: int,
     ) -> Reclaim:
         lost: list[Effect] = []
         named: set[tuple[str, str]] = set()
+        why = "an operator ended its lease"
+        if operation is not None:
+            why = f"{operation.by} ended its lease: {operation.why}"
         for ref in forced:
             job = self._find(ref.tenant, ref.id, caller)
             if (
@@ -258,7 +270,8 @@ class Moving(Seam):
                 and (job.tenant, job.id) not in named
             ):
                 named.add((job.tenant, job.id))
-                lost.append(lifecycle.lose(job, now_us, "stuck", "an operator ended its lease"))
+                lost.append(lifecycle.lose(job, now_us, "stuck", why))
+        audit = () if operation is None or not named else operation.audit
         for job in self._state.overdue(limit, caller, now_us):
             if (job.tenant, job.id) not in named:
                 reason, message = self._why_overdue(job)
@@ -267,7 +280,11 @@ class Moving(Seam):
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
         ]
         jobs = self._commit_most(
-            [*lost, *unclaimed], lambda ended: self._with_following(ended, now_us)
+            [*lost, *unclaimed],
+            lambda ended: [
+                *self._with_following(ended, now_us),
+                *self._audited(audit, now_us),
+            ],
         )
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
 

@@ -93,10 +93,17 @@ class PassingEngine:
         return await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
 
     async def reclaim(
-        self, *, limit: int = 1_000, forced: Sequence[JobRef] = (), caller: Caller = SYSTEM
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
-        return await self.engine.reclaim(limit=limit, forced=forced, caller=caller)
+        return await self.engine.reclaim(
+            limit=limit, forced=forced, operation=operation, caller=caller
+        )
 
     async def get(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM

@@ -106,6 +106,7 @@ class ReclaimCall(msgspec.Struct, frozen=True, array_like=True):
     limit: int
     forced: list[Named]
     caller: Caller = SYSTEM
+    operation: Operation | None = None
 
 
 class GetCall(msgspec.Struct, frozen=True, array_like=True):

@@ -26,7 +26,7 @@ from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.operations import Operations
-from holdfast.runtime.schedules import ScheduleLoop
+from holdfast.runtime.schedules import ScheduleLoop, make_known
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Loaded, Settings, unusable_places, with_origin
 
@@ -35,7 +35,7 @@ from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
 from .opening import change, let_go_in_forks, own_name, own_store, worker_options
-from .processes import WorkerProcesses
+from .processes import WorkerProcesses, Workforce
 from .reloading import Reloading
 from .watchdog import Watchdog, leave_in_time
 
@@ -107,9 +107,17 @@ class Daemon:
         worker = Worker(engine, self._definition, own_name(settings), worker_options(settings))
         self._worker = worker
         operations = Operations(
-            engine, self._definition, worker, default_max_attempts=settings.max_attempts
+            engine,
+            self._definition,
+            Workforce(worker, lambda: self._processes),
+            default_max_attempts=settings.max_attempts,
+            totals=lambda: {
+                **{name: sum(counted.values()) for name, counted in metrics.counters.items()},
+                "recovery_seconds": journal.recovery.seconds,
+            },
         )
         self._operations = operations
+        await make_known(engine, self._definition.schedules.values())
         metrics.counts = journal.counts_now
         metrics.gauge(
             "queue_recovery_seconds",
@@ -204,6 +212,7 @@ class Daemon:
                 schedules,
                 lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
                 remember_seconds=settings.remember_seconds,
+                states=engine.schedules,
             ),
         ]
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -16,6 +17,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.outcome import lost, release
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
+from holdfast.runtime.views import Running
+from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
 from .opening import own_name
@@ -24,6 +27,8 @@ logger = logging.getLogger("holdfast.processes")
 
 _RESTART_SECONDS = 0.5
 _STOP = b"stop\n"
+_DRAIN = b"drain\n"
+_RESUME = b"resume\n"
 _STOP_MARGIN_SECONDS = 2.0
 
 
@@ -45,6 +50,7 @@ class WorkerProcesses:
         self._keepers: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
+        self._draining = False
 
     def start(self) -> None:
         """Start them all."""
@@ -55,18 +61,32 @@ class WorkerProcesses:
     def apply(self, settings: Settings) -> None:
         """Hand changed settings to all of them, and to those that are started from now on."""
         self._settings = settings
+        self._tell_all(msgspec.json.encode(settings) + b"\n")
+
+    def drain(self) -> None:
+        """Have all of them, and those that are started from now on, claim no more."""
+        self._draining = True
+        self._tell_all(_DRAIN)
+
+    def resume(self) -> None:
+        """Have them claim again."""
+        self._draining = False
+        self._tell_all(_RESUME)
+
+    def resize(self, slots: int) -> None:
+        """Have this many slots in each of them."""
+        self.apply(msgspec.structs.replace(self._settings, worker_count=slots))
+
+    def _tell_all(self, line: bytes) -> None:
         for process in self._running.values():
             if process.stdin is not None:
                 with contextlib.suppress(ConnectionError):
-                    process.stdin.write(msgspec.json.encode(settings) + b"\n")
+                    process.stdin.write(line)
 
     async def stop(self) -> None:
         """Ask them to drain, wait for it, and kill what is left."""
         self._stopping = True
-        for process in self._running.values():
-            if process.stdin is not None:
-                with contextlib.suppress(ConnectionError):
-                    process.stdin.write(_STOP)
+        self._tell_all(_STOP)
         patience_seconds = self._settings.drain_seconds + _STOP_MARGIN_SECONDS
         if self._keepers:
             await asyncio.wait(self._keepers, timeout=patience_seconds)
@@ -90,6 +110,8 @@ class WorkerProcesses:
             charter = ProcessCharter(self._reference, self._settings, name)
             if process.stdin is not None:
                 process.stdin.write(msgspec.json.encode(charter) + b"\n")
+                if self._draining:
+                    process.stdin.write(_DRAIN)
                 if self._stopping:  # since it was started
                     process.stdin.write(_STOP)
             code = await process.wait()
@@ -113,3 +135,46 @@ class WorkerProcesses:
         if outcomes:
             with contextlib.suppress(HoldfastError):
                 await self._engine.settle(outcomes)
+
+
+class Workforce:
+    """The slots of the owner and of its worker processes, as ``operations.Slots`` has them."""
+
+    def __init__(self, worker: Worker, processes: Callable[[], WorkerProcesses | None]) -> None:
+        self._worker = worker
+        self._processes = processes
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many slots there are in each process, by the queues that they serve."""
+        return self._worker.slots
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more is claimed."""
+        return self._worker.draining
+
+    def running(self) -> list[Running]:
+        """Return what is under way in the owner itself."""
+        return self._worker.running()
+
+    def resize(self, slots: int, queue: str = "") -> None:
+        """Have this many slots in each process."""
+        self._worker.resize(slots, queue)
+        processes = self._processes()
+        if processes is not None and not queue:
+            processes.resize(slots)
+
+    def drain(self) -> None:
+        """Claim no more, in any process."""
+        self._worker.drain()
+        processes = self._processes()
+        if processes is not None:
+            processes.drain()
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._worker.resume()
+        processes = self._processes()
+        if processes is not None:
+            processes.resume()

@@ -79,6 +79,10 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         nonlocal settings
         if line == b"stop\n":
             stop.set()
+        elif line == b"drain\n":
+            worker.drain()
+        elif line == b"resume\n":
+            worker.resume()
         else:
             settings = msgspec.json.decode(line, type=Settings)
             change(worker, leases, settings)

@@ -171,13 +171,15 @@ class FlagSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
 
 
 class ScheduleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A schedule as operators see it: what it runs when, and whether it is paused."""
+    """A schedule as operators see it: what it runs when, and which ticks are left out."""
 
     expression: str
     time_zone: str
     task: str
     queue: str
     paused: bool = False
+    skip_until_us: Whole = 0
+    """Ticks up to this moment are left out."""
 
 
 class ScheduleSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):

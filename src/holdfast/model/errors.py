@@ -23,6 +23,7 @@ HoldfastError
 │   └── NoOwner             no process owns the store: start one
 ├── UnknownTask             no task of this name is registered here
 ├── JobNotFound             there is no such job, or not within reach
+├── UnknownSchedule         no schedule of this name is known
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── ResultTimeout           the awaited job has not finished in time
 ├── WrongLoop               called from a place that would wait for itself
@@ -307,6 +308,17 @@ class JobNotFound(HoldfastError):
             "jobs are kept"
         )
         self.job_id = job_id
+
+
+class UnknownSchedule(HoldfastError):
+    """No schedule of this name is known."""
+
+    code = "unknown_schedule"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none: they are known once an application is run"
+        super().__init__(f"no schedule is named {name!r}; known are: {names}")
+        self.name = name
 
 
 class JobFailed(HoldfastError):

@@ -112,6 +112,7 @@ class Crew:
         self._waiting = False
         self._settling: asyncio.Task[None] | None = None
         self._stopping = False
+        self._draining = False
         self._dispatcher: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -126,6 +127,18 @@ class Crew:
             self._add_slot()
         for idle in self._idle:
             _wake(idle)
+        self._stirred.set()
+
+    def drain(self) -> None:
+        """Claim no more; what runs goes on, and what waits for a slot here is handed back."""
+        self._draining = True
+        ready, self._ready = self._ready, deque()
+        for job, _sent in ready:
+            self._done(release(job))
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._draining = False
         self._stirred.set()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
@@ -188,7 +201,7 @@ class Crew:
     async def _dispatch(self) -> None:
         while not self._stopping:
             self._stirred.clear()
-            demand = self.size - len(self.running) - len(self._ready)
+            demand = 0 if self._draining else self.size - len(self.running) - len(self._ready)
             if self._settling is not None or (not self._outcomes and demand <= 0):
                 await self._stirred.wait()
                 continue
@@ -232,7 +245,7 @@ class Crew:
         self._count_refused(claim.settled)
         if not claim.jobs:
             return
-        if self._stopping:
+        if self._stopping or self._draining:
             self._outcomes += [release(job) for job in claim.jobs]
             return
         self._ready.extend((job, sent) for job in claim.jobs)

@@ -19,6 +19,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job, JobRef, NewJob, State
+from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .metrics import Metrics
@@ -106,10 +107,17 @@ class ObservedEngine(PassingEngine):
         return answers
 
     async def reclaim(
-        self, *, limit: int = 1_000, forced: Sequence[JobRef] = (), caller: Caller = SYSTEM
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
-        found = await self.engine.reclaim(limit=limit, forced=forced, caller=caller)
+        found = await self.engine.reclaim(
+            limit=limit, forced=forced, operation=operation, caller=caller
+        )
         for job in found.lost:
             self._held.pop(job.token, None)
             self.metrics.count("queue_jobs_timeout", job.queue)

@@ -1,160 +1,110 @@
-"""The only door for people: what the command line, HTTP and the console do goes through here."""
+"""The only door for people: what the command line, HTTP and the console do goes through here.
+
+Whoever changes something says who and why, and leaves an entry in the audit that is committed with
+the change. Payloads never go into it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.engines.base import Admission, Counts, Engine, OnDuplicate, Receipt
+from holdfast.engines.base import Admission, Engine, OnDuplicate, Operated, Receipt
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.durations import Duration, seconds_of
-from holdfast.model.errors import InvalidInput, JobNotFound, PayloadInvalid, UnknownTask
-from holdfast.model.job import (
-    MICROSECONDS,
-    Job,
-    NewJob,
-    State,
-    admit,
-    check_id,
-    encode_payload,
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, UnknownSchedule
+from holdfast.model.failure import FailureClass
+from holdfast.model.job import UNFINISHED, Edit, Job, State
+from holdfast.model.operation import AuditEntry, AuditHead, Operation, follows, head_of
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
+
+from .job_inputs import JobInput, new_jobs
+from .views import (
+    AuditView,
+    GroupView,
+    HistoryView,
+    JobPage,
+    JobView,
+    Running,
+    Status,
+    WorkerView,
+    status_of,
 )
 
-from .builtin import BY_TYPE, by_type
-from .definition import Definition
-from .worker import Running, Worker
+if TYPE_CHECKING:
+    from .definition import Definition
+
+CHUNK = 1_000
+"""How many jobs one commit of a long operation changes."""
+NAMED_IN_AUDIT = 100
+
+Act = Callable[[Filter, Operation, int], Awaitable[Operated]]
+Told = Callable[[int], None]
+"""Hears how many are done so far."""
+
+STATES: Mapping[str, frozenset[State]] = {
+    "replay": frozenset({State.DEAD}),
+    "archive": frozenset({State.DEAD}),
+    "restore": frozenset({State.ARCHIVED}),
+    "cancel": UNFINISHED,
+    "purge": frozenset(State) - UNFINISHED,
+    "confirm": frozenset({State.BLOCKED}),
+}
+"""In which states a job can be operated on."""
 
 
-class JobInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job as a person writes it in a file. Status and attempts there are ignored."""
+class Who(msgspec.Struct, frozen=True):
+    """Who does it, and why."""
 
-    payload: dict[str, object] = {}
-    id: str | None = None
-    task: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    max_attempts: int | None = None
-    delay: float | int | str | None = None
-    run_at: datetime | None = None
-    expires: float | int | str | None = None
-    unique: str | None = None
-    key: str | None = None
-    depends_on: tuple[str, ...] = ()
-    hold: bool = False
-    tenant: str = DEFAULT_TENANT
-    scope: str = ""
-    status: object = None
-    state: object = None
-    attempt: object = None
-    attempts: object = None
+    by: str
+    why: str
 
 
-class QueueStatus(msgspec.Struct, frozen=True):
-    """One queue in numbers."""
+class Done(msgspec.Struct, frozen=True):
+    """What came of an operation: how many were changed, and how many left as they were."""
 
-    queue: str
-    counts: Counts
-
-
-class Status(msgspec.Struct, frozen=True):
-    """Everything in numbers."""
-
-    pending: int
-    in_flight: int
-    completed: int
-    dead: int
-    blocked: int
-    cancelled: int
-    archived: int
-    queues: list[QueueStatus]
-    running: list[Running] = []
-    slots: Mapping[str, int] = {}
+    done: int
+    kept: int = 0
+    ids: list[str] = []
+    """The first of those that were changed."""
 
 
-class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job as a person sees it: times as dates, the token as text, nothing that is not set."""
+class Preview(msgspec.Struct, frozen=True):
+    """What an operation would change."""
 
-    id: str
-    status: str
-    task: str
-    queue: str
-    payload: msgspec.Raw
-    attempt: int
-    max_attempts: int
-    priority: int
-    created_at: datetime
-    run_at: datetime
-    version: int
-    tenant: str = DEFAULT_TENANT
-    scope: str = ""
-    losses: int = 0
-    token: str = ""
-    worker: str = ""
-    claimed_at: datetime | None = None
-    lease_until: datetime | None = None
-    finished_at: datetime | None = None
-    expires_at: datetime | None = None
-    unique: str | None = None
-    key: str | None = None
-    depends_on: tuple[str, ...] = ()
-    waiting_for: tuple[str, ...] = ()
-    hold: bool = False
-    replay_count: int = 0
-    last_replayed_at: datetime | None = None
-    last_replayed_by: str = ""
-    last_replayed_reason: str = ""
-    cancel_reason: str = ""
-    error_reason: str = ""
-    failure_class: str = ""
-    last_error: str = ""
-    traceback: str = ""
-    result: Any = None
-    running: Running | None = None
+    would: int
+    kept: int
+    jobs: list[JobView]
+    """The first of them."""
 
-    @classmethod
-    def of(cls, job: Job, running: Running | None = None) -> JobView:
-        """Return the job for people."""
-        failure, replays = job.failure, job.replays
-        return cls(
-            id=job.id,
-            status=job.state.value,
-            task=job.task,
-            queue=job.queue,
-            payload=msgspec.Raw(job.payload or b"null"),
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            priority=job.priority,
-            created_at=_date(job.created_at_us),
-            run_at=_date(job.run_at_us),
-            version=job.version,
-            tenant=job.tenant,
-            scope=job.scope,
-            losses=job.losses,
-            token=str(job.token) if job.token else "",
-            worker=job.worker,
-            claimed_at=_date(job.claimed_at_us) if job.claimed_at_us else None,
-            lease_until=_date(job.lease_until_us) if job.state is State.IN_FLIGHT else None,
-            finished_at=_date(job.finished_at_us) if job.finished_at_us else None,
-            expires_at=_date(job.expires_at_us) if job.expires_at_us else None,
-            unique=job.unique,
-            key=job.ties.key,
-            depends_on=job.ties.depends_on,
-            waiting_for=job.ties.waiting_for,
-            hold=job.ties.hold,
-            replay_count=0 if replays is None else replays.count,
-            last_replayed_at=None if replays is None else _date(replays.last_at_us),
-            last_replayed_by="" if replays is None else replays.last_by,
-            last_replayed_reason="" if replays is None else replays.last_why,
-            cancel_reason=job.cancel_reason,
-            error_reason="" if failure is None else failure.error_reason,
-            failure_class="" if failure is None else failure.failure_class.value,
-            last_error="" if failure is None else failure.message,
-            traceback="" if failure is None else failure.traceback,
-            result=None if job.result is None else msgspec.Raw(job.result),
-            running=running,
-        )
+
+class Slots(Protocol):
+    """Those who run jobs here, if any do."""
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many slots there are, by the queues that they serve."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more is claimed."""
+
+    def running(self) -> list[Running]:
+        """Return what is under way."""
+
+    def resize(self, slots: int, queue: str = "") -> None:
+        """Have this many slots."""
+
+    def drain(self) -> None:
+        """Claim no more."""
+
+    def resume(self) -> None:
+        """Claim again."""
 
 
 class Operations:
@@ -164,93 +114,291 @@ class Operations:
         self,
         engine: Engine,
         definition: Definition | None = None,
-        worker: Worker | None = None,
+        worker: Slots | None = None,
         *,
         default_max_attempts: int = 3,
+        totals: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Take what is there: without a definition no task is known here."""
-        self._engine = engine
+        self.engine = engine
         self._definition = definition
         self._worker = worker
         self.default_max_attempts = default_max_attempts
+        self._totals = totals
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def status(self) -> Status:
+        """Count everything."""
+        counts = await self.engine.counts()
+        if self._worker is None:
+            return status_of(counts)
+        return status_of(
+            counts,
+            self._worker.running(),
+            self._worker.slots,
+            self._totals(),
+            [] if self._definition is None else self._definition.tasks,
+            draining=self._worker.draining,
+        )
+
+    async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
+        """Return one job, or raise ``JobNotFound``."""
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        return JobView.of(job, self._run_of(job_id))
+
+    async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
+        """Return one job with every attempt and note, or raise ``JobNotFound``."""
+        found = (await self.engine.history([job_id], tenant=tenant))[0]
+        if found is None:
+            raise JobNotFound(job_id)
+        return HistoryView.of(found, self._run_of(job_id))
+
+    async def page(
+        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
+    ) -> JobPage:
+        """Return some of the jobs that a filter finds."""
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
+        return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
+
+    async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
+        """Return the dead letters that a filter finds in groups."""
+        return [GroupView.of(group) for group in await self.engine.groups(wanted)]
+
+    async def workers(self) -> list[WorkerView]:
+        """Return everybody who holds leases, those who hold most first."""
+        held: defaultdict[str, list[Job]] = defaultdict(list)
+        cursor = ""
+        while True:
+            page = await self.engine.find(
+                Filter(states=(State.IN_FLIGHT,)), cursor=cursor, limit=MAX_PAGE
+            )
+            for job in page.jobs:
+                held[job.worker].append(job)
+            cursor = page.cursor
+            if not cursor:
+                break
+        found = [WorkerView.of(worker, jobs) for worker, jobs in held.items()]
+        return sorted(found, key=lambda one: (-one.leases, one.worker))
+
+    async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
+        """Return the entries of the audit after this number."""
+        return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
+
+    async def verify_audit(self, told: Told = lambda _count: None) -> tuple[AuditHead, str]:
+        """Follow the chain of the audit; return where it ends, and what is wrong there, if so."""
+        head = AuditHead()
+        while records := await self.engine.audited(after=head.count, limit=MAX_PAGE):
+            for record in records:
+                if not follows(head, record):
+                    return head, f"entry {record.number} does not follow from the one before it"
+                head = head_of(record)
+            told(head.count)
+        return head, ""
+
+    # --- enqueue -----------------------------------------------------------------------------
 
     async def enqueue(
         self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
     ) -> list[Receipt]:
         """Take all of these, or none; a wrong one is named by its place."""
         jobs = new_jobs(inputs, self._definition, self.default_max_attempts)
-        return await self._engine.enqueue(jobs, on_duplicate=on_duplicate)
+        return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
-    async def status(self) -> Status:
-        """Count everything."""
-        counts = await self._engine.counts()
-        running = self._worker.running() if self._worker is not None else []
-        slots = self._worker.slots if self._worker is not None else {}
-        return status_of(counts, running, slots)
+    # --- operate on jobs ---------------------------------------------------------------------
 
-    async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
-        """Return one job, or raise ``JobNotFound``."""
-        job = (await self._engine.get([job_id], tenant=tenant))[0]
+    async def replay(
+        self, wanted: Filter, who: Who, *, limit: int, fixed: str = "", told: Told = lambda _n: None
+    ) -> Done:
+        """Bring dead letters back, oldest first, up to this many."""
+        changes: dict[str, object] = {"fixed": fixed} if fixed else {}
+        return await self._each(
+            "replay",
+            lambda some, operation, most: self.engine.replay(
+                some, operation, limit=most, fixed=fixed
+            ),
+            wanted,
+            who,
+            limit,
+            told,
+            changes,
+        )
+
+    async def operate(
+        self,
+        verb: str,
+        wanted: Filter,
+        who: Who,
+        *,
+        limit: int,
+        told: Told = lambda _count: None,
+    ) -> Done:
+        """Archive, restore, cancel, purge or confirm jobs, oldest first, up to this many."""
+        acts: Mapping[str, Act] = {
+            "archive": lambda some, why, most: self.engine.archive(some, why, limit=most),
+            "restore": lambda some, why, most: self.engine.restore(some, why, limit=most),
+            "cancel": lambda some, why, most: self.engine.cancel(some, why, limit=most),
+            "purge": lambda some, why, most: self.engine.purge(some, why, limit=most),
+            "confirm": lambda some, why, most: self.engine.confirm(some, why, limit=most),
+        }
+        return await self._each(verb, acts[verb], wanted, who, limit, told)
+
+    async def preview(self, verb: str, wanted: Filter, *, limit: int, fixed: str = "") -> Preview:
+        """Return what an operation would change at this moment; nothing is."""
+        asked = frozenset(wanted.states) & STATES[verb] if wanted.states else STATES[verb]
+        if not asked:
+            names = ", ".join(sorted(STATES[verb]))
+            raise InvalidInput("status", f"this is for jobs that are {names}")
+        wanted = replace(wanted, states=tuple(sorted(asked)))
+        jobs: list[Job] = []
+        kept, cursor = 0, ""
+        while True:
+            page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
+            others = [job for job in page.jobs if not _spared(verb, job, fixed)]
+            kept += len(page.jobs) - len(others)
+            jobs += others
+            cursor = page.cursor
+            if not cursor or (len(jobs) >= limit and verb != "replay"):
+                break
+        jobs = jobs[:limit]
+        return Preview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
+
+    async def note(self, wanted: Filter, text: str, by: str) -> Done:
+        """Write something about these jobs into their history."""
+        operation = _operation("job.note", "job", wanted, Who(by, text))
+        done = await self.engine.note(wanted, text, operation)
+        return Done(len(done.jobs), done.kept, _some_ids(done.jobs))
+
+    async def edit(
+        self, job_id: str, tenant: str, changes: Edit, who: Who, version: int | None
+    ) -> JobView:
+        """Change a job that nobody runs; return it as it is now."""
+        named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
+        entry = _entry("job.edit", "job", job_id, who, {"changed": named}, tenant)
+        operation = Operation(who.by, who.why, (entry,))
+        wanted = _Ref(tenant, job_id)
+        return JobView.of(
+            await self.engine.edit(wanted, changes, operation, version=version),
+            self._run_of(job_id),
+        )
+
+    async def reclaim(self, job_id: str, tenant: str, who: Who) -> JobView:
+        """End the lease of a job now: whoever holds it has lost it."""
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
             raise JobNotFound(job_id)
-        running = self._worker.running() if self._worker is not None else []
-        return JobView.of(job, next((run for run in running if run.job_id == job_id), None))
+        changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
+        entry = _entry("job.reclaim", "job", job_id, who, changes, tenant)
+        operation = Operation(who.by, who.why, (entry,))
+        found = await self.engine.reclaim(limit=1, forced=[job], operation=operation)
+        for lost in found.lost:
+            if (lost.tenant, lost.id) == (tenant, job_id):
+                return JobView.of(lost)
+        raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
+
+    async def _each(
+        self,
+        verb: str,
+        act: Act,
+        wanted: Filter,
+        who: Who,
+        limit: int,
+        told: Told,
+        changes: Mapping[str, object] | None = None,
+    ) -> Done:
+        """Do this until so many are done or nothing is left; one commit for each thousand."""
+        total = kept = 0
+        ids: list[str] = []
+        for some in _chunks(wanted):
+            more, kept_here = True, 0
+            while more and total < limit:
+                operation = _operation(f"job.{verb}", "job", some, who, changes)
+                found = await act(some, operation, min(limit - total, CHUNK))
+                total += len(found.jobs)
+                ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
+                kept_here = found.kept
+                told(total)
+                # Those that are named and done could not be done again.
+                done = {job.id for job in found.jobs}
+                left = tuple(one for one in some.ids if one not in done)
+                more = found.more and bool(found.jobs) and bool(left or not some.ids)
+                some = replace(some, ids=left)  # noqa: PLW2901
+            kept += kept_here
+        return Done(total, kept, ids)
+
+    # --- what governs work -------------------------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """Return the policies of queues that have one of their own."""
+        return await self.engine.policies()
+
+    async def change_policy(
+        self, queue: str, changes: Mapping[str, object], who: Who
+    ) -> QueuePolicy:
+        """Change some of the policy of a queue; return it as it is now."""
+        before = (await self.engine.policies()).get(queue, DEFAULT_POLICY)
+        policy = replace(before, **changes)
+        policy.check()
+        said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
+        entry = _entry("queue.policy", "queue", queue, who, said)
+        await self.engine.set_policy(queue, policy, Operation(who.by, who.why, (entry,)))
+        return policy
+
+    async def set_flag(self, name: str, who: Who, *, on: bool | None) -> None:
+        """Switch a flag; None takes it away."""
+        entry = _entry("flag.set", "flag", name, who, {"on": on})
+        await self.engine.set_flag(name, Operation(who.by, who.why, (entry,)), on=on)
+
+    async def change_schedule(
+        self, name: str, who: Who, change: Callable[[ScheduleState], ScheduleState]
+    ) -> ScheduleState:
+        """Change what is left out of a schedule; return it as it is now."""
+        known = await self.engine.schedules()
+        if name not in known:
+            raise UnknownSchedule(name, known)
+        state = change(known[name])
+        said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
+        entry = _entry("schedule.set", "schedule", name, who, said)
+        await self.engine.set_schedule(name, state, Operation(who.by, who.why, (entry,)))
+        return state
+
+    async def run_schedule(self, name: str, who: Who, now_us: int) -> Receipt:
+        """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
+        known = {} if self._definition is None else self._definition.schedules
+        if name not in known:
+            raise UnknownSchedule(name, known)
+        job = replace(known[name].job_at(now_us), id=f"cron/{name}/{now_us}")
+        entry = _entry("schedule.run", "schedule", name, who, {"job": job.id})
+        receipt = (await self.engine.enqueue([job], on_duplicate="skip"))[0]
+        await self.engine.audit([entry])
+        return receipt
+
+    # --- those who work here -----------------------------------------------------------------
 
     def resize(self, slots: int, queue: str = "") -> None:
         """Change how many jobs the worker runs at once."""
+        self._here().resize(slots, queue)
+
+    async def drain(self, who: Who, *, on: bool) -> None:
+        """Have the worker claim no more, or again."""
+        worker = self._here()
+        action = "worker.drain" if on else "worker.resume"
+        await self.engine.audit([_entry(action, "worker", "", who, {})])
+        if on:
+            worker.drain()
+        else:
+            worker.resume()
+
+    def _here(self) -> Slots:
         if self._worker is None:
             raise InvalidInput("workers", "no worker runs here")
-        self._worker.resize(slots, queue)
+        return self._worker
 
-
-def read_inputs(text: bytes) -> list[JobInput]:
-    """Return the jobs of a JSON array, of one object, or of NDJSON; name the line that is wrong."""
-    text = text.removeprefix(b"\xef\xbb\xbf")  # what some editors begin a file with
-    stripped = text.strip()
-    if not stripped:
-        return []
-    if stripped.startswith(b"["):
-        return _decoded(stripped, "the file", list[JobInput])
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if len(lines) == 1 or _is_one_document(stripped):
-        return [_decoded(stripped, "the file", JobInput)]
-    return [_decoded(line, f"line {number}", JobInput) for number, line in lines]
-
-
-def new_jobs(
-    inputs: Sequence[JobInput], definition: Definition | None, default_max_attempts: int
-) -> list[NewJob]:
-    """Return what these ask for; raise ``InvalidInput`` naming the place of a wrong one.
-
-    Without a definition no task is known, and the worker decides.
-    """
-    jobs: list[NewJob] = []
-    for place, item in enumerate(inputs, 1):
-        try:
-            job = _new_job(item, definition, default_max_attempts)
-            # The engine checks again; only here is it known which job is wrong.
-            admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
-        except InvalidInput as error:
-            field = _FIELDS.get(error.field, error.field)
-            raise InvalidInput(f"job {place}: {field}", error.problem) from None
-        except UnknownTask as error:
-            raise InvalidInput(f"job {place}: task", str(error)) from None
-        jobs.append(job)
-    return jobs
-
-
-def status_of(
-    counts: Mapping[str, Counts],
-    running: Sequence[Running] = (),
-    slots: Mapping[str, int] | None = None,
-) -> Status:
-    """Add up the counts of all queues."""
-    total = {
-        field: sum(getattr(count, field) for count in counts.values())
-        for field in Counts.__struct_fields__
-    }
-    queues = [QueueStatus(queue, counts[queue]) for queue in sorted(counts)]
-    return Status(**total, queues=queues, running=list(running), slots=slots or {})
+    def _run_of(self, job_id: str) -> Running | None:
+        running = [] if self._worker is None else self._worker.running()
+        return next((run for run in running if run.job_id == job_id), None)
 
 
 def created(receipts: Sequence[Receipt]) -> int:
@@ -258,81 +406,59 @@ def created(receipts: Sequence[Receipt]) -> int:
     return sum(receipt.admission is Admission.CREATED for receipt in receipts)
 
 
-T = TypeVar("T")
+def _chunks(wanted: Filter) -> list[Filter]:
+    """Return the filter, in parts if it names more jobs than one commit changes."""
+    if len(wanted.ids) <= CHUNK:
+        return [wanted]
+    return [
+        replace(wanted, ids=wanted.ids[start : start + CHUNK])
+        for start in range(0, len(wanted.ids), CHUNK)
+    ]
 
-_FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "expires"}
-"""How a person calls a field of a job."""
+
+class _Ref(msgspec.Struct, frozen=True):
+    tenant: str
+    id: str
 
 
-def _new_job(item: JobInput, definition: Definition | None, default_max_attempts: int) -> NewJob:
-    payload = encode_payload(item.payload)
-    declared: dict[str, object] = {"task": BY_TYPE}
-    if definition is not None:
-        if item.task is None:
-            spec, payload = by_type(definition, payload)
-        else:
-            spec = definition.task(item.task)
-        spec.signature.check(payload)
-        declared = {
-            "task": spec.name,
-            "queue": spec.queue,
-            "priority": spec.priority,
-            "max_attempts": None if spec.retry is None else spec.retry.max_attempts,
-            "estimated_seconds": spec.estimated_seconds,
-            "max_processing_seconds": spec.max_processing_seconds,
-        }
-    if item.run_at is not None and item.delay is not None:
-        raise InvalidInput("delay", "give delay or run_at, not both")
-    asked: dict[str, object] = {
-        "task": item.task,
-        "queue": item.queue,
-        "priority": item.priority,
-        "max_attempts": item.max_attempts,
-        "run_at_us": None if item.run_at is None else _microseconds(item.run_at),
-        "delay_seconds": _seconds("delay", item.delay),
-        "expires_seconds": _seconds("expires", item.expires),
+def _spared(verb: str, job: Job, fixed: str) -> bool:
+    """Whether an operation would leave this one alone, as far as it alone tells."""
+    if verb == "replay":
+        failure = job.failure
+        return not fixed and (
+            failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
+        )
+    if verb == "cancel":
+        return job.stop_requested
+    return verb == "confirm" and not job.ties.hold
+
+
+def _operation(
+    action: str,
+    kind: str,
+    wanted: Filter,
+    who: Who,
+    changes: Mapping[str, object] | None = None,
+) -> Operation:
+    said = {
+        field: msgspec.to_builtins(value)
+        for field in Filter.__struct_fields__
+        if (value := getattr(wanted, field)) != getattr(EVERYTHING, field) and field != "ids"
     }
-    fields: dict[str, object] = {"max_attempts": default_max_attempts}
-    for given in (declared, asked):
-        fields |= {name: value for name, value in given.items() if value is not None}
-    make: Callable[..., NewJob] = NewJob
-    return make(
-        payload=payload,
-        id=item.id,
-        tenant=item.tenant,
-        scope=item.scope,
-        unique=item.unique,
-        key=item.key,
-        depends_on=item.depends_on,
-        hold=item.hold,
-        **fields,
-    )
+    if len(wanted.ids) > 1:
+        said["ids"] = list(wanted.ids[:NAMED_IN_AUDIT])
+        said["ids_count"] = len(wanted.ids)
+    one = wanted.ids[0] if len(wanted.ids) == 1 else ""
+    entry = _entry(action, kind, one, who, {**said, **(changes or {})}, wanted.tenant or "")
+    return Operation(who.by, who.why, (entry,))
 
 
-def _is_one_document(text: bytes) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return True
+def _entry(
+    action: str, kind: str, name: str, who: Who, changes: Mapping[str, object], tenant: str = ""
+) -> AuditEntry:
+    text = msgspec.json.encode(changes).decode()
+    return AuditEntry(action, kind, name, who.by, text, who.why, tenant)
 
 
-def _decoded(text: bytes, where: str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise PayloadInvalid(where, str(error)) from None
-
-
-def _seconds(field: str, value: Duration | None) -> float | None:
-    return None if value is None else seconds_of(field, value)
-
-
-def _date(moment_us: int) -> datetime:
-    return datetime.fromtimestamp(moment_us / MICROSECONDS, UTC)
-
-
-def _microseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * MICROSECONDS)
+def _some_ids(jobs: Sequence[Job]) -> list[str]:
+    return [job.id for job in jobs[:NAMED_IN_AUDIT]]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Literal, get_args
@@ -19,7 +20,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from holdfast.engines.base import OnDuplicate, Receipt
+from holdfast.engines.base import Engine, OnDuplicate, Receipt
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import (
     DEFAULT_QUEUE,
@@ -29,6 +31,7 @@ from holdfast.model.job import (
     check_id,
     check_name,
 )
+from holdfast.model.operation import Operation
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 
 logger = logging.getLogger("holdfast.schedules")
@@ -36,6 +39,7 @@ logger = logging.getLogger("holdfast.schedules")
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "allow"]
 Enqueue = Callable[[Sequence[NewJob], OnDuplicate], Awaitable[list[Receipt]]]
+States = Callable[[], Awaitable[Mapping[str, ScheduleState]]]
 
 MAX_TICKS_PER_STEP = 100
 """With ``missed="all"``: the most ticks of one schedule that one step enqueues."""
@@ -171,9 +175,16 @@ class ScheduleLoop:
     """
 
     def __init__(
-        self, schedules: Iterable[Schedule], enqueue: Enqueue, *, remember_seconds: float
+        self,
+        schedules: Iterable[Schedule],
+        enqueue: Enqueue,
+        *,
+        remember_seconds: float,
+        states: States | None = None,
     ) -> None:
+        """Take the schedules. ``states`` is what operators have to say of them, if anything."""
         self._enqueue = enqueue
+        self._states = states
         self._progress: dict[str, _Progress] = {}
         for schedule in schedules:
             if schedule.name in self._progress:
@@ -196,10 +207,14 @@ class ScheduleLoop:
         up again.
         """
         due = [(progress, progress.due(now_us)) for progress in self._progress.values()]
+        left_out = await self._left_out(due)
         # Together, so that an engine can make it one commit; apart, so that one which is refused
         # holds up no other.
         answers = await asyncio.gather(
-            *(self._enqueue_ticks(progress.schedule, ticks) for progress, ticks in due),
+            *(
+                self._enqueue_ticks(progress.schedule, [one for one in ticks if one > until_us])
+                for (progress, ticks), until_us in zip(due, left_out, strict=True)
+            ),
             return_exceptions=True,
         )
         failures = [answer for answer in answers if answer is not None]
@@ -211,6 +226,21 @@ class ScheduleLoop:
         coming = [progress.next_us for progress in self._progress.values()]
         return min((next_us for next_us in coming if next_us is not None), default=None)
 
+    async def _left_out(self, due: Sequence[tuple[_Progress, Sequence[int]]]) -> list[float]:
+        """Return for each of these up to when its ticks are left out: operators want it so."""
+        if self._states is None or not any(ticks for _progress, ticks in due):
+            return [-math.inf] * len(due)
+        states = await self._states()
+        left_out: list[float] = []
+        for progress, ticks in due:
+            state = states.get(progress.schedule.name)
+            until_us = -math.inf if state is None else state.skip_until_us
+            left_out.append(math.inf if state is not None and state.paused else until_us)
+            for tick_us in ticks:
+                if tick_us <= left_out[-1]:
+                    logger.info("schedule.left_out id=%s", progress.schedule.job_at(tick_us).id)
+        return left_out
+
     async def _enqueue_ticks(self, schedule: Schedule, ticks: Sequence[int]) -> None:
         if not ticks:
             return
@@ -219,6 +249,24 @@ class ScheduleLoop:
         for job, receipt in zip(jobs, await self._enqueue(jobs, "skip"), strict=True):
             if receipt.id != job.id:
                 logger.info("schedule.overlap id=%s unfinished=%s", job.id, receipt.id)
+
+
+async def make_known(engine: Engine, schedules: Iterable[Schedule]) -> None:
+    """Have the store know these, so that people can see and skip them; keep what they decided."""
+    known = await engine.schedules()
+    who = Operation("holdfast run", "the application declares it")
+    for schedule in schedules:
+        old = known.get(schedule.name)
+        state = ScheduleState(
+            schedule.expression,
+            schedule.time_zone,
+            schedule.task,
+            schedule.queue,
+            paused=old is not None and old.paused,
+            skip_until_us=0 if old is None else old.skip_until_us,
+        )
+        if state != old:
+            await engine.set_schedule(schedule.name, state, who)
 
 
 class _Progress:

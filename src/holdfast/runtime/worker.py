@@ -15,6 +15,7 @@ from holdfast.model.retry import RetryPolicy
 from .crew import Crew
 from .definition import Definition
 from .executor import Executor
+from .views import Running
 
 MAX_SLOTS = 10_000
 
@@ -38,18 +39,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     inline: bool = False
 
 
-class Running(msgspec.Struct, frozen=True):
-    """An attempt under way, as a person sees it."""
-
-    job_id: str
-    task: str
-    queue: str
-    attempt: int
-    seconds: float
-    progress_share: float | None
-    progress_note: str
-
-
 class Worker:
     """Claims and runs what the application declares. It belongs to one event loop."""
 
@@ -65,6 +54,7 @@ class Worker:
         self._definition = definition
         self._go_by(options)
         self._seen_queues: list[str] = []
+        self._draining = False
         self._executor = Executor(
             definition,
             options.retry,
@@ -149,6 +139,23 @@ class Worker:
         """Whether these options are for the same queues, with or without slots of their own."""
         labels = [label for label, _queues, _size in self._shares(options)]
         return list(self._crews) == labels and options.queues == self._options.queues
+
+    @property
+    def draining(self) -> bool:
+        """Whether it was told to claim no more."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Claim no more until told otherwise; what runs goes on."""
+        self._draining = True
+        for crew in self._crews.values():
+            crew.drain()
+
+    def resume(self) -> None:
+        """Claim again."""
+        self._draining = False
+        for crew in self._crews.values():
+            crew.resume()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
         """Renew leases; to be called a few times per lease, and before any reclaim.

@@ -16,9 +16,25 @@ opening     a directory made ready to go on
 compaction  a new snapshot, made by another process
 doctor      verify, dump, salvage
 engine      ties them together
+reader      an engine that only looks, while nobody owns the directory
 """
 
-from .engine import JournalEngine
-from .options import History, JournalOptions
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine import JournalEngine
+    from .options import History, JournalOptions
 
 __all__ = ["History", "JournalEngine", "JournalOptions"]
+
+_HOMES = {"History": "options", "JournalEngine": "engine", "JournalOptions": "options"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for when it is: whoever reads one file needs not all of this."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

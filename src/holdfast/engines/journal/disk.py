@@ -205,6 +205,20 @@ class LocalDisk:
             os.close(self._lock_fd)
             self._lock_fd = None
 
+    def owner(self) -> str | None:
+        """Return the process that owns the directory, or None; nothing is taken or made."""
+        try:
+            fd = os.open(self._root / "LOCK", os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            _lock_file(fd)
+        except OSError:
+            return _pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+        finally:
+            os.close(fd)
+        return None
+
     def names(self, place: str) -> list[str]:
         """Return the names of the files in this place, sorted."""
         with contextlib.suppress(FileNotFoundError):

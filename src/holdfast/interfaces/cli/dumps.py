@@ -2,71 +2,97 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.engines.base import Engine
-from holdfast.engines.client import ClientEngine
-from holdfast.engines.dump import Manifest, read_dump, write_dump
-from holdfast.engines.journal.disk import LocalDisk
-from holdfast.engines.journal.restoring import restore
-from holdfast.engines.socket_path import socket_path
-from holdfast.model.errors import DirectoryInUse, InvalidInput, NoOwner
-from holdfast.settings import Settings
+from holdfast.model.errors import InvalidInput, StorageError
 
-from .owner import with_store
+from .commands import Context
+from .options import json_option
+from .printing import document, progress
+
+if TYPE_CHECKING:
+    from holdfast.engines.dump import DumpRecord, Manifest
+    from holdfast.runtime.operations import Operations
 
 
-def dump(settings: Settings, file: Path) -> None:
-    """Write everything that the store keeps into a file, whoever owns the store."""
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
+@click.command("dump")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+@click.pass_obj
+def dump_store(context: Context, file: Path, *, as_json: bool) -> None:
+    """Write everything that the store keeps into FILE: a backup, or to move it.
+
+    Works while the daemon runs, as of one moment, and without it.
+    """
+    from . import owner  # noqa: PLC0415 - with all that a store needs
+
+    settings = context.settings()
+    owner.check_kept(settings)
     if file.exists():
         raise InvalidInput("file", f"{file} exists: name another one")
     unfinished = file.with_name(file.name + ".part")
+    with progress("dump", None, wanted=not as_json) as told:
+        try:
+            manifest = owner.change(
+                settings, lambda operations: _write(operations, unfinished, told)
+            )
+            unfinished.replace(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    if as_json:
+        document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
+    else:
+        click.echo(f"{file}: {_said(manifest)}")
+
+
+async def _write(operations: Operations, file: Path, told: Callable[[int], None]) -> Manifest:
+    from holdfast.engines.dump import write_dump  # noqa: PLC0415
+
+    async def counted() -> AsyncIterator[Sequence[DumpRecord]]:
+        count = 0
+        async for batch in operations.engine.dump():
+            yield batch
+            count += len(batch)
+            told(count)
+
     try:
-        manifest = _dump(settings, unfinished)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    click.echo(f"{file}: {_said(manifest)}")
-
-
-def _dump(settings: Settings, file: Path) -> Manifest:
-    async def write(engine: Engine) -> Manifest:
         with file.open("wb") as out:
-            manifest = await write_dump(out, engine.dump())
+            manifest = await write_dump(out, counted())
             out.flush()
             os.fsync(out.fileno())
-        return manifest
-
-    async def ask_owner(directory: str) -> Manifest:
-        client = ClientEngine(socket_path(directory), patience_seconds=0.2)
-        try:
-            return await write(client)
-        finally:
-            await client.close()
-
-    try:
-        return asyncio.run(ask_owner(str(settings.directory)))
-    except NoOwner:
-        try:
-            return with_store(settings, write)
-        except DirectoryInUse:
-            # Somebody has just become the owner.
-            return asyncio.run(ask_owner(str(settings.directory)))
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error}") from error
+    return manifest
 
 
-def load(settings: Settings, file: Path) -> None:
-    """Make a store that does not exist yet hold what a dump has."""
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
-    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+@click.command("load")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+@click.pass_obj
+def load_store(context: Context, file: Path, *, as_json: bool) -> None:
+    """Make a new store (--store) of a dump. A dump that is not whole is refused.
+
+    A store that has anything in it is never loaded over: name another one.
+    """
+    from holdfast.engines.dump import read_dump  # noqa: PLC0415
+    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+    from holdfast.engines.journal.restoring import restore  # noqa: PLC0415
+
+    from . import owner  # noqa: PLC0415
+
+    settings = context.settings()
+    owner.check_kept(settings)
+    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
     with file.open("rb") as source:
         loaded = restore(disk, read_dump(source))
+    if as_json:
+        document({"store": settings.store, "jobs": loaded.jobs, "unfinished": loaded.unfinished})
+        return
     click.echo(
         f"{settings.store}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
         "they go on when it is run"

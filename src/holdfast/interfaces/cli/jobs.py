@@ -1,170 +1,366 @@
-"""``holdfast enqueue``, ``status`` and ``jobs``."""
+"""``holdfast jobs``: list, show, cancel, purge, confirm, reclaim and edit."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
 
 import click
-import msgspec
 
-from holdfast.engines.base import OnDuplicate, Receipt
-from holdfast.interfaces.http.routes import OPERATIONS, EnqueueRequest, ShowRequest
-from holdfast.model.durations import seconds_of, shown
-from holdfast.model.errors import InvalidInput, JobNotFound
-from holdfast.runtime.builtin import add_builtin
-from holdfast.runtime.loading import load_definition
-from holdfast.runtime.operations import (
-    JobView,
-    Operations,
-    Status,
-    created,
-    new_jobs,
-    read_inputs,
-    status_of,
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.search import MAX_PAGE, Filter
+
+from .commands import Commands, Context
+from .operating import Order, carry_out
+from .options import (
+    MOST,
+    check_some,
+    filter_options,
+    json_option,
+    moment_us,
+    stream_options,
+    sure_options,
+    who_options,
+    with_ids,
 )
-from holdfast.settings import Settings
-
-from .owner import ask, through_owner, with_store
+from .printing import clean, cut, document, fields, jobs_table, lines, moment, note, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from holdfast.runtime.operations import Operations, Who
+    from holdfast.runtime.views import HistoryView, JobPage, JobView
 
-    from holdfast.engines.journal.offline import Offline
+_TENANT = click.option(
+    "--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is."
+)
 
 
-def enqueue(settings: Settings, text: bytes, app: str | None, *, skip: bool, as_json: bool) -> None:
-    """Enqueue what the text says and print how many."""
-    inputs = read_inputs(text)
-    on_duplicate: OnDuplicate = "skip" if skip else "refuse"
-    body = msgspec.json.encode(EnqueueRequest(inputs, on_duplicate))
-    definition = None
-    if app is not None:
-        definition = add_builtin(load_definition(app), settings.default_task)
-        new_jobs(inputs, definition, settings.max_attempts)  # the owner may know other tasks
+@click.group("jobs", cls=Commands)
+def jobs_group() -> None:
+    """Look at jobs, and act on them."""
 
-    def alone() -> list[Receipt]:
-        return with_store(
-            settings,
-            lambda engine: Operations(
-                engine, definition, default_max_attempts=settings.max_attempts
-            ).enqueue(inputs, on_duplicate),
-        )
 
-    receipts = through_owner(
-        lambda: ask(settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt]),
-        alone,
+def page_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what says which part of a list is wanted."""
+    for option in (
+        click.option("--newest/--oldest", default=True, help="Which come first (newest)."),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, 1_000_000),
+            default=100,
+            show_default=True,
+            help="How many at most.",
+        ),
+        click.option("--cursor", default="", help="Go on where a list ended."),
+    ):
+        command = option(command)
+    return command
+
+
+@jobs_group.command("list")
+@filter_options(states=True)
+@page_options
+@stream_options
+@click.pass_obj
+def list_jobs(
+    context: Context,
+    *,
+    wanted: Filter,
+    newest: bool,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """List jobs by any filter, the newest first.
+
+    WHEN is a date (UTC) or an age: --created-since 2h, --since 2027-01-31.
+    """
+    print_page(
+        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+    )
+
+
+def print_page(
+    context: Context,
+    wanted: Filter,
+    *,
+    newest: bool,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """Print the jobs that a filter finds, and how to go on."""
+    from . import owner  # noqa: PLC0415 - with all that a store needs
+
+    found = owner.look(
+        context.settings(),
+        lambda operations: _pages(operations, wanted, newest=newest, limit=limit, cursor=cursor),
     )
     if as_json:
-        click.echo(msgspec.json.encode(receipts))
+        document(found)
         return
-    count = created(receipts)
-    others = len(receipts) - count
-    click.echo(
-        f"{count} job{'' if count == 1 else 's'} enqueued"
-        + (f", {others} left out: they exist already" if others else "")
-    )
+    if ndjson:
+        lines(found.jobs)
+    elif found.jobs:
+        jobs_table(found.jobs)
+    else:
+        note("no jobs")
+    if found.cursor:
+        note(f"there are more: add --cursor {found.cursor}")
 
 
-def status(settings: Settings, *, watch: bool, interval: str, as_json: bool) -> None:
-    """Print the counts, once or again and again."""
-    pause_seconds = max(0.1, seconds_of("interval", interval))
-    if not watch:
-        _print_status(_status(settings), as_json=as_json)
-        return
-    try:
-        if as_json or not sys.stdout.isatty():
-            while True:
-                _print_status(_status(settings), as_json=as_json)
-                sys.stdout.flush()
-                time.sleep(pause_seconds)
-        from rich.live import Live  # noqa: PLC0415 - only for a terminal
-
-        with Live(_status_table(_status(settings)), auto_refresh=False) as live:
-            while True:
-                time.sleep(pause_seconds)
-                live.update(_status_table(_status(settings)), refresh=True)
-    except KeyboardInterrupt:
-        return
+async def _pages(
+    operations: Operations, wanted: Filter, *, newest: bool, limit: int, cursor: str
+) -> JobPage:
+    """Return up to this many jobs, however many pages that takes."""
+    page = await operations.page(wanted, cursor=cursor, limit=min(limit, MAX_PAGE), newest=newest)
+    while page.cursor and len(page.jobs) < limit:
+        size = min(limit - len(page.jobs), MAX_PAGE)
+        more = await operations.page(wanted, cursor=page.cursor, limit=size, newest=newest)
+        page.jobs.extend(more.jobs)
+        page = type(page)(page.jobs, more.cursor)
+    return page
 
 
-def show(settings: Settings, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Print one job."""
-    body = msgspec.json.encode(ShowRequest(job_id, tenant))
-    view = ask(settings, "POST", f"{OPERATIONS}show", body, JobView)
+@jobs_group.command("show")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@json_option
+@click.pass_obj
+def show_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Show one job: its state, lease and last error, and everything that happened to it."""
+    print_job(context, job_id, tenant, as_json=as_json)
+
+
+def print_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Print a job with its history."""
+    import msgspec  # noqa: PLC0415
+
+    from holdfast.interfaces.http.routes import OPERATIONS, HistoryRequest  # noqa: PLC0415
+    from holdfast.runtime.views import HistoryView  # noqa: PLC0415
+
+    from . import owner  # noqa: PLC0415
+
+    settings = context.settings()
+    owner.check_kept(settings)
+    body = msgspec.json.encode(HistoryRequest(job_id, tenant))
+    view = owner.ask(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
     if view is None:
-        with _store(settings) as store:
-            job = store.get(tenant, job_id)
-        if job is None:
-            raise JobNotFound(job_id)
-        view = JobView.of(job)
+        view = owner.look(settings, lambda operations: operations.history(job_id, tenant))
     if as_json:
-        click.echo(msgspec.json.encode(view))
+        document(_flat(view))
         return
-    for name, value in msgspec.json.decode(msgspec.json.encode(view), type=dict).items():
-        if name != "traceback" and value not in ("", None):
-            click.echo(f"{name + ':':<15}{_shown(value)}")
+    _print_view(view.job)
+    _print_past(view)
+
+
+def _flat(view: HistoryView) -> dict[str, object]:
+    """Return the job with its past beside its own fields."""
+    import msgspec  # noqa: PLC0415
+
+    job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
+    return {**job, "attempts": view.attempts, "notes": view.notes}
+
+
+def _print_view(view: JobView) -> None:
+    import msgspec  # noqa: PLC0415
+
+    times = {"created_at", "run_at", "claimed_at", "lease_until", "finished_at", "expires_at"}
+    plain = msgspec.json.decode(msgspec.json.encode(view), type=dict[str, object])
+    shown: list[tuple[str, object]] = []
+    for name, value in plain.items():
+        if name in times or name == "last_replayed_at":
+            shown.append((name, moment(getattr(view, name))))
+        elif name != "traceback":
+            shown.append((name, clean(value) if isinstance(value, str) else value))
+    fields(shown)
     if view.traceback:
         click.echo("traceback:")
-        click.echo(view.traceback.rstrip())
+        for line in view.traceback.rstrip().splitlines():
+            click.echo(clean(line))
 
 
-def _status(settings: Settings) -> Status:
-    found = ask(settings, "GET", f"{OPERATIONS}status", b"", Status)
-    if found is not None:
-        return found
-    with _store(settings) as store:
-        return status_of(store.counts())
+def _print_past(view: HistoryView) -> None:
+    if view.attempts:
+        click.echo("attempts:")
+        table(
+            ("#", "ENDED", "TOOK", "WORKER", "ENDING", "REASON", "ERROR"),
+            [
+                (
+                    one.number,
+                    moment(one.ended_at),
+                    f"{one.duration_seconds:.3g}s",
+                    one.worker,
+                    one.ending,
+                    one.error_reason,
+                    cut(one.error, 40),
+                )
+                for one in view.attempts
+            ],
+            right=("#", "TOOK"),
+        )
+    if view.notes:
+        click.echo("notes:")
+        for one in view.notes:
+            click.echo(f"  {moment(one.at)} {one.kind} by {clean(one.by)}: {clean(one.text)}")
 
 
-@contextlib.contextmanager
-def _store(settings: Settings) -> Iterator[Offline]:
-    """Read the store without owning it: nothing is changed, not even mended."""
-    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415 - only without an owner
-    from holdfast.engines.journal.offline import look  # noqa: PLC0415
-
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
-    with look(LocalDisk(settings.directory, snapshots=settings.snapshot_directory)) as store:
-        yield store
-
-
-def _print_status(found: Status, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode(found))
-        return
-    if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - only for a terminal
-
-        Console().print(_status_table(found))
-        return
-    for name in ("pending", "in_flight", "completed", "dead"):
-        click.echo(f"{name + ':':<11}{getattr(found, name)}")
-
-
-def _status_table(found: Status) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - only for a terminal
-
-    table = Table(
-        title=f"pending {found.pending} · in flight {found.in_flight} · "
-        f"completed {found.completed} · dead {found.dead}"
+@jobs_group.command("cancel")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options(states=True)
+@click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
+@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@who_options
+@sure_options
+@json_option
+@click.pass_obj
+def cancel_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    who: Callable[[], Who],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Cancel unfinished jobs, by id or by filter; those in flight are asked to stop."""
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order(
+        "cancel",
+        wanted,
+        who,
+        limit=limit,
+        dry_run=dry_run,
+        as_json=as_json,
+        ask=not wanted.ids,
+        yes=yes,
     )
-    names = ("pending", "blocked", "in_flight", "completed", "cancelled", "dead", "archived")
-    table.add_column("queue")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for item in found.queues:
-        table.add_row(item.queue, *(str(getattr(item.counts, name)) for name in names))
-    for run in found.running[:20]:
-        share = "" if run.progress_share is None else f" {run.progress_share:.0%}"
-        table.add_row(f"  {run.task} {run.job_id} for {shown(run.seconds)}{share}")
-    return table
+    carry_out(context, order)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, dict | list):
-        return msgspec.json.encode(value).decode()
-    return str(value)
+@jobs_group.command("purge")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options(states=True)
+@click.option("--all", "everything", is_flag=True, help="Every finished job.")
+@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@who_options
+@sure_options
+@json_option
+@click.pass_obj
+def purge_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    who: Callable[[], Who],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Forget finished jobs and their history for good, by id or by filter."""
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order(
+        "purge", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
+    )
+    carry_out(context, order)
+
+
+@jobs_group.command("confirm")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--tenant", default=None, metavar="NAME", help="Of this tenant.")
+@who_options
+@json_option
+@click.pass_obj
+def confirm_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    tenant: str | None,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Agree to jobs that wait for a person."""
+    wanted = with_ids(Filter(tenant=tenant), ids)
+    carry_out(context, Order("confirm", wanted, who, limit=MOST, as_json=as_json))
+
+
+@jobs_group.command("reclaim")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@who_options
+@json_option
+@click.pass_obj
+def reclaim_job(
+    context: Context, job_id: str, *, tenant: str, who: Callable[[], Who], as_json: bool
+) -> None:
+    """End the lease of a job in flight now: whoever holds it has lost it.
+
+    It runs again, and counts as lost once more; out of attempts, it is dead.
+    """
+    from . import owner  # noqa: PLC0415
+
+    asked = who()
+    view = owner.change(
+        context.settings(), lambda operations: operations.reclaim(job_id, tenant, asked)
+    )
+    if as_json:
+        document(view)
+    else:
+        click.echo(f"{clean(view.id)} is {view.status}")
+
+
+@jobs_group.command("edit")
+@click.argument("job_id", metavar="ID")
+@click.option("--payload", type=click.File("rb"), help="A file with the new payload; - is stdin.")
+@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--max-attempts", type=int, help="Runs in all before it is dead.")
+@click.option("--run-at", metavar="WHEN", help="Not before this date.")
+@click.option("--version", type=int, help="Refuse if the job is at another version by now.")
+@_TENANT
+@who_options
+@json_option
+@click.pass_obj
+def edit_job(
+    context: Context,
+    job_id: str,
+    *,
+    payload: IO[bytes] | None,
+    priority: int | None,
+    max_attempts: int | None,
+    run_at: str | None,
+    version: int | None,
+    tenant: str,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Change a job that nobody runs: its payload, priority, attempts or time."""
+    from holdfast.model.errors import InvalidInput  # noqa: PLC0415
+    from holdfast.model.job import Edit, encode_payload  # noqa: PLC0415
+
+    from . import owner  # noqa: PLC0415
+
+    changes = Edit(
+        payload=None if payload is None else encode_payload(payload.read()),
+        priority=priority,
+        max_attempts=max_attempts,
+        run_at_us=None if run_at is None else moment_us("--run-at", run_at),
+    )
+    if changes == Edit():
+        raise InvalidInput("changes", "say what to change, such as --payload FILE")
+    asked = who()
+    view = owner.change(
+        context.settings(),
+        lambda operations: operations.edit(job_id, tenant, changes, asked, version),
+    )
+    if as_json:
+        document(view)
+    else:
+        click.echo(f"{clean(view.id)} is at version {view.version}")

@@ -1,24 +1,41 @@
-"""``holdfast journal``: the doctor's commands."""
+"""``holdfast journal``: look into the log of a store, or save what is whole of a damaged one."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from holdfast.engines.journal import doctor
-from holdfast.engines.journal.disk import LOG, SNAPSHOTS, LocalDisk
 from holdfast.model.errors import InvalidInput
-from holdfast.runtime.operations import JobView
-from holdfast.settings import Settings
+
+from .commands import Commands, Context
+from .exits import EXIT_FAILED
+from .options import json_option
+from .printing import document
+
+if TYPE_CHECKING:
+    from holdfast.engines.journal.disk import LocalDisk
+    from holdfast.settings import Settings
 
 
-def verify(settings: Settings, *, as_json: bool) -> int:
-    """Print what is there and what is damaged; return the exit code."""
+@click.group("journal", cls=Commands)
+def journal_group() -> None:
+    """Look into the log of a store, or save what is whole of a damaged one."""
+
+
+@journal_group.command("verify")
+@json_option
+@click.pass_obj
+def verify(context: Context, *, as_json: bool) -> None:
+    """Check every frame of log and snapshots; exit 1 if anything is damaged."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415 - reads everything
+
+    settings = context.settings()
     report = doctor.verify(_disk(settings))
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        document(report)
     else:
         click.echo(
             f"{settings.store}: {len(report.segments)} segments, {len(report.snapshots)} "
@@ -33,11 +50,21 @@ def verify(settings: Settings, *, as_json: bool) -> int:
             click.echo("`holdfast journal salvage NEW_DIRECTORY` copies out what is whole")
         else:
             click.echo("whole")
-    return 1 if report.problems else 0
+    if report.problems:
+        raise SystemExit(EXIT_FAILED)
 
 
-def dump(settings: Settings, *, as_json: bool, snapshot: bool) -> None:
-    """Print the records of the log, or the newest snapshot."""
+@journal_group.command("dump")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--ndjson", is_flag=True, help="The same as --json.")
+@click.option("--snapshot", is_flag=True, help="Print the newest snapshot instead.")
+@click.pass_obj
+def dump(context: Context, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
+    """Print every record of the log."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.runtime.views import JobView  # noqa: PLC0415
+
+    settings = context.settings()
     disk = _disk(settings)
     if snapshot:
         found = doctor.dump_snapshot(disk)
@@ -48,27 +75,38 @@ def dump(settings: Settings, *, as_json: bool, snapshot: bool) -> None:
             for name in found.__struct_fields__
             for value in [getattr(found, name)]
         }
-        click.echo(msgspec.json.encode(fields))
+        document(fields)
         return
     for record in doctor.dump(disk):
-        if as_json:
-            click.echo(msgspec.json.encode(record))
+        if as_json or ndjson:
+            document(record)
         else:
             when = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="milliseconds")
             click.echo(f"{record.seq:>8}  {when}  {record.type:<9} {record.job_id}")
 
 
-def salvage(settings: Settings, target: str, *, as_json: bool) -> None:
-    """Copy what is whole into a new directory."""
-    report = doctor.salvage(_disk(settings), LocalDisk(target))
+@journal_group.command("salvage")
+@click.argument("target", metavar="NEW_DIRECTORY")
+@json_option
+@click.pass_obj
+def salvage(context: Context, target: str, *, as_json: bool) -> None:
+    """Copy everything that is whole into a new directory. The damaged one is left as it is."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+
+    if not target or "\0" in target:
+        raise InvalidInput("target", f"{target!r} is not a directory")
+    report = doctor.salvage(_disk(context.settings()), LocalDisk(target))
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        document(report)
         return
     for name, value in msgspec.to_builtins(report).items():
         click.echo(f"{name + ':':<20}{value}")
 
 
 def _disk(settings: Settings) -> LocalDisk:
+    from holdfast.engines.journal.disk import LOG, SNAPSHOTS, LocalDisk  # noqa: PLC0415
+
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store!r} has no log")
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)

@@ -1,9 +1,12 @@
-"""Reaching the store from a command: through its owner if there is one, directly if not."""
+"""Reaching the store from a command: through its owner if there is one, directly if not.
+
+With an owner, every verb goes over its socket. Without one, whoever looks reads the directory and
+changes nothing, and whoever changes something owns it for a moment.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -11,46 +14,95 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.engines import wire
-from holdfast.engines.base import Engine
 from holdfast.engines.socket_path import socket_path
-from holdfast.model.errors import DirectoryInUse, InvalidInput, Unavailable
+from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Unavailable
+from holdfast.runtime.operations import Operations
 from holdfast.settings import Settings
 
 T = TypeVar("T")
 A = TypeVar("A")
+Work = Callable[[Operations], Awaitable[T]]
 
 PATIENCE_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.05
 _ANSWER_SECONDS = 60.0
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("holdfast", timeout=_ANSWER_SECONDS)
-        self._path = path
+def look(settings: Settings, work: Work[T]) -> T:
+    """Do this work, which only looks, whoever owns the store."""
+    check_kept(settings)
+    if owned(settings):
+        return asyncio.run(_over_the_socket(settings, work))
+    try:
+        return asyncio.run(_reading(settings, work))
+    except StorageError:
+        if not owned(settings):
+            raise
+        # Somebody became the owner meanwhile, and changed what was being read.
+        return asyncio.run(_over_the_socket(settings, work))
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+
+def change(settings: Settings, work: Work[T]) -> T:
+    """Do this work, which changes something, whoever owns the store."""
+    check_kept(settings)
+    return through_owner(
+        lambda: asyncio.run(_boxed(settings, work)) if owned(settings) else None,
+        lambda: asyncio.run(_owning(settings, work)),
+    )
+
+
+def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A]) -> A:
+    """Ask the owner, or do it alone under the lock; wait a little for one that starts or stops.
+
+    The owner's answer comes in a list, and None means that there is none.
+    """
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        answer = ask_owner()
+        if answer is not None:
+            return answer[0]
+        try:
+            return alone()
+        except DirectoryInUse:
+            if time.monotonic() >= give_up:
+                raise
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def with_store(settings: Settings, work: Work[T]) -> T:
+    """Own the store for a moment. Raise ``DirectoryInUse`` at once if somebody else does."""
+    check_kept(settings)
+    return asyncio.run(_owning(settings, work))
+
+
+def owned(settings: Settings) -> bool:
+    """Whether the store has an owner that listens."""
+    connection = _connected(settings)
+    if connection is not None:
+        connection.close()
+    return connection is not None
+
+
+def check_kept(settings: Settings) -> None:
+    """Raise ``InvalidInput`` if another process cannot reach the store at all."""
+    if settings.directory is None:
+        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
 
 
 def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) -> A | None:
     """Ask the store's owner; None when there is none. Raise what the owner raised."""
-    if settings.directory is None or not hasattr(socket, "AF_UNIX"):
+    connection = _connected(settings)
+    if connection is None:
         return None
-    connection = _Connection(socket_path(settings.directory))
+    import http.client  # noqa: PLC0415 - only with an owner
+
+    from holdfast.engines import wire  # noqa: PLC0415
+
+    talk = http.client.HTTPConnection("holdfast", timeout=_ANSWER_SECONDS)
+    talk.sock = connection
     try:
-        connection.connect()
-    except OSError as error:
-        connection.close()
-        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            return None
-        raise Unavailable(f"the owner of {settings.store} cannot be reached: {error}") from None
-    try:
-        connection.request(method, path, body)
-        response = connection.getresponse()
+        talk.request(method, path, body)
+        response = talk.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
@@ -58,7 +110,7 @@ def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) 
             "`holdfast status` before you try again"
         ) from None
     finally:
-        connection.close()
+        talk.close()
     if response.status == wire.REFUSED:
         raise wire.read_error(answer)
     if response.status != wire.OK:
@@ -69,33 +121,61 @@ def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) 
     return msgspec.json.decode(answer, type=kind)
 
 
-def through_owner(ask_owner: Callable[[], A | None], alone: Callable[[], A]) -> A:
-    """Ask the owner, or do it alone under the lock; wait a little for one that starts or stops."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        answer = ask_owner()
-        if answer is not None:
-            return answer
-        try:
-            return alone()
-        except DirectoryInUse:
-            if time.monotonic() >= give_up:
-                raise
-        time.sleep(_LOOK_AGAIN_SECONDS)
+def _connected(settings: Settings) -> socket.socket | None:
+    """Return a connection to the owner; None if nobody listens."""
+    if settings.directory is None or not hasattr(socket, "AF_UNIX"):
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_ANSWER_SECONDS)
+    try:
+        connection.connect(socket_path(settings.directory))
+    except OSError as error:
+        connection.close()
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return None
+        raise Unavailable(f"the owner of {settings.store} cannot be reached: {error}") from None
+    return connection
 
 
-def with_store(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Own the store for a moment. Raise ``DirectoryInUse`` at once if somebody else does."""
+async def _boxed(settings: Settings, work: Work[T]) -> list[T]:
+    return [await _over_the_socket(settings, work)]
+
+
+async def _over_the_socket(settings: Settings, work: Work[T]) -> T:
+    from holdfast.engines.client import ClientEngine  # noqa: PLC0415 - only with an owner
+
+    engine = ClientEngine(socket_path(str(settings.directory)), patience_seconds=PATIENCE_SECONDS)
+    try:
+        return await work(Operations(engine))
+    finally:
+        await engine.close()
+
+
+async def _reading(settings: Settings, work: Work[T]) -> T:
+    from holdfast.engines.base import EngineOptions  # noqa: PLC0415 - only without an owner
+    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+    from holdfast.engines.journal.reader import open_reader  # noqa: PLC0415
+
+    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
+    options = EngineOptions(
+        remember_seconds=settings.remember_seconds,
+        max_processing_seconds=settings.max_processing_seconds,
+    )
+    try:
+        engine = await open_reader(disk, options)
+    except OSError as error:
+        raise StorageError(f"{settings.store} cannot be read: {error}") from error
+    try:
+        return await work(Operations(engine))
+    finally:
+        await engine.close()
+
+
+async def _owning(settings: Settings, work: Work[T]) -> T:
     from holdfast.interfaces.opening import own_store  # noqa: PLC0415 - only when alone
 
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
-
-    async def use() -> T:
-        engine = await own_store(settings, patience_seconds=0.0)
-        try:
-            return await work(engine)
-        finally:
-            await engine.close()
-
-    return asyncio.run(use())
+    engine = await own_store(settings, patience_seconds=0.0)
+    try:
+        return await work(Operations(engine, default_max_attempts=settings.max_attempts))
+    finally:
+        await engine.close()

@@ -122,7 +122,7 @@ DOORS = {
     wire.RECLAIM.name: door(
         wire.RECLAIM,
         lambda engine, call: engine.reclaim(
-            limit=call.limit, forced=call.forced, caller=call.caller
+            limit=call.limit, forced=call.forced, operation=call.operation, caller=call.caller
         ),
     ),
     wire.GET.name: door(

@@ -9,10 +9,12 @@ import msgspec
 
 from holdfast.engines import wire
 from holdfast.engines.base import Engine, OnDuplicate
+from holdfast.engines.clock import SystemClock
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.errors import HoldfastError, PayloadInvalid
+from holdfast.runtime.job_inputs import JobInput
 from holdfast.runtime.metrics import Metrics, exposition
-from holdfast.runtime.operations import JobInput, Operations
+from holdfast.runtime.operations import Operations, Who
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 
@@ -27,11 +29,25 @@ class EnqueueRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_duplicate: OnDuplicate = "refuse"
 
 
-class ShowRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Show this job."""
+class HistoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Show this job and what happened to it."""
 
     id: str
     tenant: str = DEFAULT_TENANT
+
+
+class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Claim no more, or again."""
+
+    who: Who
+    on: bool
+
+
+class RunScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Enqueue the job of this schedule now."""
+
+    name: str
+    who: Who
 
 
 class ResizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +88,8 @@ def metrics_routes(metrics: Metrics) -> dict[str, Route]:
 
 
 def operation_routes(operations: Operations) -> Mapping[str, Route]:
-    """Return what the command line asks an owner to do."""
+    """Return what the command line asks an owner to do, where it takes more than the engine."""
+    clock = SystemClock()
 
     async def enqueue(body: bytes) -> object:
         request = _read(body, EnqueueRequest)
@@ -81,20 +98,31 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
     async def status(_body: bytes) -> object:
         return await operations.status()
 
-    async def show(body: bytes) -> object:
-        request = _read(body, ShowRequest)
-        return await operations.show(request.id, request.tenant)
+    async def history(body: bytes) -> object:
+        request = _read(body, HistoryRequest)
+        return await operations.history(request.id, request.tenant)
 
     async def resize(body: bytes) -> object:
         request = _read(body, ResizeRequest)
         operations.resize(request.slots, request.queue)
-        return None
+        return await operations.status()
+
+    async def drain(body: bytes) -> object:
+        request = _read(body, DrainRequest)
+        await operations.drain(request.who, on=request.on)
+        return await operations.status()
+
+    async def run_schedule(body: bytes) -> object:
+        request = _read(body, RunScheduleRequest)
+        return await operations.run_schedule(request.name, request.who, clock.now_us())
 
     return {
         f"POST {OPERATIONS}enqueue": _answering(enqueue),
         f"GET {OPERATIONS}status": _answering(status),
-        f"POST {OPERATIONS}show": _answering(show),
+        f"POST {OPERATIONS}history": _answering(history),
         f"POST {OPERATIONS}resize": _answering(resize),
+        f"POST {OPERATIONS}drain": _answering(drain),
+        f"POST {OPERATIONS}run_schedule": _answering(run_schedule),
     }
 
 

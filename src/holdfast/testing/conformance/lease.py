@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.engines.base import Reclaim, Renewal
-from holdfast.model.errors import (
-    LeaseLost,
-)
+from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.job import State
+from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.outcome import (
     completed,
     retry,
@@ -122,6 +123,41 @@ class LeaseRules(Suite):
             assert answer.lost[0].failure.error_reason == "stuck"
             assert isinstance((await desk.settle(completed(held)))[0], LeaseLost)
             assert await desk.state("b") is State.IN_FLIGHT
+
+        self.check(scenario)
+
+    def test_who_ends_a_lease_and_why_is_in_the_failure_and_in_the_audit_of_that_commit(
+        self,
+    ) -> None:
+        async def scenario(desk: Desk) -> None:
+            entry = AuditEntry("job.reclaim", "job", "a", "ann", "{}", "it hangs")
+            operation = Operation("ann", "it hangs", (entry,))
+            await desk.put("a", "b")
+            [held] = await desk.take(1)
+            waiting = await desk.job("b")
+            assert (await desk.engine.reclaim(forced=[waiting], operation=operation)).lost == []
+            assert await desk.engine.audited() == []
+            answer = await desk.engine.reclaim(forced=[held], operation=operation)
+            assert answer.lost[0].failure is not None
+            assert answer.lost[0].failure.message == "ann ended its lease: it hangs"
+            assert [record.entry for record in await desk.engine.audited()] == [entry]
+            for wrong in (Operation("", "why"), Operation("ann", "")):
+                with pytest.raises(InvalidInput):
+                    await desk.engine.reclaim(forced=[held], operation=wrong)
+
+        self.check(scenario)
+
+    def test_a_lease_that_ran_out_by_itself_is_nobodys_operation(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            entry = AuditEntry("job.reclaim", "job", "a", "ann")
+            await desk.put("a")
+            await desk.take(lease_seconds=1)
+            desk.clock.advance(2)
+            found = await desk.engine.reclaim(operation=Operation("ann", "why", (entry,)))
+            assert [job.id for job in found.lost] == ["a"]
+            assert found.lost[0].failure is not None
+            assert "ann" not in found.lost[0].failure.message
+            assert await desk.engine.audited() == []
 
         self.check(scenario)
 

@@ -1,0 +1,73 @@
+"""What every command starts from, and how errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.model import errors
+
+from .exits import EXIT_FAILED, EXIT_UNAVAILABLE, exit_code
+
+if TYPE_CHECKING:
+    from holdfast.settings import Loaded, Settings
+
+
+class Commands(click.Group):
+    """A group whose commands end in a sentence and an exit code, never in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except errors.HoldfastError as error:
+            _say(str(error))
+            ctx.exit(exit_code(error))
+        except BrokenPipeError:
+            # The reader of our output has left; that is how `| head` ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            _say("interrupted")
+            ctx.exit(EXIT_FAILED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except OSError as error:
+            _say(f"the system says: {error}")
+            ctx.exit(EXIT_UNAVAILABLE)
+        except Exception as error:
+            if os.environ.get("HOLDFAST_DEBUG"):
+                raise
+            _say(
+                f"{type(error).__name__}: {error}. This was not foreseen: please report it; with "
+                "HOLDFAST_DEBUG=1 it says where it happened"
+            )
+            ctx.exit(EXIT_FAILED)
+
+
+def _say(sentence: str) -> None:
+    # What a person typed may be in it, and half a character cannot be printed.
+    text = f"holdfast: {sentence}".encode("utf-8", "backslashreplace").decode()
+    click.echo(text, err=True)
+
+
+class Context:
+    """What every command starts from."""
+
+    def __init__(self, config: str | None, store: str | None) -> None:
+        self._config = config
+        self._store = store
+
+    def load(self, **flags: object) -> Loaded:
+        """Read the settings, with these flags on top."""
+        from holdfast.settings import load  # noqa: PLC0415 - help needs none
+
+        flags.setdefault("store", self._store)
+        return load(self._config, environ=os.environ, flags=flags)
+
+    def settings(self, **flags: object) -> Settings:
+        """Return the settings, with these flags on top."""
+        return self.load(**flags).settings

@@ -1,0 +1,55 @@
+"""The exit codes: what each means, and which error ends in which. Help and documents show these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model import errors
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_REFUSED, EXIT_UNAVAILABLE = range(6)
+
+MEANINGS: Mapping[int, str] = {
+    EXIT_OK: "done",
+    EXIT_FAILED: "done, and something is wrong: a check that failed, or a bug",
+    EXIT_USAGE: "bad input: an option, a file, a setting; nothing was changed",
+    EXIT_NOT_FOUND: "no such job or schedule",
+    EXIT_REFUSED: "refused: a duplicate, a conflict, a state that does not allow it",
+    EXIT_UNAVAILABLE: "the store or its owner cannot be used at the moment",
+}
+
+EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
+    errors.HoldfastError: EXIT_FAILED,
+    errors.InvalidInput: EXIT_USAGE,
+    errors.PayloadInvalid: EXIT_USAGE,
+    errors.UnknownDependency: EXIT_USAGE,
+    errors.TooLarge: EXIT_USAGE,
+    errors.UnknownTask: EXIT_USAGE,
+    errors.JobNotFound: EXIT_NOT_FOUND,
+    errors.UnknownSchedule: EXIT_NOT_FOUND,
+    errors.AccessDenied: EXIT_REFUSED,
+    errors.DuplicateId: EXIT_REFUSED,
+    errors.LeaseLost: EXIT_REFUSED,
+    errors.IllegalTransition: EXIT_REFUSED,
+    errors.StaleVersion: EXIT_REFUSED,
+    errors.StorageError: EXIT_UNAVAILABLE,
+    errors.StorageFull: EXIT_UNAVAILABLE,
+    errors.DurabilityLost: EXIT_UNAVAILABLE,
+    errors.CorruptLog: EXIT_UNAVAILABLE,
+    errors.CorruptHistory: EXIT_UNAVAILABLE,
+    errors.HistoryMissing: EXIT_UNAVAILABLE,
+    errors.UnknownFormat: EXIT_UNAVAILABLE,
+    errors.CorruptDump: EXIT_UNAVAILABLE,
+    errors.DirectoryInUse: EXIT_UNAVAILABLE,
+    errors.Unavailable: EXIT_UNAVAILABLE,
+    errors.NoOwner: EXIT_UNAVAILABLE,
+    errors.EngineClosed: EXIT_UNAVAILABLE,
+    errors.ResultTimeout: EXIT_UNAVAILABLE,
+    errors.JobFailed: EXIT_FAILED,
+    errors.WrongLoop: EXIT_FAILED,
+    errors.InvariantViolation: EXIT_FAILED,
+}
+
+
+def exit_code(error: errors.HoldfastError) -> int:
+    """Return the exit code for an error; one of a kind not known here is its parent's."""
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)

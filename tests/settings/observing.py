@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -96,24 +97,26 @@ def made(**said: object) -> list[str]:
 
 
 def syncs(monkeypatch: pytest.MonkeyPatch, **said: object) -> bool:
-    """Whether an enqueue is answered only after the disk was told to keep it."""
-    count = 0
+    """Whether an enqueue is answered only when the disk has said that it keeps it."""
+    may_say_so = threading.Event()
+    may_say_so.set()
     sync = LocalDisk.sync
 
-    def counted(disk: LocalDisk, fd: int) -> None:
-        nonlocal count
-        count += 1
+    def held(disk: LocalDisk, fd: int) -> None:
+        may_say_so.wait(PATIENCE_SECONDS)
         sync(disk, fd)
 
-    monkeypatch.setattr(LocalDisk, "sync", counted)
+    monkeypatch.setattr(LocalDisk, "sync", held)
 
     async def look() -> bool:
         engine = await own_store(settings_of(**said))
-        before = count
-        await engine.enqueue([NewJob(task="t")])
-        found = count > before
+        may_say_so.clear()
+        enqueueing = asyncio.ensure_future(engine.enqueue([NewJob(task="t")]))
+        answered, _ = await asyncio.wait([enqueueing], timeout=10.0 if said else 0.3)
+        may_say_so.set()
+        await enqueueing
         await engine.close()
-        return found
+        return not answered
 
     return asyncio.run(look())
 
@@ -425,7 +428,8 @@ def _value(condition: Callable[[], T]) -> Callable[[], Awaitable[T]]:
 
 def notices_a_hanging_task(**said: object) -> bool:
     """Whether somebody notices that a task holds the event loop for a while."""
-    done = processed(APP, "--run-seconds", "0.2", "--drain-seconds", "0", **said, hang="0.8")
+    done = processed(APP, "--run-seconds", "30", "--drain-seconds", "0", **said, hang="1")
+    assert done.returncode == 0, done.stderr
     return "the event loop has not moved" in done.stderr
 
 

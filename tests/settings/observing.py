@@ -407,23 +407,23 @@ def _is_json(line: str) -> bool:
 
 
 def ends_by_itself(**said: object) -> bool:
-    async def look() -> bool:
-        daemon = Daemon(Definition(), settings_of(**said))
-        running = asyncio.create_task(daemon.run())
-        await until(_value(lambda: daemon._lease_loop is not None), "it is up")
-        done, _ = await asyncio.wait([running], timeout=5.0 if said else 0.2)
-        daemon.ask_to_stop()
-        assert await running == 0
-        return bool(done)
-
-    return asyncio.run(look())
-
-
-def _value(condition: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    async def look() -> T:
-        return condition()
-
-    return look
+    """Whether a daemon that nobody stops is gone a moment after it was up."""
+    names = {f"HOLDFAST_{field.upper()}": str(value) for field, value in said.items()}
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "--metrics-port", "off"],
+        env={**os.environ, **names},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as daemon:
+        assert daemon.stdout is not None
+        assert any(line.startswith("workers:") for line in daemon.stdout)
+        try:
+            return daemon.wait(PATIENCE_SECONDS if said else 0.2) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            daemon.kill()
 
 
 def notices_a_hanging_task(**said: object) -> bool:

@@ -34,7 +34,7 @@ from holdfast.runtime.definition import (
 )
 from holdfast.runtime.schedules import Missed, Overlap, Schedule
 from holdfast.runtime.signature import Signature
-from holdfast.settings import Settings, load
+from holdfast.settings import Loaded, Settings, load
 
 from .binding import Binding
 from .task import JobHandle, Task
@@ -238,8 +238,18 @@ class Holdfast:
 
         self.definition.reference = self.definition.reference or self._main_reference()
         wanted = {"metrics_port": "off", **self._flags, **flags}
-        settings = load(self._config, environ=os.environ, flags=wanted).settings
-        daemon = Daemon(self.definition, settings, adopt=self.definition.adopt)
+
+        def read() -> Loaded:
+            return load(self._config, environ=os.environ, flags=wanted)
+
+        loaded = read()
+        daemon = Daemon(
+            self.definition,
+            loaded.settings,
+            adopt=self.definition.adopt,
+            origins=loaded.origins,
+            reload=read,
+        )
         await daemon.start()
         try:
             yield self

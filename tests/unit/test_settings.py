@@ -17,14 +17,15 @@ from holdfast.engines.journal.disk import LocalDisk
 from holdfast.model.errors import InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.settings import (
-    _READERS,
     ALIASES,
     DEFAULT_FILE,
     OLD_ENVIRONMENT,
     Settings,
     load,
+    masked,
     queue_slots,
 )
+from holdfast.settings.readers import READERS
 
 ROOT = Path(__file__).parent.parent.parent
 FIELDS = Settings.__struct_fields__
@@ -88,7 +89,7 @@ def test_defaults_agree_with_those_of_the_engine() -> None:
 
 
 def test_every_field_has_a_reader_and_every_alias_a_field() -> None:
-    assert set(_READERS) == set(FIELDS)
+    assert set(READERS) == set(FIELDS)
     assert set(ALIASES.values()) <= set(FIELDS)
     assert set(OLD_ENVIRONMENT.values()) <= set(FIELDS)
     assert not set(ALIASES) & set(FIELDS)
@@ -157,6 +158,8 @@ def test_the_environment_from_before() -> None:
     old = {
         "OUTBOX_WORKER_ID": "c1",
         "OUTBOX_METRICS_PORT": "9110",
+        "OUTBOX_BATCH_SIZE": "50",
+        "OUTBOX_POLL_INTERVAL_SECONDS": "0.2",
         "OUTBOX_LEASE_SECONDS": "30",
         "OUTBOX_MAX_ATTEMPTS": "10",
         "OUTBOX_BASE_BACKOFF_SECONDS": "0.5",
@@ -168,7 +171,7 @@ def test_the_environment_from_before() -> None:
     assert set(old) == set(OLD_ENVIRONMENT)
     loaded = load(written("worker_id: file\n"), environ=old)
     assert [getattr(loaded.settings, OLD_ENVIRONMENT[name]) for name in old] == [
-        *("c1", 9110, 30.0, 10, 0.5, 30.0, 5.0, 600.0, 2.0)
+        *("c1", 9110, 50, 0.2, 30.0, 10, 0.5, 30.0, 5.0, 600.0, 2.0)
     ]
     assert loaded.origins["worker_id"] == "environment OUTBOX_WORKER_ID"
     both = load(environ={**old, "HOLDFAST_MAX_RETRY": "7", "HOLDFAST_WORKER_ID": "new"})
@@ -229,7 +232,7 @@ def test_a_refusal_names_the_field_the_value_and_where_it_came_from() -> None:
 
 
 BAD: list[tuple[str, object]] = [
-    *(("store", value) for value in ("", " ", 5, None, "redis://x", "postgresql://x/y", "mem:")),
+    *(("store", value) for value in ("", " ", 5, None, "redis://x", "postgresql://x:y", "mem:")),
     *(("wal_path", value) for value in ("", "data/", ".", "x/..", 5)),
     *(("snapshot_path", value) for value in ("", "data/", 5)),
     *(("worker_count", value) for value in (0, -1, "x", "", "1.5", 1.5, True, None, 10_001)),
@@ -237,6 +240,8 @@ BAD: list[tuple[str, object]] = [
     *(("queues", value) for value in ("", ",", "mail:", "mail:x", "mail:0", "a,a", 5, [1])),
     *(("worker_id", value) for value in ("", 7, "a\nb", "x" * 256)),
     *(("default_task", value) for value in ("", None)),
+    *(("batch_size", value) for value in (0, -1, 10_001, "many", 1.5)),
+    *(("poll_interval_seconds", value) for value in (0, 0.0001, 3_601, None, "often")),
     *(("task_timeout_seconds", value) for value in (0, "0s", -1, "-1s", "3 s", "", None, True)),
     *(("lease_seconds", value) for value in (0, 3_600.1, "2h", "inf", "nan", 10**400)),
     *(("max_processing_seconds", value) for value in (0, [3])),
@@ -252,10 +257,11 @@ BAD: list[tuple[str, object]] = [
     *(("run_seconds", value) for value in (0, "")),
     *(("stall_seconds", value) for value in (0, "soon")),
     *(("memory_limit_bytes", value) for value in (512, "512MB", 0)),
-    *(("metrics_host", value) for value in ("", None)),
+    *(("metrics_host", value) for value in ("", None, "192.0.2.1", "example.org")),
     *(("metrics_port", value) for value in (-1, 65_536, "http", True, "")),
     *(("log_level", value) for value in ("loud", 10)),
     *(("log_format", value) for value in ("xml", "")),
+    *(("flags", value) for value in ("a", "a=", "=on", "a=on,a=off", 5, {"a": 1}, {1: True})),
 ]
 
 
@@ -271,7 +277,7 @@ def test_what_is_out_of_range_is_refused_by_the_name_of_its_field(
         with pytest.raises(InvalidInput) as refused:
             load(environ={}, flags=fields)
         assert refused.value.field == field
-        assert repr(value) in refused.value.problem
+        assert masked(repr(value)) in refused.value.problem
         assert refused.value.problem.endswith(f"(flag --{field.replace('_', '-')})")
 
 

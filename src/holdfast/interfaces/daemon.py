@@ -12,14 +12,13 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-
-import msgspec
+from types import MappingProxyType
 
 from holdfast.engines.base import Engine
 from holdfast.engines.journal import JournalEngine
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
-from holdfast.model.errors import DurabilityLost, HoldfastError
+from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
 from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.definition import Definition, Hook
@@ -29,25 +28,19 @@ from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.operations import Operations
 from holdfast.runtime.schedules import ScheduleLoop
 from holdfast.runtime.worker import Worker
-from holdfast.settings import Settings
+from holdfast.settings import Loaded, Settings, unusable_places, with_origin
 
+from .http.config_routes import config_routes
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
 from .opening import change, let_go_in_forks, own_name, own_store, worker_options
 from .processes import WorkerProcesses
+from .reloading import Reloading
 from .watchdog import Watchdog, leave_in_time
 
 logger = logging.getLogger("holdfast.daemon")
 
-RELOADABLE = (
-    "worker_count",
-    "task_timeout_seconds",
-    "lease_seconds",
-    "reclaim_interval_seconds",
-    "drain_seconds",
-    "log_level",
-)
 EXIT_FAILED = 1
 
 
@@ -61,32 +54,43 @@ class Daemon:
         *,
         say: Callable[[str], None] = lambda _line: None,
         adopt: Callable[[Engine | None], None] = lambda _engine: None,
-        reload: Callable[[], Settings] | None = None,
+        origins: Mapping[str, str] = MappingProxyType({}),
+        reload: Callable[[], Loaded] | None = None,
+        configure: Callable[[Settings], None] = lambda _settings: None,
     ) -> None:
-        """Take what to run. ``adopt`` is told which engine the application is to use."""
+        """Take what to run. ``adopt`` is told which engine the application is to use.
+
+        ``reload`` reads the settings again, and ``configure`` is told of those that changed.
+        """
         self.settings = settings
+        self._origins = dict.fromkeys(settings.__struct_fields__, "default") | dict(origins)
         self.metrics = Metrics()
-        self._definition = add_builtin(definition, settings.default_task)
+        self._definition = definition
         self._say = say
         self._adopt = adopt
         self._reload = reload
+        self._configure = configure
+        self._reloading: Reloading | None = None
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
         self._open = contextlib.AsyncExitStack()
         self._lease_loop: LeaseLoop | None = None
+        self._snapshot_loop: SnapshotLoop | None = None
+        self._operations: Operations | None = None
         self._worker: Worker | None = None
         self._processes: WorkerProcesses | None = None
 
     async def start(self) -> None:
         """Own the store, recover, listen, and begin to work."""
         settings = self.settings
+        self._check()
         journal = await own_store(settings)
         self._open.push_async_callback(journal.close)
         recovery = journal.recovery
         self._say(
-            f"holdfast started: store {settings.store} (sync={settings.sync}), {recovery.jobs} "
-            f"jobs recovered in {recovery.seconds * 1000:.0f} ms"
+            f"holdfast started: store {settings.store_shown} (sync={settings.sync}), "
+            f"{recovery.jobs} jobs recovered in {recovery.seconds * 1000:.0f} ms"
         )
         try:
             await self._start(journal)
@@ -105,6 +109,7 @@ class Daemon:
         operations = Operations(
             engine, self._definition, worker, default_max_attempts=settings.max_attempts
         )
+        self._operations = operations
         metrics.counts = journal.counts_now
         metrics.gauge(
             "queue_recovery_seconds",
@@ -112,13 +117,14 @@ class Daemon:
             lambda: journal.recovery.seconds,
         )
         probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
-        await self._listen(engine, {**probes, **operation_routes(operations)})
+        governing = config_routes(await self._governed(engine, worker))
+        await self._listen(engine, {**probes, **governing, **operation_routes(operations)})
         await self._serve_metrics(probes)
         self._say(f"workers: {self._slots_shown(worker)}")
         await worker.look_for_queues()
         worker.start()
         if settings.processes > 1:
-            self._processes = WorkerProcesses(self._definition, settings, engine)
+            self._processes = WorkerProcesses(self._definition, self.settings, engine)
             self._processes.start()
         supervisor = Supervisor(self._loops(engine, journal, worker), journal.clock, self._fail)
         supervisor.start()
@@ -189,10 +195,11 @@ class Daemon:
         self._lease_loop = LeaseLoop(
             engine, worker, settings.reclaim_interval_seconds, journal.clock
         )
+        self._snapshot_loop = SnapshotLoop(journal, settings.snapshot_interval_seconds)
         schedules = list(self._definition.schedules.values())
         return [
             self._lease_loop,
-            SnapshotLoop(journal, settings.snapshot_interval_seconds),
+            self._snapshot_loop,
             ScheduleLoop(
                 schedules,
                 lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
@@ -210,7 +217,11 @@ class Daemon:
     async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
         if self.settings.metrics_port is None:
             return
-        bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
+        try:
+            bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
+        except InvalidInput as error:
+            problem = InvalidInput("metrics_port", error.problem)
+            raise with_origin(problem, self._origins) from error
         host, port = bound.getsockname()[:2]
         await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
         self._say(f"metrics: http://{host}:{port}/metrics")
@@ -234,35 +245,44 @@ class Daemon:
         self.ask_to_stop()
 
     def _on_reload(self) -> None:
-        if self._reload is None or self._worker is None:
-            return
-        try:
-            wanted = self._reload()
-        except HoldfastError as error:
-            logger.warning("daemon.reload_refused %s", error)
-            return
-        changed = [
-            field
-            for field in Settings.__struct_fields__
-            if getattr(wanted, field) != getattr(self.settings, field)
-        ]
-        self.apply(wanted)
-        fixed = [field for field in changed if field not in RELOADABLE]
-        logger.info(
-            "daemon.reloaded changed=%s needs_restart=%s",
-            ",".join(field for field in changed if field in RELOADABLE) or "nothing",
-            ",".join(fixed) or "nothing",
-        )
+        if self._reloading is not None:
+            self._reloading.reload_soon()
 
-    def apply(self, wanted: Settings) -> None:
-        """Take over those settings that can change while running."""
-        if self._worker is not None and self._lease_loop is not None:
-            change(self._worker, self._lease_loop, wanted)
+    def _check(self) -> None:
+        """Refuse what can be seen to be wrong before anything is touched."""
+        for problem in unusable_places(Loaded(self.settings, self._origins)):
+            raise problem
+        try:
+            add_builtin(self._definition, self.settings.default_task)
+        except UnknownTask as error:
+            problem = InvalidInput("default_task", str(error))
+            raise with_origin(problem, self._origins) from None
+
+    async def _governed(self, engine: Engine, worker: Worker) -> Reloading:
+        """Switch the flags that the settings name, and be ready to read them again."""
+        loaded = Loaded(self.settings, self._origins)
+        self._reloading = Reloading(
+            loaded,
+            self._reload,
+            engine,
+            can_take=lambda wanted: worker.can_change(worker_options(wanted)),
+            take=self._take,
+        )
+        await self._reloading.switch_flags(await engine.flags(), loaded)
+        return self._reloading
+
+    def _take(self, settings: Settings) -> None:
+        """Go by these settings, as far as they can change while running."""
+        if self._worker is not None:
+            change(self._worker, self._lease_loop, settings)
+        if self._snapshot_loop is not None:
+            self._snapshot_loop.interval_seconds = settings.snapshot_interval_seconds
+        if self._operations is not None:
+            self._operations.default_max_attempts = settings.max_attempts
         if self._processes is not None:
-            kept = {field: getattr(wanted, field) for field in RELOADABLE}
-            self._processes.apply(msgspec.structs.replace(self.settings, **kept))
-        logging.getLogger("holdfast").setLevel(wanted.log_level.upper())
-        self.settings = wanted
+            self._processes.apply(settings)
+        self._configure(settings)
+        self.settings = settings
 
     def _slots_shown(self, worker: Worker) -> str:
         if list(worker.slots) == [""]:
@@ -290,13 +310,13 @@ class SnapshotLoop:
 
     def __init__(self, journal: JournalEngine, interval_seconds: float) -> None:
         self._journal = journal
-        self._interval_us = int(interval_seconds * MICROSECONDS)
+        self.interval_seconds = interval_seconds
 
     async def step(self, now_us: int) -> int:
         """Compact if it is worth it."""
         if self._journal.compaction_due():
             await self._journal.compact()
-        return now_us + self._interval_us
+        return now_us + int(self.interval_seconds * MICROSECONDS)
 
 
 def _bind_as_owner(path: str) -> socket.socket:

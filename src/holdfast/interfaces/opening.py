@@ -17,7 +17,7 @@ from holdfast.model.errors import DirectoryInUse, InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.runtime.loops import LeaseLoop
 from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.settings import Settings, queue_slots
+from holdfast.settings import Settings, queue_slots, refuse_unkept
 
 LOCK_PATIENCE_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -29,6 +29,7 @@ async def own_store(
     settings: Settings, patience_seconds: float = LOCK_PATIENCE_SECONDS
 ) -> JournalEngine:
     """Become the owner of the store, waiting a little for one who is about to leave."""
+    refuse_unkept(settings.store)
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store!r} is not a directory that can be owned")
     options = JournalOptions(
@@ -65,6 +66,8 @@ def worker_options(settings: Settings) -> WorkerOptions:
         queues=queues,
         lease_seconds=settings.lease_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
+        batch_size=settings.batch_size,
+        poll_interval_seconds=settings.poll_interval_seconds,
         retry=RetryPolicy(
             max_attempts=settings.max_attempts,
             base_backoff_seconds=settings.base_backoff_seconds,
@@ -74,13 +77,11 @@ def worker_options(settings: Settings) -> WorkerOptions:
     )
 
 
-def change(worker: Worker, leases: LeaseLoop, settings: Settings) -> None:
+def change(worker: Worker, leases: LeaseLoop | None, settings: Settings) -> None:
     """Have a worker go by settings that may change while it runs."""
-    if list(worker.slots) == [""]:
-        worker.resize(settings.worker_count)
-    worker.task_timeout_seconds = settings.task_timeout_seconds
-    worker.lease_seconds = settings.lease_seconds
-    leases.interval_seconds = settings.reclaim_interval_seconds
+    worker.change(worker_options(settings))
+    if leases is not None:
+        leases.interval_seconds = settings.reclaim_interval_seconds
 
 
 def own_name(settings: Settings, suffix: str = "") -> str:

@@ -53,12 +53,20 @@ class Children:
         except BaseException:
             self._bury(child)
             raise
-        if outcome is not None and not alone:
+        if outcome is not None and not alone and child.charter == self._charter:
             self._idle.append(child)
             return outcome
         epitaph = "" if outcome else await child.epitaph(attempt.job)
         self._bury(child)
         return outcome or lost(attempt.job, epitaph)
+
+    def change(self, charter: Charter) -> None:
+        """Have children of another charter from now on; those of the old one end with their job."""
+        if charter != self._charter:
+            self._charter = charter
+            idle, self._idle = self._idle, []
+            for child in idle:
+                self._bury(child)
 
     async def close(self) -> None:
         """Kill them all, and see them off."""
@@ -96,7 +104,7 @@ class Children:
     def _keep(self, spawning: asyncio.Task[_Child]) -> None:
         if spawning.cancelled() or spawning.exception() is not None:
             return
-        if self._closed:
+        if self._closed or spawning.result().charter != self._charter:
             self._bury(spawning.result())
         else:
             self._idle.append(spawning.result())
@@ -111,10 +119,10 @@ class Children:
             start_new_session=True,  # what it starts ends with it, and its group is not ours
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
         )
-        child = _Child(process)
+        child = _Child(process, self._charter)
         self._all.add(child)
         try:
-            await child.begin(self._charter)
+            await child.begin()
         except BaseException:
             self._bury(child)
             raise
@@ -137,7 +145,8 @@ def _kill_group(leader: int) -> None:
 
 
 class _Child:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, charter: Charter) -> None:
+        self.charter = charter
         self._process = process
 
     @property
@@ -145,8 +154,8 @@ class _Child:
         """Whether it has not been seen to end."""
         return self._process.returncode is None
 
-    async def begin(self, charter: Charter) -> None:
-        self._send(charter)
+    async def begin(self) -> None:
+        self._send(self.charter)
         report = await self._report()
         if report is None or not report.ready:
             why = "it ended while it started" if report is None else report.broken

@@ -38,8 +38,6 @@ from .executor import Executor
 
 logger = logging.getLogger("holdfast.worker")
 
-CLAIM_WAIT_SECONDS = 1.0
-"""How long a claim waits for work: after this it looks again at which queues there are."""
 _PATIENCE_SECONDS = 0.5
 _CHILD_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
@@ -57,6 +55,14 @@ class Terms(Protocol):
     @property
     def task_timeout_seconds(self) -> float:
         """How long an attempt may take unless its task says otherwise."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many jobs one claim takes at most; None is as many as there are free slots."""
+
+    @property
+    def poll_interval_seconds(self) -> float:
+        """How long a claim waits for work: then it looks again at which queues there are."""
 
 
 class End(enum.Enum):
@@ -216,9 +222,9 @@ class Crew:
                 queues=self._queues(),
                 tasks=list(self._definition.tasks),
                 worker=self._worker,
-                limit=min(demand, MAX_CLAIM),
+                limit=min(demand, self._terms.batch_size or MAX_CLAIM, MAX_CLAIM),
                 lease_seconds=self._terms.lease_seconds,
-                wait_seconds=CLAIM_WAIT_SECONDS if not outcomes else 0.0,
+                wait_seconds=self._terms.poll_interval_seconds if not outcomes else 0.0,
                 settle=outcomes,
             )
         finally:

@@ -34,19 +34,17 @@ class Executor:
         self._verdicts = Verdicts(definition.classifier, retry)
         self._inline = inline
         self._threads = Threads()
-        self._children = Children(
-            Charter(
-                definition.reference,
-                retry,
-                definition.default_task or SIMULATE,
-                memory_limit_bytes,
-            )
-        )
+        self._children = Children(self._charter(retry, memory_limit_bytes))
 
     @property
     def abandoned_threads(self) -> int:
         """How many threads are held by attempts that timed out."""
         return self._threads.abandoned
+
+    def change(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> None:
+        """Judge by another policy from now on, and limit child processes that begin otherwise."""
+        self._verdicts.default_policy = retry
+        self._children.change(self._charter(retry, memory_limit_bytes))
 
     def in_child(self, attempt: Attempt) -> bool:
         """Whether it runs in a child process."""
@@ -87,6 +85,10 @@ class Executor:
         """Let go of threads and children."""
         self._threads.close()
         await self._children.close()
+
+    def _charter(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> Charter:
+        default_task = self._definition.default_task or SIMULATE
+        return Charter(self._definition.reference, retry, default_task, memory_limit_bytes)
 
     async def _call(self, attempt: Attempt, began: Callable[[Attempt], None]) -> object:
         task, job = attempt.task, attempt.job

@@ -172,13 +172,13 @@ class Operations:
         self._engine = engine
         self._definition = definition
         self._worker = worker
-        self._default_max_attempts = default_max_attempts
+        self.default_max_attempts = default_max_attempts
 
     async def enqueue(
         self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
     ) -> list[Receipt]:
         """Take all of these, or none; a wrong one is named by its place."""
-        jobs = new_jobs(inputs, self._definition, self._default_max_attempts)
+        jobs = new_jobs(inputs, self._definition, self.default_max_attempts)
         return await self._engine.enqueue(jobs, on_duplicate=on_duplicate)
 
     async def status(self) -> Status:

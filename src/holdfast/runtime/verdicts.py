@@ -34,7 +34,7 @@ class Verdicts:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._classifier = classifier
-        self._default_policy = default_policy
+        self.default_policy = default_policy
         self._uniform = uniform
 
     def of_value(self, job: Job, task: TaskSpec, value: object) -> Outcome:
@@ -62,7 +62,7 @@ class Verdicts:
 
     def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
         """Return the outcome of an attempt that raised this: one that can be recorded."""
-        policy = self._default_policy
+        policy = self.default_policy
         if task is not None and task.retry is not None:
             policy = task.retry.policy(policy)
         try:

@@ -29,6 +29,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The queues to serve; None is every queue that is known or turns up."""
     lease_seconds: float = 30.0
     task_timeout_seconds: float = 3.0
+    batch_size: int | None = None
+    """How many jobs one claim takes at most; None is as many as there are free slots."""
+    poll_interval_seconds: float = 1.0
+    """How long a claim waits for work before it is made anew."""
     retry: RetryPolicy = RetryPolicy()
     memory_limit_bytes: int | None = None
     inline: bool = False
@@ -57,11 +61,9 @@ class Worker:
         options: WorkerOptions,
     ) -> None:
         self.name = name
-        self.lease_seconds = options.lease_seconds
-        self.task_timeout_seconds = options.task_timeout_seconds
         self._engine = engine
         self._definition = definition
-        self._options = options
+        self._go_by(options)
         self._seen_queues: list[str] = []
         self._executor = Executor(
             definition,
@@ -79,7 +81,7 @@ class Worker:
                 size=check_size("workers", size, 1, MAX_SLOTS),
                 terms=self,
             )
-            for label, queues, size in self._shares()
+            for label, queues, size in self._shares(options)
         }
 
     def start(self) -> None:
@@ -128,6 +130,26 @@ class Worker:
             raise InvalidInput("queue", f"no slots are set aside for {label!r}; there are {known}")
         crew.resize(slots)
 
+    def change(self, options: WorkerOptions) -> None:
+        """Work by other options from now on; what is under way goes on.
+
+        Slots that these options do not change stay as they are, also where they were resized.
+        Raise ``InvalidInput`` if other queues are to be served: that takes another worker.
+        """
+        if not self.can_change(options):
+            raise InvalidInput("queues", "a worker that runs cannot serve other queues")
+        sizes = {label: size for label, _queues, size in self._shares(options)}
+        for label, _queues, size in self._shares(self._options):
+            if sizes[label] != size:
+                self.resize(sizes[label], label)
+        self._go_by(options)
+        self._executor.change(options.retry, options.memory_limit_bytes)
+
+    def can_change(self, options: WorkerOptions) -> bool:
+        """Whether these options are for the same queues, with or without slots of their own."""
+        labels = [label for label, _queues, _size in self._shares(options)]
+        return list(self._crews) == labels and options.queues == self._options.queues
+
     async def heartbeat(self, *, everything: bool = False) -> None:
         """Renew leases; to be called a few times per lease, and before any reclaim.
 
@@ -146,12 +168,19 @@ class Worker:
         await asyncio.gather(*(crew.stop(drain_seconds) for crew in self._crews.values()))
         await self._executor.close()
 
-    def _shares(self) -> list[tuple[str, Callable[[], Sequence[str]], int]]:
-        if self._options.queue_slots is None:
-            return [("", self._queues, self._options.slots)]
+    def _go_by(self, options: WorkerOptions) -> None:
+        self._options = options
+        self.lease_seconds = options.lease_seconds
+        self.task_timeout_seconds = options.task_timeout_seconds
+        self.batch_size = options.batch_size
+        self.poll_interval_seconds = options.poll_interval_seconds
+
+    def _shares(self, options: WorkerOptions) -> list[tuple[str, Callable[[], Sequence[str]], int]]:
+        if options.queue_slots is None:
+            return [("", self._queues, options.slots)]
         return [
             (queue, lambda queue=queue: (queue,), size)  # type: ignore[misc]
-            for queue, size in self._options.queue_slots.items()
+            for queue, size in options.queue_slots.items()
         ]
 
     def _queues(self) -> Sequence[str]:

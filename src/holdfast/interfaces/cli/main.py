@@ -16,6 +16,8 @@ from holdfast import __version__
 from holdfast.model import errors
 from holdfast.settings import Loaded, Settings, load
 
+from .config import config, every_setting
+
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_REFUSED, EXIT_UNAVAILABLE = 1, 2, 3, 4, 5
 _EXIT_CODES: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.InvalidInput, EXIT_USAGE),
@@ -127,7 +129,7 @@ def run(context: Context, /, app: str | None, queue: tuple[str, ...], **flags: o
 
     MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it the built-in
     simulated work is served. SIGTERM and Ctrl-C drain and stop; a second one stops at once;
-    SIGHUP reads the settings again.
+    SIGHUP reads the settings again. Every setting is a flag too: see holdfast config show.
     """
     from . import run as running  # noqa: PLC0415 - a web server and more
 
@@ -250,3 +252,7 @@ def journal_salvage(context: Context, target: str, *, as_json: bool) -> None:
     from . import journal  # noqa: PLC0415
 
     journal.salvage(context.settings(), target, as_json=as_json)
+
+
+main.add_command(config)
+every_setting(run)

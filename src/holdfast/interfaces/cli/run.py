@@ -33,7 +33,9 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
             settings,
             say=_say,
             adopt=served.adopt,
-            reload=lambda: load().settings,
+            origins=loaded.origins,
+            reload=load,
+            configure=configure_logging,
         )
         return await daemon.run()
 

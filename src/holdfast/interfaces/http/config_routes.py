@@ -1,0 +1,24 @@
+"""Routes for the settings of a daemon: what it runs by, and reading them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.interfaces.reloading import Reloading
+
+from .routes import OPERATIONS, Route, _answering
+
+CONFIG = f"{OPERATIONS}config"
+RELOAD = f"{OPERATIONS}config/reload"
+
+
+def config_routes(reloading: Reloading) -> Mapping[str, Route]:
+    """Return what ``holdfast config diff`` and ``config reload`` ask an owner."""
+
+    async def running(_body: bytes) -> object:
+        return reloading.running()
+
+    async def reload(_body: bytes) -> object:
+        return await reloading.reload()
+
+    return {f"GET {CONFIG}": _answering(running), f"POST {RELOAD}": _answering(reload)}

@@ -1,0 +1,48 @@
+"""Everything that the daemon and apps read: one struct, four doors, one name for each setting.
+
+``lease_seconds`` is the field, the key in the file, ``HOLDFAST_LEASE_SECONDS`` in the environment
+and ``--lease-seconds`` on the command line. A flag wins over the environment, the environment over
+the file, the file over the default. What cannot be read is an error that names the field, the
+value and where it came from; nothing is corrected in silence.
+"""
+
+from .doors import (
+    ALIASES,
+    DATABASE_URL,
+    DEFAULT_FILE,
+    OLD_ENVIRONMENT,
+    Loaded,
+    Reading,
+    load,
+    read,
+    unusable_places,
+    with_origin,
+)
+from .fields import DEFAULTS, Settings
+from .masking import masked
+from .places import MEMORY_STORE, refuse_unkept
+from .readers import MAX_WORKERS, queue_slots
+from .written import changed, plain, written
+
+__all__ = [
+    "ALIASES",
+    "DATABASE_URL",
+    "DEFAULTS",
+    "DEFAULT_FILE",
+    "MAX_WORKERS",
+    "MEMORY_STORE",
+    "OLD_ENVIRONMENT",
+    "Loaded",
+    "Reading",
+    "Settings",
+    "changed",
+    "load",
+    "masked",
+    "plain",
+    "queue_slots",
+    "read",
+    "refuse_unkept",
+    "unusable_places",
+    "with_origin",
+    "written",
+]

@@ -1,0 +1,74 @@
+"""Settings files: YAML or TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import yaml
+
+
+def read_file(path: str) -> dict[str, object]:
+    """Return what a settings file says, by name, or raise ``InvalidInput``."""
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in _PARSERS:
+        raise InvalidInput("config", f"{path} does not end in {', '.join(_PARSERS)}")
+    try:
+        content = _PARSERS[suffix](Path(path).read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput("config", f"{path} cannot be read: {error}") from None
+    except RecursionError:
+        raise InvalidInput("config", f"{path} cannot be read: it has no bottom") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InvalidInput("config", f"{path} is not a list of settings such as worker_count: 8")
+    return {str(name): value for name, value in content.items()}
+
+
+def _parse_toml(text: str) -> object:
+    import tomllib  # noqa: PLC0415 - only who has such a file pays for it
+
+    return tomllib.loads(text)
+
+
+def _parse_yaml(text: str) -> object:
+    import yaml  # noqa: PLC0415 - most commands need none
+
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+        if root is not None and (twice := next(_twice(root), None)):
+            raise ValueError(f"{twice} is in it twice")  # YAML would keep the last
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        # Not the lines that it quotes: a password may be in them.
+        mark = error.problem_mark
+        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise ValueError(f"{error.problem or 'it is no YAML'}{where}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _twice(node: yaml.Node) -> Iterator[str]:
+    """Return the keys that are more than once in a mapping, or in one that is in it."""
+    import yaml  # noqa: PLC0415 - see above
+
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        if isinstance(key.value, str) and key.value in seen:
+            yield key.value
+        seen.add(str(key.value))
+        yield from _twice(value)
+
+
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    ".yaml": _parse_yaml,
+    ".yml": _parse_yaml,
+    ".toml": _parse_toml,
+}

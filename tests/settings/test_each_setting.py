@@ -1,0 +1,88 @@
+"""Every setting changes something that can be seen: one entry in the table for each."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from holdfast.engines.base import OWN_SLOT_PREFIX
+from holdfast.settings import Settings
+
+from . import observing as see
+
+FIELDS = Settings.__struct_fields__
+
+
+class Effect(NamedTuple):
+    """What is seen with the default, and with this value of the setting."""
+
+    look: Callable[..., object]
+    value: object
+    by_default: object
+    then: object
+
+
+PLACES = ["data", "data/log", "data/snapshots"]
+EFFECTS: dict[str, Effect] = {
+    "store": Effect(see.made, "s", PLACES, ["s", "s/log", "s/snapshots"]),
+    "wal_path": Effect(see.made, "s/wal.log", PLACES, ["s", "s/log", "s/snapshots"]),
+    "snapshot_path": Effect(see.made, "s/x.json", PLACES, ["data", "data/log", "s", "s/snapshots"]),
+    "worker_count": Effect(see.at_once, 3, 8, 3),
+    "processes": Effect(lambda **said: len(see.worker_names(**said)), 2, 1, 2),
+    "queues": Effect(see.queues_served, "slow", ["mail", "slow"], ["slow"]),
+    "worker_id": Effect(
+        lambda **said: see.worker_names(**said) == [f"{OWN_SLOT_PREFIX}c1"], "c1", False, True
+    ),
+    "default_task": Effect(
+        see.task_of_a_job_that_names_none, "other", "holdfast.simulate", "other"
+    ),
+    "batch_size": Effect(see.largest_claim, 2, 8, 2),
+    "poll_interval_seconds": Effect(see.claims_in_ten_seconds, "200ms", 11, 51),
+    "task_timeout_seconds": Effect(see.timed_out_after, 7, 3.0, 7.0),
+    "lease_seconds": Effect(see.held_for, 45, 30.0, 45.0),
+    "max_processing_seconds": Effect(see.lease_of, 5, 30.0, 5.0),
+    "reclaim_interval_seconds": Effect(
+        lambda **said: see.next_step_of("_lease_loop", **said), 0.25, 1.0, 0.25
+    ),
+    "max_attempts": Effect(see.attempts_of_a_new_job, 7, 3, 7),
+    "base_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
+    "max_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
+    "remember_seconds": Effect(see.id_is_free_again, "50ms", False, True),
+    "snapshot_interval_seconds": Effect(
+        lambda **said: see.next_step_of("_snapshot_loop", **said), "10s", 2.0, 10.0
+    ),
+    "sync": Effect(see.syncs, "off", True, False),
+    "history": Effect(see.starts_without_history, "anew", False, True),
+    "drain_seconds": Effect(see.state_after_a_stop, 0, "completed", "pending"),
+    "run_seconds": Effect(see.ends_by_itself, "50ms", False, True),
+    "stall_seconds": Effect(see.notices_a_hanging_task, "300ms", False, True),
+    "memory_limit_bytes": Effect(
+        lambda **said: see.room_for_a_task(600, **said), 512 << 20, "completed", "dead"
+    ),
+    "metrics_host": Effect(
+        lambda **said: see.metrics_at(metrics_port=0, **said),
+        *("127.0.0.2", ["http://127.0.0.1"], ["http://127.0.0.2"]),
+    ),
+    "metrics_port": Effect(lambda **said: len(see.metrics_at(**said)), 0, 0, 1),
+    "log_level": Effect(lambda **said: bool(see.logged(**said)), "error", True, False),
+    "log_format": Effect(lambda **said: set(see.logged(**said)), "console", {"json"}, {"text"}),
+    "flags": Effect(see.flags_of_the_store, "fast=on", {}, {"fast": True}),
+}
+
+
+def test_every_setting_has_an_entry_and_every_entry_shows_a_difference() -> None:
+    assert list(EFFECTS) == list(FIELDS)
+    for field, effect in EFFECTS.items():
+        assert effect.by_default != effect.then, field
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_setting_changes_something(
+    field: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effect = EFFECTS[field]
+    more = {"monkeypatch": monkeypatch} if effect.look is see.syncs else {}
+    monkeypatch.chdir(tmp_path_factory.mktemp("default"))
+    assert effect.look(**more) == effect.by_default, "by default"
+    monkeypatch.chdir(tmp_path_factory.mktemp("changed"))
+    assert effect.look(**more, **{field: effect.value}) == effect.then, f"{field}={effect.value}"

@@ -1,0 +1,139 @@
+"""A password in a URL is shown nowhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.interfaces.cli.main import main
+from holdfast.model.errors import InvalidInput
+from holdfast.settings import OLD_ENVIRONMENT, Settings, load, masked, read, written
+
+from .samples import FIELDS
+
+CANARY = "c4n4ry"
+URLS = [
+    f"postgresql://user:{CANARY}@host/db",
+    f"postgresql+psycopg://user:{CANARY}@host:5432/db?sslmode=require",
+    f"postgres://user@corp.example:{CANARY}@host/db",
+    f"postgresql://user:a/{CANARY}@host/db",
+    f"postgresql://user:{CANARY}@more@host/db",
+    f"postgresql://user:{CANARY} @host/db",
+    f"postgresql://user:{CANARY}\n@host/db",
+    f"postgresql://user:{CANARY}",
+    f"postgresql://user:'\"{CANARY}@host",
+    f"postgresql:///db?user=x&password={CANARY}",
+    f"postgresql:///db?sslpassword={CANARY}&user=x",
+    f"redis://:{CANARY}@host:6379/0",
+    f"mysql://user:{CANARY}@host/db",
+    f"  postgresql://user:{CANARY}@host:port/db",
+]
+CONFIG = [
+    *(("config", "show"), ("config", "show", "--origin"), ("config", "show", "--json")),
+    *(("config", "show", "--origin", "--json"), ("config", "check"), ("config", "check", "--json")),
+    *(("config", "diff"), ("config", "diff", "--json"), ("config", "reload")),
+]
+OTHERS = [
+    *(("status",), ("run",), ("enqueue",), ("jobs", "show", "a"), ("journal", "verify")),
+    *(("journal", "dump"), ("dump", "x")),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://user:secret@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user@host/db", "postgresql://user@host/db"),
+        ("postgresql://host:5432/db", "postgresql://host:5432/db"),
+        ("postgresql://[::1]:5432/db", "postgresql://[::1]:5432/db"),
+        ("postgresql://:p@h/db?password=q&user=r", "postgresql://:***@h/db?password=***&user=r"),
+        ("./data", "./data"),
+        ("mail:8,slow:2", "mail:8,slow:2"),
+    ],
+)
+def test_what_is_shown_of_a_url(text: str, shown: str) -> None:
+    assert masked(text) == shown
+    assert masked(shown) == shown
+
+
+@given(password=st.text(min_size=1, max_size=20), user=st.text("abc@.-", max_size=8))
+def test_no_password_is_shown_whatever_is_in_it(password: str, user: str) -> None:
+    assert f"<{password}>" not in masked(f"postgresql://{user}:<{password}>@host/db")
+
+
+def said(*words: str) -> str:
+    """Run a command, which must end in a sentence without the password; return what it said."""
+    result = CliRunner().invoke(main, list(words), input="[]")
+    assert CANARY not in result.output, words
+    assert CANARY not in repr(result.exception)
+    assert result.exit_code in (0, 2, 5), result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_config_command_shows_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.yaml").write_text(f"store: {json.dumps(url)}\n")
+    Path("bad.yaml").write_text(f"store: {url}: x\n")
+    assert "***" in said("--store", url, "config", "check")
+    for name in ("good.yaml", "bad.yaml"):
+        said("--config", name, "config", "check")
+        said("config", "check", name)
+    monkeypatch.setenv("DATABASE_URL", url)
+    for words in CONFIG:
+        assert "***" in said(*words)
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_no_other_command_shows_it(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in URLS[:3]:
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert "***" in said(*words)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_error_shows_it_wherever_it_was_put_by_mistake(url: str) -> None:
+    names = {f"HOLDFAST_{field.upper()}": field for field in FIELDS} | dict(OLD_ENVIRONMENT)
+    for name, field in names.items():
+        reading = read(environ={name: url})
+        assert CANARY not in "".join(map(str, reading.problems))
+        if reading.loaded is not None:
+            assert CANARY not in repr(reading.loaded)
+            assert CANARY not in written(field, getattr(reading.loaded.settings, field))
+
+
+def test_settings_do_not_tell_it_when_they_are_printed() -> None:
+    found = Settings(store=URLS[0])
+    assert CANARY in found.store, "they know it"
+    assert CANARY not in repr(found)
+    assert CANARY not in str(found)
+    assert CANARY not in found.store_shown
+    assert CANARY not in str(list(found.__rich_repr__()))
+    with pytest.raises(InvalidInput) as refused:
+        load(environ={"DATABASE_URL": URLS[0]})
+    assert CANARY not in str(refused.value)
+    assert "postgresql://user:***@host/db" in str(refused.value)
+
+
+def test_a_store_that_this_version_cannot_keep_is_one_clear_sentence(here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run"],
+        env={**os.environ, "DATABASE_URL": URLS[1]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "holdfast: store: 'postgresql://user:***@host:5432/db?sslmode=require': this version keeps "
+        "work in a directory or in memory: set HOLDFAST_STORE to a directory such as ./data, or to "
+        "memory: (environment DATABASE_URL)\n"
+    )
+    assert list(here.iterdir()) == [], "nothing was made"

@@ -23,6 +23,15 @@ def fill(megabytes: int) -> int:
 
 
 @app.on_start
+def tell_the_loop() -> None:
+    """Write down what this process runs on, if the environment says where."""
+    directory = os.environ.get("HOLDFAST_TELL_LOOP")
+    if directory:
+        kind = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        Path(directory, str(os.getpid())).write_text(kind)
+
+
+@app.on_start
 def hang_for_a_while() -> None:
     """Hold the event loop, if the environment says for how long, and stop.
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -397,6 +398,30 @@ def logged(**said: object) -> list[str]:
     done = processed(**said)
     assert done.returncode == 0, done.stderr
     return ["json" if _is_json(line) else "text" for line in done.stderr.splitlines()]
+
+
+def event_loop(**said: object) -> list[str]:
+    """What the owner and the other worker process run on."""
+    told = Path("told")
+    told.mkdir(exist_ok=True)
+    said |= {"processes": 2, "tell_loop": told, "metrics_port": "off"}
+    names = {f"HOLDFAST_{field.upper()}": str(value) for field, value in said.items()}
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", str(Path(__file__).with_name("app.py"))],
+        env={**os.environ, **names},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as daemon:
+        while len(list(told.iterdir())) < 2:
+            assert daemon.poll() is None, daemon.stderr
+            time.sleep(0.01)
+        daemon.terminate()
+        daemon.communicate(timeout=60)
+    kinds = sorted(file.read_text() for file in told.iterdir())
+    for file in told.iterdir():
+        file.unlink()
+    return kinds
 
 
 def _is_json(line: str) -> bool:

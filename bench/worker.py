@@ -13,7 +13,9 @@ from pathlib import Path
 
 from holdfast import Task
 from holdfast.engines.journal import JournalEngine
+from holdfast.interfaces.opening import looping
 from holdfast.model.job import NewJob
+from holdfast.settings import load
 
 from . import sockets
 
@@ -138,10 +140,10 @@ async def client(seconds: float, *, latency_to: str = "") -> int:
     return count
 
 
-def _run(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+def _run(directory: Path, *arguments: str, loop: str = "asyncio") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "bench.worker", *arguments],
-        env={**os.environ, "HOLDFAST_STORE": str(directory)},
+        env={**os.environ, "HOLDFAST_STORE": str(directory), "HOLDFAST_EVENT_LOOP": loop},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -156,9 +158,11 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
     return dict(json.loads(text))
 
 
-def _clients(directory: Path, count: int, seconds: float, notes: str = "") -> float:
+def _clients(
+    directory: Path, count: int, seconds: float, notes: str = "", *, loop: str = "asyncio"
+) -> float:
     """Let this many clients begin together; return how many jobs they sent."""
-    clients = [_run(directory, "client", str(seconds), notes) for _ in range(count)]
+    clients = [_run(directory, "client", str(seconds), notes, loop=loop) for _ in range(count)]
     for one in clients:
         assert one.stdout is not None
         one.stdout.readline()
@@ -171,11 +175,12 @@ def _clients(directory: Path, count: int, seconds: float, notes: str = "") -> fl
 
 
 @contextlib.contextmanager
-def _daemon(directory: Path) -> Iterator[subprocess.Popen[str]]:
+def _daemon(directory: Path, loop: str = "asyncio") -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "holdfast", "--store", str(directory)),
             *("run", "bench.jobs:app", "--metrics-port", "0", "--log-level", "error"),
+            *("--event-loop", loop),
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -213,6 +218,9 @@ def measure(directory: Path, seconds: float) -> dict[str, float]:
         found["socket_latency_p99_ms"] = late[len(late) * 99 // 100] * 1e3
         found["eight_clients_per_second"] = _clients(store, CLIENTS, seconds) / seconds
         found["one_client_per_second"] = _clients(store, 1, seconds) / seconds
+    with _daemon(store, "uvloop"):
+        sent = _clients(store, CLIENTS, seconds, loop="uvloop")
+        found["eight_clients_uvloop_per_second"] = sent / seconds
     found |= sockets.measure(directory, seconds, CLIENTS)
     return found
 
@@ -224,7 +232,8 @@ def main() -> None:
         found = asyncio.run(in_process(seconds))
         found["worker_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     else:
-        found = {"sent": asyncio.run(client(seconds, latency_to=sys.argv[3]))}
+        with looping(load(environ=os.environ).settings) as runner:
+            found = {"sent": runner.run(client(seconds, latency_to=sys.argv[3]))}
     print(json.dumps(found))
 
 

@@ -1,11 +1,16 @@
 """Other event loops than asyncio's own."""
 
 import asyncio
+import sys
 from pathlib import Path
 
+import pytest
 import uvloop
 
 from holdfast import Holdfast
+from holdfast.interfaces.opening import looping
+from holdfast.model.errors import InvalidInput
+from holdfast.settings import Settings
 
 
 def test_uvloop_will_do_for_the_owner_and_for_its_clients(tmp_path: Path):
@@ -24,3 +29,11 @@ def test_uvloop_will_do_for_the_owner_and_for_its_clients(tmp_path: Path):
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def test_who_asks_for_uvloop_without_having_it_is_told_where_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(InvalidInput, match=r"event_loop: .*pip install 'holdfast\[fast\]'"):
+        looping(Settings(event_loop="uvloop"))

@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -96,24 +98,26 @@ def made(**said: object) -> list[str]:
 
 
 def syncs(monkeypatch: pytest.MonkeyPatch, **said: object) -> bool:
-    """Whether an enqueue is answered only after the disk was told to keep it."""
-    count = 0
+    """Whether an enqueue is answered only when the disk has said that it keeps it."""
+    may_say_so = threading.Event()
+    may_say_so.set()
     sync = LocalDisk.sync
 
-    def counted(disk: LocalDisk, fd: int) -> None:
-        nonlocal count
-        count += 1
+    def held(disk: LocalDisk, fd: int) -> None:
+        may_say_so.wait(PATIENCE_SECONDS)
         sync(disk, fd)
 
-    monkeypatch.setattr(LocalDisk, "sync", counted)
+    monkeypatch.setattr(LocalDisk, "sync", held)
 
     async def look() -> bool:
         engine = await own_store(settings_of(**said))
-        before = count
-        await engine.enqueue([NewJob(task="t")])
-        found = count > before
+        may_say_so.clear()
+        enqueueing = asyncio.ensure_future(engine.enqueue([NewJob(task="t")]))
+        answered, _ = await asyncio.wait([enqueueing], timeout=10.0 if said else 0.3)
+        may_say_so.set()
+        await enqueueing
         await engine.close()
-        return found
+        return not answered
 
     return asyncio.run(look())
 
@@ -396,6 +400,30 @@ def logged(**said: object) -> list[str]:
     return ["json" if _is_json(line) else "text" for line in done.stderr.splitlines()]
 
 
+def event_loop(**said: object) -> list[str]:
+    """What the owner and the other worker process run on."""
+    told = Path("told")
+    told.mkdir(exist_ok=True)
+    said |= {"processes": 2, "tell_loop": told, "metrics_port": "off"}
+    names = {f"HOLDFAST_{field.upper()}": str(value) for field, value in said.items()}
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", str(Path(__file__).with_name("app.py"))],
+        env={**os.environ, **names},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as daemon:
+        while len(list(told.iterdir())) < 2:
+            assert daemon.poll() is None, daemon.stderr
+            time.sleep(0.01)
+        daemon.terminate()
+        daemon.communicate(timeout=60)
+    kinds = sorted(file.read_text() for file in told.iterdir())
+    for file in told.iterdir():
+        file.unlink()
+    return kinds
+
+
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
@@ -404,28 +432,29 @@ def _is_json(line: str) -> bool:
 
 
 def ends_by_itself(**said: object) -> bool:
-    async def look() -> bool:
-        daemon = Daemon(Definition(), settings_of(**said))
-        running = asyncio.create_task(daemon.run())
-        await until(_value(lambda: daemon._lease_loop is not None), "it is up")
-        done, _ = await asyncio.wait([running], timeout=5.0 if said else 0.2)
-        daemon.ask_to_stop()
-        assert await running == 0
-        return bool(done)
-
-    return asyncio.run(look())
-
-
-def _value(condition: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    async def look() -> T:
-        return condition()
-
-    return look
+    """Whether a daemon that nobody stops is gone a moment after it was up."""
+    names = {f"HOLDFAST_{field.upper()}": str(value) for field, value in said.items()}
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "run", "--metrics-port", "off"],
+        env={**os.environ, **names},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as daemon:
+        assert daemon.stdout is not None
+        assert any(line.startswith("workers:") for line in daemon.stdout)
+        try:
+            return daemon.wait(PATIENCE_SECONDS if said else 0.2) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            daemon.kill()
 
 
 def notices_a_hanging_task(**said: object) -> bool:
     """Whether somebody notices that a task holds the event loop for a while."""
-    done = processed(APP, "--run-seconds", "0.2", "--drain-seconds", "0", **said, hang="0.8")
+    done = processed(APP, "--run-seconds", "30", "--drain-seconds", "0", **said, hang="1")
+    assert done.returncode == 0, done.stderr
     return "the event loop has not moved" in done.stderr
 
 

@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "drain_seconds": ("0", 0.0),
     "run_seconds": ("2", 2.0),
     "stall_seconds": ("off", None),
+    "event_loop": ("uvloop", "uvloop"),
     "memory_limit_bytes": ("268435456", 268_435_456),
     "metrics_host": ("::1", "::1"),
     "metrics_port": ("9110", 9_110),

@@ -56,6 +56,7 @@ EFFECTS: dict[str, Effect] = {
     "drain_seconds": Effect(see.state_after_a_stop, 0, "completed", "pending"),
     "run_seconds": Effect(see.ends_by_itself, "50ms", False, True),
     "stall_seconds": Effect(see.notices_a_hanging_task, "300ms", False, True),
+    "event_loop": Effect(see.event_loop, "uvloop", ["asyncio"] * 2, ["uvloop"] * 2),
     "memory_limit_bytes": Effect(
         lambda **said: see.room_for_a_task(600, **said), 512 << 20, "completed", "dead"
     ),

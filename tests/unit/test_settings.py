@@ -261,6 +261,7 @@ BAD: list[tuple[str, object]] = [
     *(("metrics_port", value) for value in (-1, 65_536, "http", True, "")),
     *(("log_level", value) for value in ("loud", 10)),
     *(("log_format", value) for value in ("xml", "")),
+    ("event_loop", "trio"),
     *(("flags", value) for value in ("a", "a=", "=on", "a=on,a=off", 5, {"a": 1}, {1: True})),
 ]
 

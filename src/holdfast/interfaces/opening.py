@@ -25,6 +25,18 @@ _LET_GO: set[str] = set()
 _LET_GO_NUMBERS: set[int] = set()
 
 
+def looping(settings: Settings) -> asyncio.Runner:
+    """Return what runs the event loop that these settings ask for."""
+    if settings.event_loop == "asyncio":
+        return asyncio.Runner()
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        problem = "uvloop is not installed: pip install 'holdfast[fast]', or say asyncio"
+        raise InvalidInput("event_loop", problem) from None
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
 async def own_store(
     settings: Settings, patience_seconds: float = LOCK_PATIENCE_SECONDS
 ) -> JournalEngine:

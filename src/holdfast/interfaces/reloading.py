@@ -12,7 +12,7 @@ import msgspec
 from holdfast.engines.base import Engine
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.operation import TEXT_LIMIT, AuditEntry, Operation
-from holdfast.settings import Loaded, Settings, changed, plain, written
+from holdfast.settings import Loaded, Settings, plain, written
 
 logger = logging.getLogger("holdfast.daemon")
 
@@ -139,7 +139,11 @@ class Reloading:
     def _merged(self, wanted: Loaded) -> tuple[Loaded, Reloaded]:
         """Return the settings with what can change taken from these, and what that means."""
         running = self._loaded
-        differ = changed(wanted.settings, plain(running.settings))
+        differ = [
+            field
+            for field in Settings.__struct_fields__
+            if getattr(wanted.settings, field) != getattr(running.settings, field)
+        ]
         fixed = {field for field in differ if field not in RELOADABLE}
         if "queues" in differ and not self._can_take(wanted.settings):
             fixed.add("queues")

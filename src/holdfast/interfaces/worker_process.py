@@ -24,7 +24,7 @@ from holdfast.runtime.loops import LeaseLoop, Supervisor
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
-from .opening import change, let_go_in_forks, worker_options
+from .opening import change, let_go_in_forks, looping, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 
@@ -38,7 +38,8 @@ def main() -> None:
     life_line = os.fdopen(os.dup(0), "rb")
     leave_no_input()  # what a task reads must not be the owner's word
     charter = msgspec.json.decode(life_line.readline(), type=ProcessCharter)
-    asyncio.run(_guarded(_work(charter, life_line)))
+    with looping(charter.settings) as runner:
+        runner.run(_guarded(_work(charter, life_line)))
 
 
 async def _guarded(work: Coroutine[None, None, None]) -> None:

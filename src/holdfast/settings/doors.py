@@ -45,6 +45,8 @@ OLD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 DATABASE_URL: Mapping[str, str] = MappingProxyType({"DATABASE_URL": "store"})
 """What others put into the environment too: everything else that names the store wins over it."""
 
+_LONGEST = 1_000
+"""How many characters a problem may have that quotes what it is about."""
 _NAMES: Mapping[str, str] = {**{field: field for field in Settings.__struct_fields__}, **ALIASES}
 _OURS: Mapping[str, str] = {f"HOLDFAST_{name.upper()}": field for name, field in _NAMES.items()}
 
@@ -248,8 +250,8 @@ def _read_value(field: str, given: _Given) -> object:
         return reader(field, given.value)
     except InvalidInput as error:
         seen, problem = shown(given.value), error.problem
-        if has_secret(given.value) and seen not in problem:
-            problem = "it has a password in it, and is not for this setting"  # and no part of it
+        if seen not in problem and (has_secret(given.value) or len(problem) > _LONGEST):
+            problem = "it is nothing that this setting takes"  # and no part of it is quoted
         if seen not in problem:
             problem = f"{seen}: {problem}"
         raise InvalidInput(field, f"{problem} ({given.origin})") from None

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 from .clashes import clashes
 from .masking import masked
 from .places import DEFAULT_PLACES, is_directory, placed
-from .readers import READERS, HistoryWord, LogFormat, LogLevel, SyncWord
+from .readers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Stop by itself after this long; None is never."""
     stall_seconds: float | None = 30.0
     """How long a task may hold the event loop before the process starts over; None is for ever."""
+    event_loop: EventLoop = "asyncio"
+    """What the processes of the daemon run on: Python's own, or the quicker ``uvloop``."""
     memory_limit_bytes: int | None = None
     """The most memory of a task that runs in a process of its own; None is no limit."""
     metrics_host: str = "127.0.0.1"

@@ -24,6 +24,7 @@ SyncWord = Literal["always", "interval", "off"]
 HistoryWord = Literal["required", "anew"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json", "auto"]
+EventLoop = Literal["asyncio", "uvloop"]
 
 MAX_WORKERS = 10_000
 _MOST_FLAGS = 1_000
@@ -187,6 +188,7 @@ READERS: Mapping[str, Reader] = {
     "drain_seconds": _seconds(zero=True),
     "run_seconds": _or_none(_seconds()),
     "stall_seconds": _or_none(_seconds()),
+    "event_loop": _word(get_args(EventLoop)),
     "memory_limit_bytes": _or_none(whole(1024 * 1024)),
     "metrics_host": _host,
     "metrics_port": _or_none(whole(0, 65_535)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import click
 import structlog
 
 from holdfast.interfaces.daemon import Daemon
+from holdfast.interfaces.opening import looping
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
 from holdfast.settings import Loaded, Settings
@@ -39,7 +39,8 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
         )
         return await daemon.run()
 
-    return asyncio.run(serve())
+    with looping(settings) as runner:
+        return runner.run(serve())
 
 
 def configure_logging(settings: Settings) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.interfaces.cli.main import main
+
+if TYPE_CHECKING:
+    from .shop import Shop
 
 Command = Callable[..., Result]
 
@@ -111,3 +117,34 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     made = Daemon(tmp_path_factory.mktemp("daemon"))
     yield made
     assert made.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store to be copied."""
+    from .shop import furnish  # noqa: PLC0415 - it imports from here
+
+    path = tmp_path_factory.mktemp("furnished") / "data"
+    asyncio.run(furnish(path))
+    return path
+
+
+@pytest.fixture
+def closed_shop(here: Path, furnished: Path) -> Shop:
+    """A store that nobody owns."""
+    from .shop import Shop  # noqa: PLC0415
+
+    shutil.copytree(furnished, here / "data")
+    return Shop(here / "data", owned=False)
+
+
+@pytest.fixture(params=["down", "up"])
+def shop(request: pytest.FixtureRequest, closed_shop: Shop) -> Iterator[Shop]:
+    """The same store, without an owner and with one."""
+    from .shop import Shop, owner_of  # noqa: PLC0415
+
+    if request.param == "down":
+        yield closed_shop
+        return
+    with owner_of(closed_shop.path):
+        yield Shop(closed_shop.path, owned=True)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import __version__
+from holdfast.interfaces.cli.exits import EXIT_CODES, MEANINGS, exit_code
 from holdfast.interfaces.cli.main import main
 from holdfast.model import errors
 
@@ -40,7 +41,40 @@ def test_there_are_the_commands_that_people_expect():
         ("journal", "verify"),
         ("journal", "dump"),
         ("journal", "salvage"),
+        *(("jobs", name) for name in ("list", "cancel", "purge", "confirm", "reclaim", "edit")),
+        *(("queues", name) for name in ("list", "pause", "resume", "set")),
+        *(("workers", name) for name in ("list", "resize", "drain", "resume")),
+        *(("dead", name) for name in ("groups", "list", "show", "note", "archive", "restore")),
+        *(("failed", name) for name in ("groups", "list", "show", "note", "archive", "restore")),
+        *(("schedules", name) for name in ("list", "run", "skip", "pause", "resume")),
+        *(("flags", name) for name in ("list", "set")),
+        *(("audit", name) for name in ("list", "verify")),
+        *((name,) for name in ("replay", "validate", "doctor", "top", "bench", "completion")),
+        ("dump",),
+        ("load",),
     } <= set(EVERY_COMMAND)
+
+
+def test_help_shows_the_exit_codes_and_every_command(hold):
+    text = hold("--help").stdout
+    for code, meaning in MEANINGS.items():
+        assert f"{code}  {meaning}" in text
+    for name in main.commands:
+        assert f"  {name} " in text
+
+
+def test_what_prints_lists_prints_json_too():
+    for path in EVERY_COMMAND:
+        command: click.Command = main
+        for name in path:
+            assert isinstance(command, click.Group)
+            command = command.commands[name]
+        if isinstance(command, click.Group) or path[-1] in ("run", "completion"):
+            continue
+        options = {option for one in command.params for option in one.opts}
+        assert "--json" in options, path
+        if path[-1] in ("list", "groups"):
+            assert "--ndjson" in options, path
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -54,6 +88,9 @@ def test_every_command_has_help_that_says_what_it_does(hold, path, flag):
         assert isinstance(command, click.Group)
         command = command.commands[name]
     assert command.help
+    first = command.help.split("\n\n")[0]
+    assert first[0].isupper()
+    assert first.rstrip().endswith(".")
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.name != "tenant":
             assert parameter.help, parameter.name
@@ -152,8 +189,13 @@ def test_an_application_that_cannot_be_read_is_a_sentence_with_the_place(hold, h
 
 
 def test_every_error_of_ours_has_an_exit_code_that_is_not_success():
-    from holdfast.interfaces.cli.main import exit_code  # noqa: PLC0415 - beside main
+    def family(kind: type[errors.HoldfastError]) -> set[type[errors.HoldfastError]]:
+        return {kind}.union(*map(family, kind.__subclasses__()))
 
+    ours = {kind for kind in family(errors.HoldfastError) if kind.__module__ == errors.__name__}
+    assert set(EXIT_CODES) == ours
+    assert set(EXIT_CODES.values()) == {1, 2, 3, 4, 5}
+    assert set(MEANINGS) == {0, 1, 2, 3, 4, 5}
     assert exit_code(errors.JobNotFound("a")) == 3
     assert exit_code(errors.DuplicateId(["a"])) == 4
     assert exit_code(errors.PayloadInvalid("a", "b")) == 2
@@ -161,6 +203,11 @@ def test_every_error_of_ours_has_an_exit_code_that_is_not_success():
     assert exit_code(errors.NoOwner("a")) == 5
     assert exit_code(errors.StorageFull("a")) == 5
     assert exit_code(errors.HoldfastError("a")) == 1
+
+    class Newer(errors.StorageError):
+        """One that the table does not know yet."""
+
+    assert exit_code(Newer("a")) == 5
     assert exit_code(errors.InvariantViolation("a")) == 1
 
 
@@ -229,11 +276,51 @@ HEAVY = {"uvicorn", "rich", "yaml", "prometheus_client", "structlog", "hypothesi
         (("enqueue",), "{}"),
         (("jobs", "show", "a"), ""),
         (("journal", "verify"), ""),
+        (("jobs", "list"), ""),
+        (("jobs", "list", "--json", "--status", "failed"), ""),
+        (("dead", "groups"), ""),
+        (("queues", "list"), ""),
+        (("queues", "pause", "q", "--reason", "why"), ""),
+        (("flags", "list"), ""),
+        (("audit", "list"), ""),
+        (("replay", "--reason", "why"), ""),
+        (("doctor",), ""),
+        (("validate",), ""),
     ],
 )
 def test_plain_commands_import_nothing_heavy(hold, here, args, stdin):
     hold("enqueue", stdin='{"id":"a"}')
     assert not modules_of(here, *args, stdin=stdin) & HEAVY
+
+
+@pytest.mark.parametrize(
+    "args", [("status",), ("jobs", "list"), ("dead", "groups"), ("queues", "list"), ("--help",)]
+)
+def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args):
+    """What keeps the start of a plain command under a quarter of a second."""
+    hold("enqueue", stdin='{"id":"a"}')
+    found = modules_of(here, *args)
+    needless = {
+        "holdfast.interfaces.daemon",
+        "holdfast.interfaces.http.serving",
+        "holdfast.engines.journal.engine",
+        "holdfast.engines.journal.commit",
+        "holdfast.runtime.crew",
+        "holdfast.runtime.schedules",
+        "holdfast.app",
+        "cronsim",
+        "zoneinfo",
+        "ssl" if args == ("--help",) else "http.client",
+    }
+    assert not found & needless
+    if args == ("--help",):
+        assert not {"asyncio", "sqlite3", "holdfast.settings", "holdfast.engines"} & found
+
+
+def test_through_a_daemon_nothing_of_the_journal_is_imported(daemon, here):
+    found = modules_of(here, "--store", str(daemon.store), "jobs", "list")
+    assert "holdfast.engines.client" in found
+    assert not {"sqlite3", "holdfast.engines.journal", "rich", "uvicorn"} & found
 
 
 def test_yaml_is_imported_only_for_a_file_of_that_kind(hold, here):

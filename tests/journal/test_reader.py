@@ -227,8 +227,9 @@ def test_what_an_owner_would_refuse_a_reader_refuses_too(tmp_path):
         (tmp_path / "store" / "cold.sqlite").unlink()
         with pytest.raises(HistoryMissing):
             await open_reader(LocalDisk(tmp_path / "store"))
-        for file in (tmp_path / "damaged" / "snapshots").iterdir():
-            file.write_bytes(b"\xff" * 100)
+        for place in ("snapshots", "log"):
+            for file in (tmp_path / "damaged" / place).iterdir():
+                file.write_bytes(file.read_bytes()[:100] + b"\xff" * 100 + file.read_bytes()[200:])
         with pytest.raises(CorruptLog):
             await open_reader(LocalDisk(tmp_path / "damaged"))
 

@@ -48,7 +48,13 @@ class Commands(click.Group):
             ctx.exit(EXIT_FAILED)
 
 
+LONGEST = 2_000
+"""Of a sentence: what a person typed may be in it."""
+
+
 def _say(sentence: str) -> None:
+    if len(sentence) > LONGEST:
+        sentence = f"{sentence[: LONGEST // 2]} … {sentence[-LONGEST // 2 :]}"
     # What a person typed may be in it, and half a character cannot be printed.
     text = f"holdfast: {sentence}".encode("utf-8", "backslashreplace").decode()
     click.echo(text, err=True)

@@ -9,8 +9,8 @@ import click
 from msgspec.structs import replace
 
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.errors import InvalidInput
 from holdfast.model.job import State
+from holdfast.model.operation import check_text
 from holdfast.model.search import Filter
 
 from .commands import Commands, Context
@@ -19,6 +19,7 @@ from .operating import Order, carry_out
 from .options import (
     MOST,
     by_option,
+    check_job,
     check_some,
     filter_options,
     json_option,
@@ -123,6 +124,7 @@ def note_dead(
     """Write something about a job into its history."""
     from . import owner  # noqa: PLC0415
 
+    check_job(job_id, tenant)
     name = login_name(by)
     wanted = with_ids(Filter(tenant=tenant), (job_id,))
     done = owner.change(context.settings(), lambda operations: operations.note(wanted, text, name))
@@ -136,7 +138,7 @@ def note_dead(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options()
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
-@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
 @who_options
 @sure_options
 @json_option
@@ -176,7 +178,7 @@ def archive(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options()
 @click.option("--all", "everything", is_flag=True, help="Everything that was laid aside.")
-@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @who_options
 @json_option
@@ -204,7 +206,7 @@ def restore(
 @filter_options()
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST),
     default=1_000,
     show_default=True,
     help="How many at most, the oldest first.",
@@ -231,7 +233,7 @@ def replay(
     code is 4. It returns when the jobs are pending again.
     """
     wanted = with_ids(wanted, ids)
-    if fixed and not fixed.strip():
-        raise InvalidInput("--fixed", "say what was fixed")
+    if fixed:
+        check_text("--fixed", fixed)
     order = Order("replay", wanted, who, limit=limit, fixed=fixed, dry_run=dry_run, as_json=as_json)
     carry_out(context, order)

@@ -35,6 +35,8 @@ def dump_store(context: Context, file: Path, *, as_json: bool) -> None:
     owner.check_kept(settings)
     if file.exists():
         raise InvalidInput("file", f"{file} exists: name another one")
+    if not file.parent.is_dir():
+        raise InvalidInput("file", f"{file.parent} is no directory")
     unfinished = file.with_name(file.name + ".part")
     with progress("dump", None, wanted=not as_json) as told:
         try:

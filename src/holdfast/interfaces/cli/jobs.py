@@ -14,6 +14,7 @@ from .commands import Commands, Context
 from .operating import Order, carry_out
 from .options import (
     MOST,
+    check_job,
     check_some,
     filter_options,
     json_option,
@@ -142,6 +143,7 @@ def print_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> N
 
     from . import owner  # noqa: PLC0415
 
+    check_job(job_id, tenant)
     settings = context.settings()
     owner.check_kept(settings)
     body = msgspec.json.encode(HistoryRequest(job_id, tenant))
@@ -210,7 +212,7 @@ def _print_past(view: HistoryView) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
-@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
 @who_options
 @sure_options
 @json_option
@@ -247,7 +249,7 @@ def cancel_jobs(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every finished job.")
-@click.option("--limit", type=click.IntRange(1), default=MOST, help="How many at most (all).")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
 @who_options
 @sure_options
 @json_option
@@ -307,6 +309,7 @@ def reclaim_job(
     """
     from . import owner  # noqa: PLC0415
 
+    check_job(job_id, tenant)
     asked = who()
     view = owner.change(
         context.settings(), lambda operations: operations.reclaim(job_id, tenant, asked)
@@ -347,6 +350,7 @@ def edit_job(
 
     from . import owner  # noqa: PLC0415
 
+    check_job(job_id, tenant)
     changes = Edit(
         payload=None if payload is None else encode_payload(payload.read()),
         priority=priority,

@@ -16,7 +16,7 @@ import click
 from holdfast.model.durations import seconds_of
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import FailureClass
-from holdfast.model.job import MICROSECONDS, State
+from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ _FIELDS = ("states", *(names[-1] for names, _metavar, _multiple, _text in _FILTE
 def filter_of(named: dict[str, object]) -> Filter:
     """Return the filter that these options ask for; raise ``InvalidInput`` naming a wrong one."""
     given = {field: value for field, value in named.items() if value not in (None, ())}
+    for field, value in given.items():
+        _check_whole(field, value)
     fields: dict[str, object] = {}
     for field, value in given.items():
         if field == "states":
@@ -136,6 +138,22 @@ def filter_of(named: dict[str, object]) -> Filter:
 _OPTIONS = {names[-1]: names[0] for names, _metavar, _multiple, _text in _FILTERS} | {
     "states": "--status"
 }
+
+
+def _check_whole(field: str, value: object) -> None:
+    """Raise ``InvalidInput`` if a text has half a character in it: the shell's was no UTF-8."""
+    for text in value if isinstance(value, tuple) else (value,):
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            problem = "it has half a character in it: is it UTF-8?"
+            raise InvalidInput(_OPTIONS.get(field, field), problem) from None
+
+
+def check_job(job_id: str, tenant: str) -> None:
+    """Raise ``InvalidInput`` unless a job could be called this."""
+    check_id(job_id)
+    check_id(tenant, "--tenant")
 
 
 def with_ids(wanted: Filter, ids: tuple[str, ...]) -> Filter:
@@ -240,13 +258,16 @@ def by_option(command: F) -> F:
 
 def who_of(by: str | None, reason: str | None) -> Who:
     """Return who and why; ask for a missing reason on a terminal, and refuse without one."""
+    from holdfast.model.operation import Operation  # noqa: PLC0415
     from holdfast.runtime.operations import Who  # noqa: PLC0415
 
     if reason is None or not reason.strip():
         if not on_terminal():
             raise InvalidInput("--reason", "say why: it is kept with the change")
         reason = str(click.prompt("Why", err=True))
-    return Who(login_name(by), reason)
+    who = Who(login_name(by), reason)
+    Operation(who.by, who.why).check()
+    return who
 
 
 def login_name(by: str | None) -> str:

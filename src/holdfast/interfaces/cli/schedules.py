@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.errors import InvalidInput, Unavailable
-from holdfast.model.job import MICROSECONDS
+from holdfast.model.job import MICROSECONDS, check_id
 
 from .commands import Commands, Context
 from .options import json_option, stream_options, who_options
@@ -88,6 +88,7 @@ def run_schedule(
 
     from . import owner  # noqa: PLC0415
 
+    check_id(name, "name")
     asked, settings = who(), context.settings()
     owner.check_kept(settings)
     body = msgspec.json.encode(RunScheduleRequest(name, asked))
@@ -172,6 +173,7 @@ def _change(
 ) -> None:
     from . import owner  # noqa: PLC0415
 
+    check_id(name, "name")
     asked = who()
     state = owner.change(
         context.settings(),

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.model.durations import seconds_of, shown
 from holdfast.model.errors import Unavailable
+from holdfast.model.job import check_id
 
 from .commands import Commands, Context
 from .options import json_option, stream_options, who_options
@@ -101,6 +102,8 @@ def resize(context: Context, slots: int, *, queue: str, as_json: bool) -> None:
     """Change how many jobs the daemon runs at once, until it is started again."""
     from holdfast.interfaces.http.routes import ResizeRequest  # noqa: PLC0415
 
+    if queue:
+        check_id(queue, "--queue")
     settings = context.settings()
     found = _tell(settings, "resize", msgspec.json.encode(ResizeRequest(slots, queue)))
     if as_json:

@@ -1,0 +1,123 @@
+"""A store in which something of everything has happened, without an owner or with one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+from holdfast.engines.journal import JournalEngine
+from holdfast.interfaces.daemon import Daemon
+from holdfast.model.failure import Failure
+from holdfast.model.job import NewJob
+from holdfast.model.outcome import completed, dead
+from holdfast.runtime.definition import Definition, Execution, TaskSpec
+from holdfast.runtime.schedules import Schedule
+from holdfast.runtime.signature import Signature
+from holdfast.settings import Settings
+
+from .conftest import invoke
+
+DEAD = ("d1", "d2", "d3")
+"""Failed for reasons that may pass; ``x1`` and ``x2`` failed for good."""
+EVERY_ID = {*DEAD, "x1", "x2", "done", "flying", "held", "p1", "p2", "k1", "k2", "other"}
+
+
+async def furnish(path: Path) -> None:
+    """Make the store."""
+    engine = await JournalEngine.open(path)
+    mail: dict[str, Any] = {"task": "mail", "queue": "mail"}
+    jobs = [NewJob(id=name, **mail) for name in (*DEAD, "x1", "x2", "done", "flying")]
+    await engine.enqueue(jobs)
+    taken = (await engine.claim(queues=["mail"], worker="far/w1", limit=7, lease_seconds=3600)).jobs
+    slow = Failure.of("upstream_5xx", "503 from the mail server")
+    wrong = Failure.of("mapping_error", "no column 'isbn'\x1b[31m")
+    await engine.settle(
+        [
+            *(dead(job, slow) for job in taken[:3]),
+            *(dead(job, wrong) for job in taken[3:5]),
+            completed(taken[5], b'"sent"'),
+        ]
+    )
+    await engine.enqueue(
+        [
+            NewJob(id="held", hold=True, **mail),
+            NewJob(id="p1", payload={"to": "ann"}, **mail),
+            NewJob(id="p2", tenant="acme", scope="library:1", task="report", queue="slow"),
+            NewJob(id="k1", key="k", task="t", queue="keys"),
+            NewJob(id="k2", key="k", task="t", queue="keys"),
+            NewJob(id="other", task="t", tenant="acme"),
+        ]
+    )
+    first = (await engine.claim(queues=["keys"], worker="far/w1")).jobs
+    await engine.settle([dead(job, slow) for job in first])
+    await engine.close()
+
+
+def definition() -> Definition:
+    """An application with a task and a schedule."""
+
+    async def tick() -> None: ...
+
+    found = Definition()
+    for name in ("tick", "mail", "report", "t"):
+        spec = TaskSpec(name, tick, Signature(tick, name), Execution.LOOP, queue="later")
+        found.add_task(spec)
+    found.add_schedule(Schedule(name="nightly", expression="0 3 1 1 *", task="tick", queue="later"))
+    return found
+
+
+class Shop:
+    """The store, and commands on it."""
+
+    def __init__(self, path: Path, *, owned: bool) -> None:
+        self.path = path
+        self.owned = owned
+
+    def run(self, *args: object, code: int = 0, stdin: bytes | str | None = None) -> Result:
+        """Run a command; it must end with this exit code."""
+        result = invoke("--store", self.path, *args, stdin=stdin)
+        assert result.exit_code == code, (args, result.exit_code, result.output)
+        if code:
+            assert result.stderr or result.stdout
+        return result
+
+    def json(self, *args: object, code: int = 0) -> Any:
+        """Run a command with ``--json``; return what it says."""
+        return json.loads(self.run(*args, "--json", code=code).stdout)
+
+    def statuses(self) -> dict[str, str]:
+        """Return the status of every job."""
+        found = self.json("jobs", "list", "--limit", 1000)["jobs"]
+        return {job["id"]: job["status"] for job in found}
+
+
+@contextlib.contextmanager
+def owner_of(path: Path) -> Iterator[Daemon]:
+    """Own the store, in a thread of its own, and work on none of the jobs that are in it."""
+    settings = Settings(
+        store=str(path), metrics_port=None, queues="later:8", drain_seconds=0, stall_seconds=None
+    )
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> Daemon:
+        made = Daemon(definition(), settings)
+        await made.start()
+        return made
+
+    daemon = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+    try:
+        yield daemon
+    finally:
+        asyncio.run_coroutine_threadsafe(daemon.stop(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()

@@ -1,0 +1,214 @@
+"""Bad input, generated over every command: a sentence, the right exit code, nothing changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.interfaces.cli.main import main
+
+WHY = ("--by", "ops", "--reason", "why")
+HUGE = "x" * 100_000
+NAMES = ("", "two\nlines", "x" * 300, "nul\0", "\udcff\udcfe")
+TEXTS = ("", "  ", HUGE, "half \udcff")
+NUMBERS = ("x", "-1", "1.5", "99999999999999999999999", "½", "")
+TIMES = ("soon", "-1h", "2027-13-45", "1h2", "", "9" * 30 + "d", "nul\0", HUGE)
+
+BAD: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("ids", "job_id", "queue", "name", "tenant", "named", "queues"), NAMES),
+    **dict.fromkeys(("tasks", "keys", "error_reasons"), NAMES),
+    **dict.fromkeys(("by", "reason"), TEXTS),
+    **dict.fromkeys(("limit", "version", "max_attempts", "slots", "after"), NUMBERS),
+    "priority": ("x", "1.5", "99999999999", "½", ""),
+    "text": ("", HUGE, "half \udcff"),
+    "fixed": TEXTS[1:],
+    **dict.fromkeys(("max_in_flight", "max_per_key", "max_per_tenant", "jobs"), NUMBERS),
+    **dict.fromkeys(("created_since", "created_until", "run_at"), TIMES),
+    **dict.fromkeys(("finished_since", "finished_until"), TIMES),
+    **dict.fromkeys(("interval", "patience"), ("soon", "-1", "", "1y", "nan")),
+    "states": ("nonsense", "", "dead,nonsense", HUGE),
+    "state": ("nonsense", ""),
+    "classes": ("nonsense", "", "x,y"),
+    "scope": ("a//b", "/", "nul\0", "x" * 2_000),
+    "fingerprint": (HUGE,),
+    "attempts": ("x", "-1", "1-", "5+5", "", "9" * 40),
+    "cursor": ("nonsense", "AAAA", "\udcff", "ü"),
+    "rate": ("10", "x/s", "0/s", "10/0s", "10/x", "", "9" * 30 + "/s"),
+    "head": ("nonsense", "1:0", "x:y", "-1:" + "0" * 64),
+    "file": ("nowhere/below.json", ".", ""),
+    "payload": ("nowhere.json", ".", "nowhere/below"),
+    "directory": ("nowhere", "nowhere/below"),
+    "sync": ("sometimes", ""),
+    "target": ("", "nul\0"),
+    "shell": ("tcsh", ""),
+    "app": ("nowhere.py", "nowhere:app", "", "json:dumps"),
+}
+"""Values that can only be refused, by the name of the parameter."""
+
+ANYTHING = ("", "nonsense", "\udcff", "-1", HUGE)
+"""For parameters that are not named above: it must not end in a traceback."""
+
+ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("jobs", "show"): ("p1",),
+    ("jobs", "cancel"): ("p1", *WHY),
+    ("jobs", "purge"): ("done", *WHY, "--yes"),
+    ("jobs", "confirm"): ("held", *WHY),
+    ("jobs", "reclaim"): ("flying", *WHY),
+    ("jobs", "edit"): ("k2", "--max-attempts", "7", *WHY),
+    ("dead", "show"): ("d1",),
+    ("dead", "note"): ("d1", "a note", "--by", "ops"),
+    ("dead", "archive"): ("d1", *WHY),
+    ("dead", "restore"): ("--all", *WHY),
+    ("replay",): ("d1", *WHY),
+    ("queues", "pause"): ("mail", *WHY),
+    ("queues", "resume"): ("mail", *WHY),
+    ("queues", "set"): ("mail", "--fair", *WHY),
+    ("workers", "resize"): ("3",),
+    ("workers", "drain"): WHY,
+    ("workers", "resume"): WHY,
+    ("schedules", "run"): ("nightly", *WHY),
+    ("schedules", "skip"): ("nightly", *WHY),
+    ("schedules", "pause"): ("nightly", *WHY),
+    ("schedules", "resume"): ("nightly", *WHY),
+    ("flags", "set"): ("f", "on", *WHY),
+    ("dump",): ("out.dump",),
+    ("load",): ("in.dump",),
+    ("journal", "salvage"): ("saved",),
+    ("completion",): ("bash",),
+    ("top",): ("--once",),
+}
+"""What makes each command a good one, if anything is needed."""
+
+STORELESS = {("bench",), ("completion",), ("run",)}
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            if name != "failed":  # the same group by another name
+                yield from leaves(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+LEAVES = dict(leaves(main))
+EVERY = [pytest.param(path, id=" ".join(path)) for path in LEAVES]
+
+
+def typed(store: Path | str, *args: str) -> Result:
+    """Type a command that cannot work."""
+    result = CliRunner().invoke(main, ["--store", str(store), *args], input="")
+    said = result.output.encode("utf-8", "replace").decode()
+    shown = [arg[:40] for arg in args]
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise AssertionError(shown) from result.exception
+    assert "Traceback" not in said, shown
+    assert "This was not foreseen" not in said, (shown, said[-500:])
+    assert result.exit_code in range(6), shown
+    if result.exit_code:
+        assert said.strip(), shown
+        assert len(said) < 20_000, shown
+    return result
+
+
+def mutations(path: tuple[str, ...], command: click.Command) -> Iterator[tuple[list[str], bool]]:
+    """Yield commands with one thing wrong, and whether that can only be refused."""
+    base = list(ARGUMENTS.get(path, ()))
+    yield [*base, "--no-such-option"], True
+    yield (
+        [*base, *["one", "too", "many"] * 3],
+        not any(isinstance(one, click.Argument) and one.nargs == -1 for one in command.params),
+    )
+    place = 0
+    for parameter in command.params:
+        known = BAD.get(parameter.name or "")
+        for value in known if known is not None else ANYTHING:
+            if isinstance(parameter, click.Argument):
+                changed = base.copy()
+                changed[place : place + 1] = [value]
+                yield ["--", *changed] if value.startswith("-") else changed, known is not None
+            elif isinstance(parameter, click.Option) and not parameter.is_flag:
+                yield [*base, parameter.opts[0], value], known is not None
+        if isinstance(parameter, click.Argument):
+            place += 1
+            if parameter.required:
+                yield base[: place - 1], True
+
+
+def content(shop) -> tuple[object, ...]:
+    """Everything in the store that a command could have changed."""
+    names = (
+        ("jobs", "list", "--limit", "1000"),
+        ("queues", "list"),
+        ("flags", "list"),
+        ("schedules", "list"),
+        ("audit", "list"),
+        ("dead", "groups"),
+    )
+    return tuple(shop.run(*name, "--json").stdout for name in names)
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_one_thing_wrong_is_refused_and_changes_nothing(closed_shop, here, path):
+    if path == ("run",):
+        pytest.skip("it would start: its settings are refused in test_commands")
+    before = content(closed_shop)
+    files = sorted(file.name for file in here.iterdir())
+    for args, refused in mutations(path, LEAVES[path]):
+        result = typed(closed_shop.path, *path, *args)
+        if refused:
+            # Without a daemon there are no workers, whatever is asked of them.
+            codes = (2, 3, 4, 5) if path[0] == "workers" else (2, 3, 4)
+            assert result.exit_code in codes, (path, [arg[:40] for arg in args], result.output)
+    assert content(closed_shop) == before
+    assert sorted(file.name for file in here.iterdir()) == files
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_a_store_that_cannot_be_used_is_a_sentence(closed_shop, here, path):
+    if path in STORELESS:
+        pytest.skip("it uses no store of the user's")
+    (here / "file").write_text("no directory")
+    damaged = here / "damaged"
+    closed_shop.path.rename(damaged)
+    first = min((damaged / "log").iterdir())
+    data = first.read_bytes()
+    first.write_bytes(data[:200] + b"\xff" * 100 + data[300:])
+    log = {file.name: file.read_bytes() for file in (damaged / "log").iterdir()}
+    base = ARGUMENTS.get(path, ())
+    for store in ("file", "file/below", damaged, "nul\0", "", "redis://x", "memory:"):
+        result = typed(store, *path, *base)
+        if path == ("journal", "salvage") and store == damaged:
+            continue  # that is what it is for
+        assert result.exit_code, (store, path, result.output)
+    assert log == {file.name: file.read_bytes() for file in (damaged / "log").iterdir()}
+    assert (here / "file").read_text() == "no directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+@pytest.mark.parametrize("path", EVERY)
+def test_a_store_without_rights_is_a_sentence(closed_shop, path):
+    if path in STORELESS:
+        pytest.skip("it uses no store of the user's")
+    closed_shop.path.chmod(0)
+    try:
+        assert typed(closed_shop.path, *path, *ARGUMENTS.get(path, ())).exit_code
+    finally:
+        closed_shop.path.chmod(0o700)
+
+
+def test_the_control_a_good_command_is_not_refused(closed_shop):
+    """Each of the commands above works as it stands there, so that only the one thing is wrong."""
+    skipped = {("run",), ("bench",), ("load",), ("schedules", "run")}
+    for path in LEAVES:
+        if path in skipped or path[0] == "workers" or path[0] == "config":
+            continue
+        if path[0] == "schedules" and path[1] != "list":
+            continue
+        result = typed(closed_shop.path, *path, *ARGUMENTS.get(path, ()))
+        assert result.exit_code == 0, (path, result.output)

@@ -1,0 +1,210 @@
+"""``queues``, ``workers``, ``schedules``, ``flags`` and ``audit``, with the daemon up and down."""
+
+import json
+import re
+import sqlite3
+import time
+
+import pytest
+
+from .shop import owner_of
+
+WHY = ("--by", "ops", "--reason", "rush hour")
+
+
+# --- queues ------------------------------------------------------------------------------------
+
+
+def test_queues_are_listed_with_what_they_hold_and_allow(shop):
+    found = {one["queue"]: one for one in shop.json("queues", "list")}
+    assert set(found) == {"default", "keys", "mail", "slow"}
+    assert found["mail"]["counts"]["dead"] == 5
+    assert found["mail"]["policy"]["paused"] is False
+    assert re.search(
+        r"^mail +1 +1 +1 +1 +5 +everything$", shop.run("queues", "list").stdout, re.MULTILINE
+    )
+    assert len(shop.run("queues", "list", "--ndjson").stdout.splitlines()) == 4
+
+
+def test_a_queue_is_paused_and_resumed(shop):
+    assert shop.run("queues", "pause", "mail", *WHY).stdout == "mail: paused\n"
+    assert "paused" in shop.run("queues", "list").stdout
+    assert shop.run("queues", "resume", "mail", *WHY).stdout == "mail: everything\n"
+    assert "paused" not in shop.run("queues", "list").stdout
+    assert "--reason" in shop.run("queues", "pause", "mail", code=2).stderr
+
+
+def test_a_policy_is_set_one_thing_at_a_time(shop):
+    first = shop.json("queues", "set", "mail", "--max-in-flight", 5, "--rate", "10/m", *WHY)
+    assert (first["policy"]["max_in_flight"], first["policy"]["rate"]) == (5, "10/1m")
+    shop.run("queues", "set", "mail", "--max-per-tenant", 2, "--fair", "--no-ordered", *WHY)
+    said = shop.run("queues", "set", "mail", "--rate", "none", "--max-per-key", 1, *WHY).stdout
+    assert said == (
+        "mail: max in flight 5, max per key 1, max per tenant 2, fair, keys in any order\n"
+    )
+    found = shop.json("queues", "list")
+    policy = next(one["policy"] for one in found if one["queue"] == "mail")
+    assert (policy["rate"], policy["fair"], policy["ordered"]) == (None, True, False)
+    assert shop.run("queues", "set", "mail", "--default", *WHY).stdout == "mail: everything\n"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (),
+        ("--max-in-flight", "many"),
+        ("--max-in-flight", "0"),
+        ("--max-per-key", "-1"),
+        ("--rate", "10"),
+        ("--rate", "0/s"),
+        ("--rate", "10/0s"),
+        ("--rate", "10/fortnight"),
+        ("--rate", "x/s"),
+        ("--max-per-tenant", "99999999999"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_changes_nothing(closed_shop, bad):
+    before = closed_shop.run("queues", "list", "--json").stdout
+    closed_shop.run("queues", "set", "mail", *bad, *WHY, code=2)
+    assert closed_shop.run("queues", "list", "--json").stdout == before
+
+
+# --- workers -----------------------------------------------------------------------------------
+
+
+def test_workers_are_those_who_hold_leases(shop):
+    found = shop.json("workers", "list")
+    (one,) = found["workers"]
+    assert (one["worker"], one["leases"], one["tasks"]) == ("far/w1", 1, {"mail": 1})
+    assert found["slots"] == ({"later": 8} if shop.owned else {})
+    text = shop.run("workers", "list").stdout
+    assert re.search(r"^far/w1 +1 +\d+s ago +in 9m\d+s +mail 1", text, re.MULTILINE)
+    (line,) = shop.run("workers", "list", "--ndjson").stdout.splitlines()
+    assert json.loads(line)["worker"] == "far/w1"
+
+
+def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
+    if not shop.owned:
+        for command in (("resize", 3), ("drain", *WHY), ("resume", *WHY)):
+            assert "no daemon runs" in shop.run("workers", *command, code=5).stderr
+        return
+    assert shop.run("workers", "resize", 3, "--queue", "later").stdout == "later: 3 slots\n"
+    assert shop.json("workers", "list")["slots"] == {"later": 3}
+    assert "no slots are set aside for ''" in shop.run("workers", "resize", 3, code=2).stderr
+    assert "0 jobs still running" in shop.run("workers", "drain", "--wait", "5s", *WHY).stdout
+    assert shop.json("workers", "list")["draining"] is True
+    assert "draining: nothing is claimed" in shop.run("workers", "list").stdout
+    shop.run("enqueue", stdin='{"id":"late","task":"tick"}')
+    assert shop.json("jobs", "show", "late")["status"] == "pending"
+    assert shop.run("workers", "resume", *WHY).stdout == "claiming again\n"
+    give_up = time.monotonic() + 20
+    while shop.json("jobs", "show", "late")["status"] != "completed":
+        assert time.monotonic() < give_up
+    assert [one["action"] for one in shop.json("audit", "list")][-2:] == [
+        "worker.drain",
+        "worker.resume",
+    ]
+
+
+# --- schedules ---------------------------------------------------------------------------------
+
+
+def test_schedules_are_known_after_a_run_and_can_be_left_out(closed_shop):
+    shop = closed_shop
+    none = shop.run("schedules", "list")
+    assert "no schedules are known" in none.stderr
+    assert "known are: none" in shop.run("schedules", "skip", "nightly", *WHY, code=3).stderr
+    with owner_of(shop.path):
+        (found,) = shop.json("schedules", "list")
+        assert (found["name"], found["task"], found["paused"]) == ("nightly", "tick", False)
+        first = found["next_at"]
+        assert first.endswith("-01-01T03:00:00Z")
+        skipped = shop.json("schedules", "skip", "nightly", *WHY)
+        assert (skipped["skip_until"], skipped["next_at"] > first) == (first, True)
+    # And without a daemon.
+    again = shop.json("schedules", "skip", "nightly", *WHY)
+    assert again["skip_until"] == skipped["next_at"]
+    assert shop.run("schedules", "pause", "nightly", *WHY).stdout == "nightly is paused\n"
+    assert "paused" in shop.run("schedules", "list").stdout
+    with owner_of(shop.path):  # what a person decided outlasts a restart
+        (line,) = shop.run("schedules", "list", "--ndjson").stdout.splitlines()
+        assert json.loads(line)["paused"] is True
+        back = shop.json("schedules", "resume", "nightly", *WHY)
+        assert (back["paused"], back["skip_until"], back["next_at"]) == (False, None, first)
+    assert [one["action"] for one in shop.json("audit", "list")] == ["schedule.set"] * 4
+
+
+def test_a_schedule_is_run_by_hand(shop, here):
+    if shop.owned:
+        done = shop.run("schedules", "run", "nightly", *WHY)
+    else:
+        assert "name it with --app" in shop.run("schedules", "run", "nightly", *WHY, code=5).stderr
+        (here / "nightly_app.py").write_text(
+            "from holdfast import Holdfast\n"
+            "app = Holdfast()\n"
+            "@app.cron('0 3 * * *', name='nightly')\n"
+            "@app.task\n"
+            "async def tick() -> None: ...\n"
+        )
+        done = shop.run("schedules", "run", "nightly", "--app", "nightly_app.py", *WHY)
+        shop.run("schedules", "run", "other", "--app", "nightly_app.py", *WHY, code=3)
+    made = re.fullmatch(r"(cron/nightly/\d+) enqueued\n", done.stdout)
+    assert made
+    assert shop.json("jobs", "show", made[1])["status"] in ("pending", "in_flight", "completed")
+    if shop.owned:
+        assert "known are: nightly" in shop.run("schedules", "run", "x", *WHY, code=3).stderr
+
+
+# --- flags -------------------------------------------------------------------------------------
+
+
+def test_flags_are_switched_and_taken_away(shop):
+    assert shop.run("flags", "list").stderr == "no flag was switched\n"
+    assert shop.run("flags", "set", "auto_replay", "on", *WHY).stdout == "auto_replay is on\n"
+    assert shop.json("flags", "set", "b", "OFF", *WHY) == {"name": "b", "on": False}
+    assert shop.json("flags", "list") == [
+        {"name": "auto_replay", "on": True},
+        {"name": "b", "on": False},
+    ]
+    assert len(shop.run("flags", "list", "--ndjson").stdout.splitlines()) == 2
+    assert "auto_replay  on" in shop.run("flags", "list").stdout
+    assert shop.run("flags", "set", "b", "unset", *WHY).stdout == "b is unset\n"
+    assert [one["name"] for one in shop.json("flags", "list")] == ["auto_replay"]
+    shop.run("flags", "set", "b", "maybe", *WHY, code=2)
+    shop.run("flags", "set", "", "on", *WHY, code=2)
+
+
+# --- audit -------------------------------------------------------------------------------------
+
+
+def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
+    assert shop.run("audit", "list").stderr == "nothing yet\n"
+    shop.run("queues", "pause", "mail", *WHY)
+    whole = shop.run("audit", "verify").stdout
+    head = re.search(r"head (1:[0-9a-f]{64})", whole)
+    assert head
+    shop.run("queues", "resume", "mail", "--by", "ann", "--reason", "over")
+    assert shop.json("audit", "verify", "--head", head[1])["count"] == 2
+    assert [one["user_id"] for one in shop.json("audit", "list", "--by", "ann")] == ["ann"]
+    assert len(shop.json("audit", "list", "--after", 1)) == 1
+    assert len(shop.json("audit", "list", "--resource", "mail", "--limit", 1)) == 1
+    assert re.search(
+        r"^2 .* ann +queue.policy +mail +over$", shop.run("audit", "list").stdout, re.MULTILINE
+    )
+    other = head[1][:-1] + ("0" if head[1][-1] != "0" else "1")
+    found = shop.json("audit", "verify", "--head", other, code=1)
+    assert found["said"] == "entry 1 is not the one that was noted"
+    assert "is gone" in shop.run("audit", "verify", "--head", f"9:{'0' * 64}", code=1).stdout
+    shop.run("audit", "verify", "--head", "nonsense", code=2)
+
+
+def test_an_audit_that_was_altered_is_found_out(closed_shop):
+    for queue in ("a", "b", "c"):
+        closed_shop.run("queues", "pause", queue, *WHY)
+    assert closed_shop.json("audit", "verify")["whole"] is True
+    with sqlite3.connect(closed_shop.path / "cold.sqlite") as database:
+        database.execute("DELETE FROM audit WHERE rowid = (SELECT min(rowid) + 1 FROM audit)")
+    database.close()
+    found = closed_shop.json("audit", "verify", code=1)
+    assert found["whole"] is False
+    assert "does not follow" in found["said"]

@@ -60,6 +60,10 @@ soak: $(READY) ## the long versions: more examples, more kills, a longer fuzz
 bench: $(READY) ## speed, beside the machine's limits and what people use today
 	$(BIN)/python -m bench
 
+.PHONY: docs
+docs: $(READY) ## write docs/reference/ anew from the code
+	$(BIN)/python scripts/reference.py
+
 .PHONY: build
 build: $(READY) ## make the wheel and the source distribution
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build

@@ -83,14 +83,12 @@ def commands_of(text: str) -> list[Command]:
 
 def matches(expected: str, printed: str) -> bool:
     """Whether a command printed what the page says; blanks at the ends of lines do not count."""
-    lines = [line.rstrip() for line in expected.rstrip().splitlines()]
-    seen = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
-    pattern = ""
-    for number, line in enumerate(lines):
-        last = number == len(lines) - 1
-        if line.strip() == "...":
-            pattern += r"(?:.*\n)*?" if not last else r"(?:.|\n)*"
-        else:
-            parts = [re.escape(part) for part in line.split("...")]
-            pattern += ".*?".join(parts) + ("" if last else r"\n")
+    text = "".join(f"{line.rstrip()}\n" for line in expected.rstrip().splitlines())
+    seen = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    pattern = "".join(
+        r"(?:.*\n)*?"
+        if line.strip() == "..."
+        else ".*?".join(re.escape(part) for part in line.split("...")) + r"\n"
+        for line in text.splitlines()
+    )
     return re.fullmatch(pattern, seen) is not None

@@ -94,7 +94,9 @@ class Shell:
         """Start something and wait until it has printed what the page says."""
         path = self._directory / f".started-{len(self._started)}"
         line = command.line.removesuffix("&").rstrip()
-        self._started.append(int(self.run(f"{line} > {path.name} 2>&1 &\necho $!")))
+        path.touch()
+        errors = "" if "2>" in line else f"2> {path}.log"
+        self._started.append(int(self.run(f"{line} > {path} {errors} &\necho $!")))
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             printed = path.read_text()

@@ -60,7 +60,7 @@ def test_a_store_that_is_well_is_exit_0(shop):
     assert worst["held keys"] == "warning"
     shop.run("doctor", "--strict", code=1)
     text = shop.run("doctor").stdout
-    assert "held keys: 1 job wait behind a dead one" in text
+    assert "held keys: 1 job held up behind a dead one" in text
     assert "→ " in text
     assert text.splitlines()[-1].startswith("0 wrong, ")
 

@@ -24,12 +24,13 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob, State
+from holdfast.model.policy import Rate
 from holdfast.model.search import Filter
 from holdfast.model.signals import Retry
 from holdfast.runtime.builtin import BY_TYPE, SIMULATE, add_builtin
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.job_inputs import JobInput, read_inputs
-from holdfast.runtime.operations import Operations, Who, created
+from holdfast.runtime.operations import Operations, Pace, Who, created
 from holdfast.runtime.views import JobView, status_of
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.testing import VirtualClock
@@ -409,8 +410,7 @@ def test_a_preview_says_what_each_operation_then_does(verb):
         await desk.take(b'[{"id":"p"},{"id":"h","hold":true},{"id":"w","depends_on":["p"]}]')
         preview = await desk.operations.preview(verb, Filter(), limit=100)
         done = await desk.operations.operate(verb, Filter(), WHO, limit=100)
-        # What waits for a job that is cancelled goes with it.
-        assert done.done + (verb == "cancel") == preview.would + (verb == "cancel")
+        assert done.done == preview.would
         assert done.kept == preview.kept
         entry = (await desk.operations.audit())[-1]
         assert (entry.action, entry.user_id, entry.reason) == (f"job.{verb}", "ann", WHO.why)
@@ -443,5 +443,29 @@ def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch
             0,
             "entry 1 does not follow from the one before it",
         )
+
+    run(scenario, None)
+
+
+@pytest.mark.parametrize(
+    ("rate", "at_once", "pause_seconds"),
+    [(Rate(10, 1.0), 10, 1.0), (Rate(1, 60.0), 1, 60.0), (Rate(100_000, 1.0), 1_000, 0.01)],
+)
+def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
+    pace = Pace.of(rate)
+    assert pace.at_once == at_once
+    assert pace.pause_seconds == pytest.approx(pause_seconds)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("holdfast.runtime.operations.asyncio.sleep", sleep)
+
+    async def scenario(desk: Desk) -> None:
+        await bury(desk, *(f"d{number}" for number in range(25)))
+        done = await desk.operations.replay(Filter(), WHO, limit=25, pace=pace)
+        assert done.done == 25
+        assert len(slept) == -(-25 // at_once) - 1
 
     run(scenario, None)

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import subprocess
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,7 +60,7 @@ def test_a_store_that_is_well_is_exit_0(shop):
     assert worst["held keys"] == "warning"
     shop.run("doctor", "--strict", code=1)
     text = shop.run("doctor").stdout
-    assert "held keys: 1 job wait behind a dead one" in text
+    assert "held keys: 1 job held up behind a dead one" in text
     assert "→ " in text
     assert text.splitlines()[-1].startswith("0 wrong, ")
 
@@ -147,7 +149,7 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
 
 
 def test_work_that_is_stuck_is_said(closed_shop, monkeypatch):
-    monkeypatch.setattr(examinations.time, "time", lambda: 4e9)
+    monkeypatch.setattr(f"{examinations.__name__}.time", SimpleNamespace(time=lambda: 4e9))
     assert "1 job held past the lease, the first is flying" in closed_shop.run("doctor").stdout
 
 
@@ -166,8 +168,6 @@ def test_top_without_a_terminal_looks_once(shop):
 
 
 def test_top_streams_rates_as_json(shop, monkeypatch):
-    from holdfast.interfaces.cli import top as looking  # noqa: PLC0415
-
     looks: list[int] = []
 
     def pause(_seconds: float) -> None:
@@ -175,7 +175,8 @@ def test_top_streams_rates_as_json(shop, monkeypatch):
         if len(looks) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(looking.time, "sleep", pause)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pause)
+    monkeypatch.setattr("holdfast.interfaces.cli.top.time", clock)
     first, second = map(json.loads, shop.run("top", "--json").stdout.splitlines())
     assert first["rates_per_second"] == {}
     expected = {"enqueued", "completed", "retried", "dead"} if shop.owned else set()

@@ -61,6 +61,7 @@ ERRORS = [
     errors.HistoryMissing("cold.sqlite", 3, 7),
     errors.CorruptDump("a.dump", "it ends too early"),
     errors.JobNotFound("a"),
+    errors.UnknownSchedule("nightly", ["hourly"]),
     errors.JobFailed("a", "dead", "timeout", "took too long"),
     errors.ResultTimeout("not yet"),
     errors.WrongLoop("elsewhere"),

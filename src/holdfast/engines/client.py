@@ -200,8 +200,8 @@ class ClientEngine(RemoteOperations):
         if operation is not None:
             check_operation(operation)
         call = wire.ReclaimCall(limit, names, caller, operation)
-        if names:
-            return await self._once(wire.RECLAIM, call)  # a second time might end the next lease
+        if operation is not None:
+            return await self._once(wire.RECLAIM, call)  # a person's is done once
         return await self._remote.call(wire.RECLAIM, wire.RECLAIM.write_call(call))
 
     async def close(self) -> None:

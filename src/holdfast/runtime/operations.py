@@ -6,6 +6,7 @@ the change. Payloads never go into it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -20,7 +21,7 @@ from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, 
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import UNFINISHED, Edit, Job, State
 from holdfast.model.operation import AuditEntry, AuditHead, Operation, follows, head_of
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
 from .job_inputs import JobInput, new_jobs
@@ -63,6 +64,20 @@ class Who(msgspec.Struct, frozen=True):
 
     by: str
     why: str
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How many in one commit at most, and how long to wait before the next."""
+
+    at_once: int = CHUNK
+    pause_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, rate: Rate) -> Pace:
+        """Return a pace that keeps to this rate: about a commit each second."""
+        each_seconds = rate.per_seconds / rate.count
+        at_once = min(CHUNK, max(1, round(1 / each_seconds)))
+        return cls(at_once, at_once * each_seconds)
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -210,9 +225,16 @@ class Operations:
     # --- operate on jobs ---------------------------------------------------------------------
 
     async def replay(
-        self, wanted: Filter, who: Who, *, limit: int, fixed: str = "", told: Told = lambda _n: None
+        self,
+        wanted: Filter,
+        who: Who,
+        *,
+        limit: int,
+        fixed: str = "",
+        told: Told = lambda _count: None,
+        pace: Pace | None = None,
     ) -> Done:
-        """Bring dead letters back, oldest first, up to this many."""
+        """Bring dead letters back, oldest first, up to this many, at this pace."""
         changes: dict[str, object] = {"fixed": fixed} if fixed else {}
         return await self._each(
             "replay",
@@ -224,6 +246,7 @@ class Operations:
             limit,
             told,
             changes,
+            pace or Pace(),
         )
 
     async def operate(
@@ -254,16 +277,30 @@ class Operations:
         wanted = replace(wanted, states=tuple(sorted(asked)))
         jobs: list[Job] = []
         kept, cursor = 0, ""
-        while True:
+        if verb == "replay" and not fixed and not wanted.ids:
+            wanted, kept = await self._without_deterministic(wanted)
+        while wanted.created_to_us != 0:
             page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
             others = [job for job in page.jobs if not _spared(verb, job, fixed)]
             kept += len(page.jobs) - len(others)
             jobs += others
             cursor = page.cursor
-            if not cursor or (len(jobs) >= limit and verb != "replay"):
+            if not cursor or len(jobs) >= limit:
                 break
         jobs = jobs[:limit]
         return Preview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
+
+    async def _without_deterministic(self, wanted: Filter) -> tuple[Filter, int]:
+        """Return a filter without deterministic failures, and how many of those there are."""
+        asked = set(wanted.classes or FailureClass)
+        others = asked - {FailureClass.DETERMINISTIC}
+        if others == asked:
+            return wanted, 0
+        wrong = replace(wanted, classes=(FailureClass.DETERMINISTIC,))
+        kept = sum(group.count for group in await self.engine.groups(wrong))
+        if not others:
+            return replace(wanted, created_to_us=0), kept  # nothing was made before that
+        return replace(wanted, classes=tuple(sorted(others))), kept
 
     async def note(self, wanted: Filter, text: str, by: str) -> Done:
         """Write something about these jobs into their history."""
@@ -307,15 +344,20 @@ class Operations:
         limit: int,
         told: Told,
         changes: Mapping[str, object] | None = None,
+        pace: Pace | None = None,
     ) -> Done:
         """Do this until so many are done or nothing is left; one commit for each thousand."""
         total = kept = 0
         ids: list[str] = []
-        for some in _chunks(wanted):
+        pace = pace or Pace()
+        size = min(CHUNK, pace.at_once)
+        for some in _chunks(wanted, size):
             more, kept_here = True, 0
             while more and total < limit:
+                if total and pace.pause_seconds:
+                    await asyncio.sleep(pace.pause_seconds)
                 operation = _operation(f"job.{verb}", "job", some, who, changes)
-                found = await act(some, operation, min(limit - total, CHUNK))
+                found = await act(some, operation, min(limit - total, size))
                 total += len(found.jobs)
                 ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
                 kept_here = found.kept
@@ -406,13 +448,13 @@ def created(receipts: Sequence[Receipt]) -> int:
     return sum(receipt.admission is Admission.CREATED for receipt in receipts)
 
 
-def _chunks(wanted: Filter) -> list[Filter]:
-    """Return the filter, in parts if it names more jobs than one commit changes."""
-    if len(wanted.ids) <= CHUNK:
+def _chunks(wanted: Filter, size: int) -> list[Filter]:
+    """Return the filter, in parts if it names more jobs than one commit is to change."""
+    if len(wanted.ids) <= size:
         return [wanted]
     return [
-        replace(wanted, ids=wanted.ids[start : start + CHUNK])
-        for start in range(0, len(wanted.ids), CHUNK)
+        replace(wanted, ids=wanted.ids[start : start + size])
+        for start in range(0, len(wanted.ids), size)
     ]
 
 

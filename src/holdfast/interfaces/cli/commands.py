@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 class Commands(click.Group):
     """A group whose commands end in a sentence and an exit code, never in a traceback."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with the whole of their first sentence."""
+        rows = [
+            (name, command.get_short_help_str(limit=200))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:

@@ -30,9 +30,10 @@ from .options import (
     with_ids,
 )
 from .printing import ago, count_of, cut, document, lines, note, table
+from .queues import rate_of
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Who
+    from holdfast.runtime.operations import Pace, Who
 
 _ARCHIVED = click.option("--archived", is_flag=True, help="Those laid aside instead.")
 
@@ -212,6 +213,7 @@ def restore(
     help="How many at most, the oldest first.",
 )
 @click.option("--fixed", metavar="TEXT", default="", help="What was fixed: deterministic ones too.")
+@click.option("--rate", metavar="N/UNIT", help="No faster than this, if a daemon runs: 100/m.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @who_options
 @json_option
@@ -223,6 +225,7 @@ def replay(
     wanted: Filter,
     limit: int,
     fixed: str,
+    rate: str | None,
     dry_run: bool,
     who: Callable[[], Who],
     as_json: bool,
@@ -235,5 +238,20 @@ def replay(
     wanted = with_ids(wanted, ids)
     if fixed:
         check_text("--fixed", fixed)
-    order = Order("replay", wanted, who, limit=limit, fixed=fixed, dry_run=dry_run, as_json=as_json)
+    order = Order(
+        "replay",
+        wanted,
+        who,
+        limit=limit,
+        fixed=fixed,
+        pace=None if rate is None else _pace(rate),
+        dry_run=dry_run,
+        as_json=as_json,
+    )
     carry_out(context, order)
+
+
+def _pace(text: str) -> Pace:
+    from holdfast.runtime.operations import Pace  # noqa: PLC0415
+
+    return Pace.of(rate_of("--rate", text))

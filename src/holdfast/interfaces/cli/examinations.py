@@ -165,7 +165,7 @@ async def dead_letters(
         advice = "`holdfast dead groups --since 1h`; mend the cause, then `holdfast replay`"
         found = [Finding("dead letters", "wrong", said, advice)]
     if held:
-        said = f"{count_of(held)} wait behind a dead one of the same key"
+        said = f"{count_of(held)} held up behind a dead one of the same key"
         advice = "`holdfast dead groups` (HELD) shows where: replay it, or archive it to go on"
         found.append(Finding("held keys", "warning", said, advice))
     return found

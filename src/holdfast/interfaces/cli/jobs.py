@@ -28,7 +28,7 @@ from .printing import clean, cut, document, fields, jobs_table, lines, moment, n
 
 if TYPE_CHECKING:
     from holdfast.runtime.operations import Operations, Who
-    from holdfast.runtime.views import HistoryView, JobPage, JobView
+    from holdfast.runtime.views import HistoryView, JobView
 
 _TENANT = click.option(
     "--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is."
@@ -94,34 +94,30 @@ def print_page(
     """Print the jobs that a filter finds, and how to go on."""
     from . import owner  # noqa: PLC0415 - with all that a store needs
 
-    found = owner.look(
-        context.settings(),
-        lambda operations: _pages(operations, wanted, newest=newest, limit=limit, cursor=cursor),
-    )
+    jobs: list[JobView] = []
+    take: Callable[[list[JobView]], None] = lines if ndjson and not as_json else jobs.extend
+
+    async def read(operations: Operations) -> str:
+        left, after = limit, cursor
+        while True:
+            page = await operations.page(
+                wanted, cursor=after, limit=min(left, MAX_PAGE), newest=newest
+            )
+            take(page.jobs)
+            left, after = left - len(page.jobs), page.cursor
+            if not after or left <= 0:
+                return after
+
+    after = owner.look(context.settings(), read)
     if as_json:
-        document(found)
+        document({"jobs": jobs, "cursor": after})
         return
-    if ndjson:
-        lines(found.jobs)
-    elif found.jobs:
-        jobs_table(found.jobs)
-    else:
+    if jobs:
+        jobs_table(jobs)
+    elif not ndjson:
         note("no jobs")
-    if found.cursor:
-        note(f"there are more: add --cursor {found.cursor}")
-
-
-async def _pages(
-    operations: Operations, wanted: Filter, *, newest: bool, limit: int, cursor: str
-) -> JobPage:
-    """Return up to this many jobs, however many pages that takes."""
-    page = await operations.page(wanted, cursor=cursor, limit=min(limit, MAX_PAGE), newest=newest)
-    while page.cursor and len(page.jobs) < limit:
-        size = min(limit - len(page.jobs), MAX_PAGE)
-        more = await operations.page(wanted, cursor=page.cursor, limit=size, newest=newest)
-        page.jobs.extend(more.jobs)
-        page = type(page)(page.jobs, more.cursor)
-    return page
+    if after:
+        note(f"there are more: add --cursor {after}")
 
 
 @jobs_group.command("show")

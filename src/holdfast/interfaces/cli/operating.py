@@ -15,7 +15,7 @@ from .options import be_sure
 from .printing import count_of, document, jobs_table, progress
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Done, Operations, Preview, Who
+    from holdfast.runtime.operations import Done, Operations, Pace, Preview, Who
 
 DONE_WORDS: Mapping[str, str] = {
     "replay": "pending again",
@@ -31,6 +31,10 @@ _KEPT_WORDS: Mapping[str, str] = {
 }
 
 
+LOOKED_AT = 10_000
+"""How many jobs are counted before somebody is asked about them."""
+
+
 class Order:
     """What to do to which jobs, and how to go about it."""
 
@@ -42,6 +46,7 @@ class Order:
         *,
         limit: int,
         fixed: str = "",
+        pace: Pace | None = None,
         dry_run: bool = False,
         as_json: bool = False,
         ask: bool = False,
@@ -52,6 +57,7 @@ class Order:
         self.who = who
         self.limit = limit
         self.fixed = fixed
+        self.pace = pace
         self.dry_run = dry_run
         self.as_json = as_json
         self.ask = ask
@@ -70,8 +76,9 @@ def carry_out(context: Context, order: Order) -> None:
     total: int | None = None
     if order.ask and not order.yes:
         found = owner.look(settings, lambda operations: _preview(operations, order))
-        total = found.would
-        be_sure(f"{order.verb.capitalize()} {count_of(total)}?", yes=False)
+        more = "at least " if found.would == LOOKED_AT else ""
+        be_sure(f"{order.verb.capitalize()} {more}{count_of(found.would)}?", yes=False)
+        total = None if more else found.would
     if total is None and order.limit < 1_000_000:
         total = order.limit
     with progress(order.verb, total, wanted=not order.as_json) as told:
@@ -82,13 +89,21 @@ def carry_out(context: Context, order: Order) -> None:
 
 
 async def _preview(operations: Operations, order: Order) -> Preview:
-    return await operations.preview(order.verb, order.wanted, limit=order.limit, fixed=order.fixed)
+    limit = min(order.limit, LOOKED_AT)
+    return await operations.preview(order.verb, order.wanted, limit=limit, fixed=order.fixed)
 
 
 async def _act(operations: Operations, order: Order, who: Who, told: Callable[[int], None]) -> Done:
     if order.verb == "replay":
+        # Without a daemon nothing runs, and the store must not be owned for long.
+        paced = operations.engine.capabilities.name == "client"
         return await operations.replay(
-            order.wanted, who, limit=order.limit, fixed=order.fixed, told=told
+            order.wanted,
+            who,
+            limit=order.limit,
+            fixed=order.fixed,
+            told=told,
+            pace=order.pace if paced else None,
         )
     return await operations.operate(order.verb, order.wanted, who, limit=order.limit, told=told)
 
@@ -111,7 +126,8 @@ def _print_preview(order: Order, found: Preview) -> None:
     if order.as_json:
         document(found)
         return
-    click.echo(f"would {order.verb}: {count_of(found.would)}; nothing was changed")
+    more = "at least " if found.would == LOOKED_AT < order.limit else ""
+    click.echo(f"would {order.verb}: {more}{count_of(found.would)}; nothing was changed")
     if found.kept:
         what = "deterministic would be kept: add --fixed 'what'"
         if order.verb != "replay":

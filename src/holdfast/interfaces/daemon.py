@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.engines.base import Engine
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.journal import JournalEngine
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
@@ -23,6 +23,7 @@ from holdfast.model.errors import DurabilityLost, HoldfastError
 from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.definition import Definition, Hook
+from holdfast.runtime.logs import SummingUp, set_log_level, sum_up
 from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.observed import ObservedEngine
@@ -38,7 +39,7 @@ from .opening import change, let_go_in_forks, own_name, own_store, worker_option
 from .processes import WorkerProcesses
 from .watchdog import Watchdog, leave_in_time
 
-logger = logging.getLogger("holdfast.daemon")
+log = EventLog("holdfast.daemon")
 
 RELOADABLE = (
     "worker_count",
@@ -156,6 +157,8 @@ class Daemon:
         else:
             self._say("holdfast stopped")
         code = 0 if self._failure is None else EXIT_FAILED
+        log.say("daemon.stopped", code=code)
+        sum_up(everything=True)
         leave_in_time(loop, code)
         return code
 
@@ -172,13 +175,13 @@ class Daemon:
             self._say(
                 f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
             )
-            logger.info("daemon.draining running=%d", busy)
+            log.say("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             draining = [worker.stop(self.settings.drain_seconds)]
             if self._processes is not None:
                 draining.append(self._processes.stop())
             await asyncio.gather(*draining)
         await self._run_hooks(self._definition.on_stop, quiet=True)
-        logger.info("daemon.closing")
+        log.say("daemon.closing")
         try:
             await self._open.aclose()
         except DurabilityLost as error:
@@ -198,6 +201,7 @@ class Daemon:
                 lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
                 remember_seconds=settings.remember_seconds,
             ),
+            SummingUp(),
         ]
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
@@ -221,7 +225,7 @@ class Daemon:
         return None if self._failure is None else str(self._failure)
 
     def _fail(self, error: DurabilityLost) -> None:
-        logger.error("daemon.store_failed %s", error)
+        log.say("daemon.store_failed", error=error)
         self._failure = error
         self._stop_asked.set()
 
@@ -239,7 +243,7 @@ class Daemon:
         try:
             wanted = self._reload()
         except HoldfastError as error:
-            logger.warning("daemon.reload_refused %s", error)
+            log.say("daemon.reload_refused", error=error)
             return
         changed = [
             field
@@ -248,10 +252,10 @@ class Daemon:
         ]
         self.apply(wanted)
         fixed = [field for field in changed if field not in RELOADABLE]
-        logger.info(
-            "daemon.reloaded changed=%s needs_restart=%s",
-            ",".join(field for field in changed if field in RELOADABLE) or "nothing",
-            ",".join(fixed) or "nothing",
+        log.say(
+            "daemon.reloaded",
+            changed=",".join(field for field in changed if field in RELOADABLE) or "nothing",
+            needs_restart=",".join(fixed) or "nothing",
         )
 
     def apply(self, wanted: Settings) -> None:
@@ -261,7 +265,7 @@ class Daemon:
         if self._processes is not None:
             kept = {field: getattr(wanted, field) for field in RELOADABLE}
             self._processes.apply(msgspec.structs.replace(self.settings, **kept))
-        logging.getLogger("holdfast").setLevel(wanted.log_level.upper())
+        set_log_level(wanted.log_level)
         self.settings = wanted
 
     def _slots_shown(self, worker: Worker) -> str:
@@ -279,10 +283,10 @@ class Daemon:
                 pending = hook()
                 if inspect.isawaitable(pending):
                     await pending
-            except Exception:
+            except Exception as error:
                 if not quiet:
                     raise
-                logger.exception("daemon.hook_failed")
+                log.say("daemon.hook_failed", error=error)
 
 
 class SnapshotLoop:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
 
 import msgspec
 
+from holdfast.engines.event_log import EventLog
 from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
 from holdfast.model.outcome import lost, release
@@ -20,7 +20,7 @@ from holdfast.settings import Settings
 
 from .opening import own_name
 
-logger = logging.getLogger("holdfast.processes")
+log = EventLog("holdfast.processes")
 
 _RESTART_SECONDS = 0.5
 _STOP = b"stop\n"
@@ -87,6 +87,7 @@ class WorkerProcesses:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             )
             self._running[name] = process
+            log.say("worker.process_started", worker=name, pid=process.pid)
             charter = ProcessCharter(self._reference, self._settings, name)
             if process.stdin is not None:
                 process.stdin.write(msgspec.json.encode(charter) + b"\n")
@@ -97,7 +98,7 @@ class WorkerProcesses:
             await self._end_leases(name, code)
             if self._stopping:
                 return
-            logger.warning("worker.process_ended name=%s code=%d", name, code)
+            log.say("worker.process_ended", worker=name, pid=process.pid, code=code)
             await asyncio.sleep(_RESTART_SECONDS)
             await self._end_leases(name, code)  # what a claim of its had still on the way
 

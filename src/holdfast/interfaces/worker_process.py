@@ -20,6 +20,7 @@ from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.child import leave_no_input, outlive_nobody
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
+from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, set_log_level, sum_up
 from holdfast.runtime.loops import LeaseLoop, Supervisor
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
@@ -51,6 +52,7 @@ async def _guarded(work: Coroutine[None, None, None]) -> None:
 
 async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     settings = charter.settings
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
     definition = load_definition(charter.reference) if charter.reference else Definition()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
@@ -69,7 +71,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    supervisor = Supervisor([leases], SystemClock())
+    supervisor = Supervisor([leases, SummingUp()], SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
@@ -82,6 +84,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         else:
             settings = msgspec.json.decode(line, type=Settings)
             change(worker, leases, settings)
+            set_log_level(settings.log_level)
 
     threading.Thread(target=_listen, args=(life_line, loop, hear), daemon=True).start()
     await stop.wait()
@@ -92,6 +95,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         if inspect.isawaitable(pending):
             await pending
     await engine.close()
+    sum_up(everything=True)
     leave_in_time(loop, 0)
 
 

@@ -16,6 +16,7 @@ from holdfast.model.outcome import Outcome, lost
 
 from .attempt import Attempt
 from .child import LENGTH, Charter, Order, Report, frame
+from .logs import log_terms
 
 _BURIAL_SECONDS = 1.0
 _REPORT = msgspec.msgpack.Decoder(Report)
@@ -114,7 +115,7 @@ class Children:
         child = _Child(process)
         self._all.add(child)
         try:
-            await child.begin(self._charter)
+            await child.begin(msgspec.structs.replace(self._charter, logs=log_terms()))
         except BaseException:
             self._bury(child)
             raise

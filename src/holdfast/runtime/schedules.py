@@ -8,7 +8,6 @@ it second is told that the job exists, also after a restart: engines remember fi
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from holdfast.engines.base import OnDuplicate, Receipt
+from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import (
     DEFAULT_QUEUE,
@@ -31,7 +31,7 @@ from holdfast.model.job import (
 )
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 
-logger = logging.getLogger("holdfast.schedules")
+log = EventLog("holdfast.schedules")
 
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "allow"]
@@ -218,7 +218,7 @@ class ScheduleLoop:
         # Neither answer is an error: a tick that somebody has enqueued, or one that overlaps.
         for job, receipt in zip(jobs, await self._enqueue(jobs, "skip"), strict=True):
             if receipt.id != job.id:
-                logger.info("schedule.overlap id=%s unfinished=%s", job.id, receipt.id)
+                log.say("schedule.overlap", job=job.id, unfinished=receipt.id)
 
 
 class _Progress:

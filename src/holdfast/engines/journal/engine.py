@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Coun
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
 from holdfast.model import lifecycle, outcome
 from holdfast.model.access import SYSTEM
@@ -39,7 +39,7 @@ from .segments import SegmentWriter, segment_name
 from .snapshot import discard_unfinished, snapshot_name
 from .state import TOKENS_PER_SEGMENT_BITS, JournalState
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 _FORGET_EVERY_US = 60 * MICROSECONDS
 
@@ -152,13 +152,13 @@ class JournalEngine(EmbeddedEngine):
             damaged_snapshots=[damaged.file for damaged in found.damaged_snapshots],
             leases_ended=ended,
         )
-        logger.info(
-            "journal.opened directory=%s sync=%s jobs=%d last_seq=%d seconds=%.3f",
-            disk.root,
-            options.sync,
-            engine.recovery.jobs,
-            engine.recovery.last_seq,
-            engine.recovery.seconds,
+        log.say(
+            "journal.opened",
+            directory=str(disk.root),
+            sync=options.sync.value,
+            jobs=engine.recovery.jobs,
+            last_seq=engine.recovery.last_seq,
+            seconds=round(engine.recovery.seconds, 3),
         )
         return engine
 
@@ -281,7 +281,7 @@ class JournalEngine(EmbeddedEngine):
         try:
             await self._forget()
         except HoldfastError as error:
-            logger.warning("journal.forgetting_failed %s", error)
+            log.say("journal.forgetting_failed", error=error)
         finally:
             self._sweeping = None
 
@@ -323,7 +323,7 @@ class JournalEngine(EmbeddedEngine):
             await self.compact()
         except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
             # The log is whole without it: say so, and try again after the next segment.
-            logger.warning("journal.compaction_failed %s", error)
+            log.say("journal.compaction_failed", error=error)
         finally:
             self._compacting = None
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable
 
 import click
-import structlog
 
 from holdfast.interfaces.daemon import Daemon
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
-from holdfast.settings import Loaded, Settings
+from holdfast.runtime.logs import LogTerms, configure_logging
+from holdfast.settings import Loaded
 
 
 def run(load: Callable[[], Loaded], app: str | None, definition: Definition | None = None) -> int:
@@ -22,7 +21,7 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
     for warning in loaded.warnings:
         click.echo(f"holdfast: {warning}", err=True)
     settings = loaded.settings
-    configure_logging(settings)
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
     if definition is None:
         definition = Definition() if app is None else load_definition(app)
     served = definition
@@ -38,36 +37,6 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
         return await daemon.run()
 
     return asyncio.run(serve())
-
-
-def configure_logging(settings: Settings) -> None:
-    """Send log records to standard error, one line each, for people or as JSON."""
-    as_json = settings.log_format == "json" or (
-        settings.log_format == "auto" and not sys.stderr.isatty()
-    )
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("holdfast").setLevel(settings.log_level.upper())
 
 
 def _say(line: str) -> None:

@@ -20,6 +20,7 @@ LEVELS: Mapping[str, int] = logging.getLevelNamesMapping()
 _LEVEL_OF = {name: LEVELS[event.level.upper()] for name, event in EVENTS.items()}
 _MOST_FRAMES = 30
 _MOST_CAUSES = 4
+_LONGEST_TEXT = 500
 
 
 class Said:
@@ -56,22 +57,26 @@ class EventLog:
         *,
         about: Job | None = None,
         error: BaseException | None = None,
+        foreign: BaseException | None = None,
         **fields: Field,
     ) -> None:
         """Log this event, ``about`` a job that somebody holds; a field that is None is left out.
 
-        An exception that nobody foresaw is told by its type and where it came from: its text, and
-        what the variables held, may be somebody's payload.
+        An ``error`` that nobody foresaw is told with where it came from. One that is ``foreign``,
+        raised by code of the application, is told by its type: its text may be a payload.
         """
         level = _LEVEL_OF[event]
         if not self._logger.isEnabledFor(level):
             return
         told = {} if about is None else job_fields(about)
         told |= {name: value for name, value in fields.items() if value is not None}
-        if error is not None:
-            told["error"] = in_words(error)
-            if not isinstance(error, HoldfastError):
-                told["trace"] = whereabouts(error)
+        if foreign is not None:
+            told["error"] = in_words(foreign)
+        elif error is not None:
+            told["error"] = _with_type(error)
+        raised = foreign or error
+        if raised is not None and not isinstance(raised, HoldfastError):
+            told["trace"] = whereabouts(raised)
         self._logger.log(level, Said(event, told), extra=told, stacklevel=2)
 
 
@@ -86,6 +91,13 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, HoldfastError) or (isinstance(error, OSError) and error.errno is not None):
         return str(error)
     return type(error).__name__
+
+
+def _with_type(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, HoldfastError):
+        return text
+    return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"
 
 
 def whereabouts(error: BaseException) -> str:

@@ -286,7 +286,7 @@ class Daemon:
             except Exception as error:
                 if not quiet:
                     raise
-                log.say("daemon.hook_failed", error=error)
+                log.say("daemon.hook_failed", foreign=error)
 
 
 class SnapshotLoop:

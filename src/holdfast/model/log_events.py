@@ -2,8 +2,8 @@
 
 Names are stable, as are the names of their fields: alarms and searches may rest on both. A record
 never has a payload, a result, the text of a task's exception or a local variable in it: those are
-kept with the job, where access to them is governed. An exception is shown by its own words only if
-it is one of Holdfast's or of the operating system's, any other by its type and where it happened.
+kept with the job, where access to them is governed. What code of the application raised is shown by
+its type and where that happened; its own words are shown only if they are Holdfast's.
 
 *Floods*: what happens to each of many jobs at once must not drown everything else. Events of single
 jobs that went well are on ``debug``; of a ``summed`` event the first ``SUM_AFTER`` in

@@ -329,7 +329,7 @@ class Crew:
                 await self._run(slot, job, sent)
             except Exception as error:  # noqa: BLE001 - its lease will run out
                 # A bug of ours: the slot must go on.
-                log.say("worker.slot_failed", about=job, error=error)
+                log.say("worker.slot_failed", about=job, foreign=error)
             if contextvars.copy_context() != clean:
                 break  # the task left something in its context: this slot has served
         if self._slots.pop(slot, None) is not None and not self._stopping:

@@ -54,7 +54,7 @@ class Verdicts:
                 job=job.id,
                 queue=job.queue,
                 tenant=job.tenant,
-                error=error,
+                foreign=error,
             )
             return completed(job)
         if len(result) > MAX_RESULT_BYTES:
@@ -85,7 +85,7 @@ class Verdicts:
                 job=job.id,
                 queue=job.queue,
                 tenant=job.tenant,
-                error=broken,
+                foreign=broken,
             )
             return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
         return outcome

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Counts
+from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
 from holdfast.model import lifecycle, outcome
-from holdfast.model.access import SYSTEM
 from holdfast.model.effects import Effect
 from holdfast.model.errors import (
     HoldfastError,
@@ -172,9 +171,19 @@ class JournalEngine(EmbeddedEngine):
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure
 
-    def counts_now(self) -> Mapping[str, Counts]:
-        """Return the counts as they are in memory, for a scrape: they promise nothing."""
-        return self._journal_state.counts(SYSTEM)
+    @property
+    def history_backlog(self) -> int:
+        """How many things that happened history has not taken in yet."""
+        return self._cold.unfed
+
+    @property
+    def history_failure(self) -> HoldfastError | None:
+        """Why history cannot take anything in at the moment, if so."""
+        return self._cold.failure
+
+    def held_now(self) -> list[Job]:
+        """Return the jobs in flight as they are in memory: they promise nothing."""
+        return self._journal_state.in_flight()
 
     def kept(self) -> list[Job]:
         """Return every job, finished or not, for a test: they promise nothing."""

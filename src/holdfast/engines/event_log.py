@@ -68,8 +68,8 @@ class EventLog:
         level = _LEVEL_OF[event]
         if not self._logger.isEnabledFor(level):
             return
-        told = {} if about is None else job_fields(about)
-        told |= {name: value for name, value in fields.items() if value is not None}
+        given = fields if about is None else job_fields(about) | fields
+        told = {name: value for name, value in given.items() if value is not None}
         if foreign is not None:
             told["error"] = in_words(foreign)
         elif error is not None:
@@ -81,8 +81,8 @@ class EventLog:
 
 
 def job_fields(job: Job) -> dict[str, Field]:
-    """Return ``JOB_FIELDS`` of this job."""
-    values = (job.id, job.task, job.queue, job.attempt, job.tenant, job.worker)
+    """Return ``JOB_FIELDS`` of this job; without a worker if none has it."""
+    values = (job.id, job.task, job.queue, job.attempt, job.tenant, job.worker or None)
     return dict(zip(JOB_FIELDS, values, strict=True))
 
 

@@ -10,6 +10,7 @@ from holdfast.model.access import Caller
 from holdfast.model.job import Job
 
 from .base import Counts
+from .histogram import Histogram
 
 
 class QueueSurvey(msgspec.Struct, frozen=True):
@@ -38,6 +39,17 @@ class Survey(msgspec.Struct, frozen=True):
         """Return for how long the job that has waited longest in a queue has been due."""
         since_us = self.queues[queue].oldest_due_us
         return 0.0 if since_us is None else max(0, self.now_us - since_us) / 1_000_000
+
+
+class StoreFigures(msgspec.Struct, frozen=True):
+    """A store at one moment, for whoever watches it."""
+
+    survey: Survey
+    fsync_seconds: Histogram
+    batch_records: Histogram
+    recovery_seconds: float = 0.0
+    history_backlog: int = 0
+    history_failing: bool = False
 
 
 def count_jobs(jobs: Iterable[Job], caller: Caller) -> Mapping[str, Counts]:

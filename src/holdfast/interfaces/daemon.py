@@ -22,10 +22,11 @@ from holdfast.model.durations import shown
 from holdfast.model.errors import DurabilityLost, HoldfastError
 from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.counting import Metrics, ProcessFigures
 from holdfast.runtime.definition import Definition, Hook
+from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.logs import SummingUp, set_log_level, sum_up
 from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
-from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.operations import Operations
 from holdfast.runtime.schedules import ScheduleLoop
@@ -97,7 +98,10 @@ class Daemon:
 
     async def _start(self, journal: JournalEngine) -> None:
         settings, metrics = self.settings, self.metrics
-        engine = ObservedEngine(journal, metrics)
+        metrics.know(self._definition.queues)
+        metrics.store = journal.figures
+        engine = ObservedEngine(journal, metrics, journal.held_now(), journal.clock.now_us())
+        engine.count_lost(journal.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
@@ -106,12 +110,10 @@ class Daemon:
         operations = Operations(
             engine, self._definition, worker, default_max_attempts=settings.max_attempts
         )
-        metrics.counts = journal.counts_now
-        metrics.gauge(
-            "queue_recovery_seconds",
-            "How long the last recovery took.",
-            lambda: journal.recovery.seconds,
-        )
+        lag = LoopLag()
+        lag.start()
+        self._open.callback(lag.stop)
+        metrics.processes = lambda: self._figures(worker, lag)
         probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
         await self._listen(engine, {**probes, **operation_routes(operations)})
         await self._serve_metrics(probes)
@@ -218,6 +220,10 @@ class Daemon:
         host, port = bound.getsockname()[:2]
         await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
         self._say(f"metrics: http://{host}:{port}/metrics")
+
+    def _figures(self, worker: Worker, lag: LoopLag) -> dict[str, ProcessFigures]:
+        others = {} if self._processes is None else self._processes.figures
+        return {"1": worker.figures(lag.seconds), **others}
 
     def _unwell(self) -> str | None:
         if self._stopping:

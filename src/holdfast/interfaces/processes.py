@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from typing import TypedDict
 
 import msgspec
 
@@ -14,6 +15,7 @@ from holdfast.engines.event_log import EventLog
 from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
 from holdfast.model.outcome import lost, release
+from holdfast.runtime.counting import ProcessFigures
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.settings import Settings
@@ -33,6 +35,8 @@ class ProcessCharter(msgspec.Struct, frozen=True):
     reference: str | None
     settings: Settings
     name: str
+    reports: int | None = None
+    """The file descriptor on which it says how it is doing, a line of ``ProcessFigures`` each."""
 
 
 class WorkerProcesses:
@@ -45,12 +49,15 @@ class WorkerProcesses:
         self._keepers: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
+        self.figures: dict[str, ProcessFigures] = {}
+        """How each of them is doing, as it last said, by its number."""
 
     def start(self) -> None:
         """Start them all."""
         for number in range(2, self._settings.processes + 1):
             name = own_name(self._settings, f"-{number}")
-            self._keepers.append(asyncio.get_running_loop().create_task(self._keep(name)))
+            keeper = asyncio.get_running_loop().create_task(self._keep(str(number), name))
+            self._keepers.append(keeper)
 
     def apply(self, settings: Settings) -> None:
         """Hand changed settings to all of them, and to those that are started from now on."""
@@ -77,23 +84,16 @@ class WorkerProcesses:
         for keeper in self._keepers:
             keeper.cancel()
 
-    async def _keep(self, name: str) -> None:
+    async def _keep(self, number: str, name: str) -> None:
         while not self._stopping:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "holdfast.interfaces.worker_process",
-                stdin=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            )
+            process, listening = await self._spawn(number, name)
             self._running[name] = process
             log.say("worker.process_started", worker=name, pid=process.pid)
-            charter = ProcessCharter(self._reference, self._settings, name)
-            if process.stdin is not None:
-                process.stdin.write(msgspec.json.encode(charter) + b"\n")
-                if self._stopping:  # since it was started
-                    process.stdin.write(_STOP)
+            if self._stopping and process.stdin is not None:  # since it was started
+                process.stdin.write(_STOP)
             code = await process.wait()
+            listening.cancel()
+            self.figures.pop(number, None)
             del self._running[name]
             await self._end_leases(name, code)
             if self._stopping:
@@ -101,6 +101,44 @@ class WorkerProcesses:
             log.say("worker.process_ended", worker=name, pid=process.pid, code=code)
             await asyncio.sleep(_RESTART_SECONDS)
             await self._end_leases(name, code)  # what a claim of its had still on the way
+
+    async def _spawn(
+        self, number: str, name: str
+    ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
+        """Start one, and listen to how it is doing."""
+        ours, theirs = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast.interfaces.worker_process",
+                stdin=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                **_passed(theirs),
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        listening = asyncio.get_running_loop().create_task(self._listen(number, ours))
+        charter = ProcessCharter(
+            self._reference, self._settings, name, theirs if _passed(theirs) else None
+        )
+        if process.stdin is not None:
+            process.stdin.write(msgspec.json.encode(charter) + b"\n")
+        return process, listening
+
+    async def _listen(self, number: str, source: int) -> None:
+        stream = asyncio.StreamReader()
+        transport, _protocol = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(source, "rb", 0)
+        )
+        try:
+            while line := await stream.readline():
+                self.figures[number] = msgspec.json.decode(line, type=ProcessFigures)
+        finally:
+            transport.close()
 
     async def _end_leases(self, name: str, code: int) -> None:
         """Whoever held these is gone: nobody needs to wait for their leases."""
@@ -114,3 +152,12 @@ class WorkerProcesses:
         if outcomes:
             with contextlib.suppress(HoldfastError):
                 await self._engine.settle(outcomes)
+
+
+class _Passed(TypedDict, total=False):
+    pass_fds: tuple[int, ...]
+
+
+def _passed(number: int) -> _Passed:
+    """Return how a process is given a file of ours; on Windows there is no way."""
+    return {} if sys.platform == "win32" else {"pass_fds": (number,)}

@@ -16,12 +16,14 @@ import msgspec
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.socket_path import socket_path
+from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.child import leave_no_input, outlive_nobody
 from holdfast.runtime.definition import Definition
+from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, set_log_level, sum_up
-from holdfast.runtime.loops import LeaseLoop, Supervisor
+from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
@@ -63,7 +65,9 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         if inspect.isawaitable(pending):
             await pending
     path = socket_path(settings.store)
-    let_go_in_forks(path, life_line.fileno())
+    let_go_in_forks(
+        path, life_line.fileno(), *([] if charter.reports is None else [charter.reports])
+    )
     engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
@@ -71,7 +75,10 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    supervisor = Supervisor([leases, SummingUp()], SystemClock())
+    loops: list[Loop] = [leases, SummingUp()]
+    if charter.reports is not None:
+        loops.append(Reporting(worker, charter.reports))
+    supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
@@ -97,6 +104,24 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     await engine.close()
     sum_up(everything=True)
     leave_in_time(loop, 0)
+
+
+class Reporting:
+    """A loop: tells the owner how this process is doing, for its metrics."""
+
+    def __init__(self, worker: Worker, into: int) -> None:
+        os.set_blocking(into, False)
+        self._worker = worker
+        self._into = into
+        self._lag = LoopLag()
+        self._lag.start()
+
+    async def step(self, now_us: int) -> int:
+        """Tell it; if the owner does not listen, leave it."""
+        with contextlib.suppress(OSError):
+            figures = self._worker.figures(self._lag.seconds)
+            os.write(self._into, msgspec.json.encode(figures) + b"\n")
+        return now_us + MICROSECONDS
 
 
 def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:

@@ -36,6 +36,8 @@ class Children:
         self._spawning: set[asyncio.Task[_Child]] = set()
         self._dying: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.kills = 0
+        """How many children were killed over their job."""
 
     async def run(
         self,
@@ -52,6 +54,7 @@ class Children:
         try:
             outcome = await child.run(attempt)
         except BaseException:
+            self.kills += 1
             self._bury(child)
             raise
         if outcome is not None and not alone:

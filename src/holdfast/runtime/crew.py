@@ -108,6 +108,11 @@ class Crew:
         self._stopping = False
         self._dispatcher: asyncio.Task[None] | None = None
 
+    @property
+    def abandoned(self) -> int:
+        """How many attempts go on without a slot because they would not end."""
+        return len(self._abandoned)
+
     def start(self) -> None:
         """Begin to claim."""
         self.resize(self.size)

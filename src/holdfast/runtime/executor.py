@@ -48,6 +48,11 @@ class Executor:
         """How many threads are held by attempts that timed out."""
         return self._threads.abandoned
 
+    @property
+    def child_kills(self) -> int:
+        """How many child processes were killed over their job."""
+        return self._children.kills
+
     def in_child(self, attempt: Attempt) -> bool:
         """Whether it runs in a child process."""
         if self._inline:

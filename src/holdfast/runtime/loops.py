@@ -67,7 +67,7 @@ class LeaseLoop:
         if self._clock is not None:
             self._leapt(self._clock.now_us())
         if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
-            await self._reclaim()
+            await self._engine.reclaim()
         interval_seconds = self.interval_seconds
         if self._worker is not None:
             await self._worker.look_for_queues()
@@ -88,17 +88,6 @@ class LeaseLoop:
         leapt_seconds = (self._ahead_us - before_us) / MICROSECONDS
         log.say("loop.clock_leapt", seconds=round(leapt_seconds, 1))
         return True
-
-    async def _reclaim(self) -> None:
-        found = await self._engine.reclaim()
-        for job in found.lost:
-            log.say(
-                "job.lease_lost",
-                about=job,
-                error_reason=None if job.failure is None else job.failure.error_reason,
-                losses=job.losses,
-                state=job.state.value,
-            )
 
 
 class Supervisor:

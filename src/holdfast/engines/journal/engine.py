@@ -16,8 +16,9 @@ from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
+from holdfast.engines.survey import StoreFigures
 from holdfast.model import lifecycle, outcome
-from holdfast.model.effects import Effect
+from holdfast.model.effects import Cancelled, Died, Effect, Lost
 from holdfast.model.errors import (
     HoldfastError,
     InvalidInput,
@@ -92,6 +93,8 @@ class JournalEngine(EmbeddedEngine):
         self._writer = writer
         self._journal_options = options
         self._journal_state = state
+        self.lost_at_open: list[Job] = []
+        """The jobs, as they are now, that were lost with the process that owned this before."""
         self._closing = False
         self._compaction = asyncio.Lock()
         self._compacting: asyncio.Task[None] | None = None
@@ -171,15 +174,16 @@ class JournalEngine(EmbeddedEngine):
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure
 
-    @property
-    def history_backlog(self) -> int:
-        """How many things that happened history has not taken in yet."""
-        return self._cold.unfed
-
-    @property
-    def history_failure(self) -> HoldfastError | None:
-        """Why history cannot take anything in at the moment, if so."""
-        return self._cold.failure
+    def figures(self) -> StoreFigures:
+        """Return how the store is doing, as it is in memory: it promises nothing."""
+        return StoreFigures(
+            survey=self.survey(),
+            fsync_seconds=self._writer.fsync_seconds,
+            batch_records=self.commit.batch_records,
+            recovery_seconds=self.recovery.seconds,
+            history_backlog=self._cold.unfed,
+            history_failing=self._cold.failure is not None,
+        )
 
     def held_now(self) -> list[Job]:
         """Return the jobs in flight as they are in memory: they promise nothing."""
@@ -351,12 +355,19 @@ class JournalEngine(EmbeddedEngine):
                 else:
                     why = f"{job.worker} ended with the process that owned the store"
                     effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
-            done = len(self._commit_most(effects, lambda ends: self._with_following(ends, now_us)))
+            done = self._commit_most(effects, lambda ends: self._with_following(ends, now_us))
             if not done:
                 raise StorageFull(f"{self._disk.root} has no room to end the leases of its slots")
-            ended += done
+            ended += len(done)
+            self.lost_at_open += [
+                job for job, effect in zip(done, effects, strict=False) if _is_loss(effect)
+            ]
             await self._durable()
         return ended
+
+
+def _is_loss(effect: Effect) -> bool:
+    return isinstance(effect, Lost | Died | Cancelled)
 
 
 async def _to_the_end(work: Coroutine[None, None, None]) -> None:

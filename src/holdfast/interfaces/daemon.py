@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.engines.base import Engine
 from holdfast.engines.event_log import EventLog
 from holdfast.engines.journal import JournalEngine
@@ -21,6 +22,7 @@ from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
 from holdfast.model.errors import DurabilityLost, HoldfastError
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.redaction import without_secrets
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.counting import Metrics, ProcessFigures
 from holdfast.runtime.definition import Definition, Hook
@@ -75,6 +77,7 @@ class Daemon:
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
+        self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
         self._lease_loop: LeaseLoop | None = None
         self._worker: Worker | None = None
@@ -87,7 +90,7 @@ class Daemon:
         self._open.push_async_callback(journal.close)
         recovery = journal.recovery
         self._say(
-            f"holdfast started: store {settings.store} (sync={settings.sync}), {recovery.jobs} "
+            f"holdfast started: store {without_secrets(settings.store)} (sync={settings.sync}), {recovery.jobs} "
             f"jobs recovered in {recovery.seconds * 1000:.0f} ms"
         )
         try:
@@ -130,6 +133,15 @@ class Daemon:
             watchdog = Watchdog(settings.stall_seconds)
             watchdog.start()
             self._open.callback(watchdog.stop)
+        log.say(
+            "daemon.started",
+            version=__version__,
+            pid=os.getpid(),
+            store=without_secrets(settings.store),
+            worker=worker.name,
+            slots=sum(worker.slots.values()),
+            metrics=self._metrics_at,
+        )
 
     async def run(self) -> int:
         """Work until told to stop; return the exit code."""
@@ -219,7 +231,8 @@ class Daemon:
         bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
         host, port = bound.getsockname()[:2]
         await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
-        self._say(f"metrics: http://{host}:{port}/metrics")
+        self._metrics_at = f"http://{host}:{port}/metrics"
+        self._say(f"metrics: {self._metrics_at}")
 
     def _figures(self, worker: Worker, lag: LoopLag) -> dict[str, ProcessFigures]:
         others = {} if self._processes is None else self._processes.figures

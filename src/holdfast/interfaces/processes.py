@@ -91,9 +91,11 @@ class WorkerProcesses:
             log.say("worker.process_started", worker=name, pid=process.pid)
             if self._stopping and process.stdin is not None:  # since it was started
                 process.stdin.write(_STOP)
-            code = await process.wait()
-            listening.cancel()
-            self.figures.pop(number, None)
+            try:
+                code = await process.wait()
+            finally:
+                listening.cancel()
+                self.figures.pop(number, None)
             del self._running[name]
             await self._end_leases(name, code)
             if self._stopping:

@@ -65,9 +65,8 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         if inspect.isawaitable(pending):
             await pending
     path = socket_path(settings.store)
-    let_go_in_forks(
-        path, life_line.fileno(), *([] if charter.reports is None else [charter.reports])
-    )
+    reports = [] if charter.reports is None else [charter.reports]
+    let_go_in_forks(path, life_line.fileno(), *reports)
     engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
@@ -76,8 +75,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
     loops: list[Loop] = [leases, SummingUp()]
-    if charter.reports is not None:
-        loops.append(Reporting(worker, charter.reports))
+    loops += [Reporting(worker, into) for into in reports]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:

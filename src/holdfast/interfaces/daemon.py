@@ -88,9 +88,9 @@ class Daemon:
         settings = self.settings
         journal = await own_store(settings)
         self._open.push_async_callback(journal.close)
-        recovery = journal.recovery
+        store, recovery = without_secrets(settings.store), journal.recovery
         self._say(
-            f"holdfast started: store {without_secrets(settings.store)} (sync={settings.sync}), {recovery.jobs} "
+            f"holdfast started: store {store} (sync={settings.sync}), {recovery.jobs} "
             f"jobs recovered in {recovery.seconds * 1000:.0f} ms"
         )
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.engines.histogram import Histogram
@@ -77,14 +77,21 @@ def _processes(figures: Mapping[str, ProcessFigures]) -> Iterator[Found]:
 
 
 def _stored(metrics: Metrics, figures: StoreFigures) -> Iterator[Found]:
-    sums: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(_zeroes)
-    for queue in metrics.queues:
-        _add(sums, queue, QueueSurvey(), 0.0)
     survey = figures.survey
+    found: defaultdict[str, list[tuple[QueueSurvey, float]]] = defaultdict(list)
+    for queue in metrics.queues:
+        found[queue] = []
     for queue, one in survey.queues.items():
-        _add(sums, metrics.queue_name(queue), one, survey.oldest_age_seconds(queue))
-    for name, samples in sums.items():
-        yield name, samples.items()
+        # Several queues may share one label.
+        found[metrics.queue_name(queue)].append((one, survey.oldest_age_seconds(queue)))
+    queues = sorted(found.items())
+    for name, count in _SUMMED.items():
+        yield name, [((queue,), sum(count(one) for one, _age in ones)) for queue, ones in queues]
+    for name, value in _WORST.items():
+        yield (
+            name,
+            [((queue,), max((value(*one) for one in ones), default=0)) for queue, ones in queues],
+        )
     yield "queue_recovery_seconds", [((), figures.recovery_seconds)]
     yield "holdfast_history_backlog", [((), figures.history_backlog)]
     yield "holdfast_history_failing", [((), figures.history_failing)]
@@ -92,32 +99,22 @@ def _stored(metrics: Metrics, figures: StoreFigures) -> Iterator[Found]:
     yield "holdfast_commit_batch_records", [((), figures.batch_records)]
 
 
-def _add(
-    sums: defaultdict[str, defaultdict[tuple[str, ...], float]],
-    queue: str,
-    one: QueueSurvey,
-    age_seconds: float,
-) -> None:
-    """Add a queue to its label; several may share one."""
-    counts, label = one.counts, (queue,)
-    for name, count in (
-        ("queue_depth", counts.pending + counts.blocked),
-        ("queue_active_claims", counts.in_flight),
-        ("queue_scheduled_jobs", one.scheduled),
-        ("queue_blocked_jobs", counts.blocked),
-        ("queue_held_jobs", one.held),
-        ("queue_dead_letters", counts.dead),
-        ("outbox_lag", counts.pending - one.scheduled),
-        ("outbox_inflight", counts.in_flight),
-        ("stuck_processing_events", one.stuck),
-    ):
-        sums[name][label] += count
-    for name, value in (
-        ("outbox_oldest_age_seconds", age_seconds),
-        ("queue_paused", float(one.paused)),
-        ("queue_outage", float(one.outage)),
-    ):
-        sums[name][label] = max(sums[name][label], value)
+_SUMMED: Mapping[str, Callable[[QueueSurvey], int]] = {
+    "queue_depth": lambda one: one.counts.pending + one.counts.blocked,
+    "queue_active_claims": lambda one: one.counts.in_flight,
+    "queue_scheduled_jobs": lambda one: one.scheduled,
+    "queue_blocked_jobs": lambda one: one.counts.blocked,
+    "queue_held_jobs": lambda one: one.held,
+    "queue_dead_letters": lambda one: one.counts.dead,
+    "outbox_lag": lambda one: one.counts.pending - one.scheduled,
+    "outbox_inflight": lambda one: one.counts.in_flight,
+    "stuck_processing_events": lambda one: one.stuck,
+}
+_WORST: Mapping[str, Callable[[QueueSurvey, float], float]] = {
+    "outbox_oldest_age_seconds": lambda _one, age_seconds: age_seconds,
+    "queue_paused": lambda one, _age: one.paused,
+    "queue_outage": lambda one, _age: one.outage,
+}
 
 
 def _family(name: str, samples: Samples) -> Family:
@@ -141,7 +138,3 @@ def _family(name: str, samples: Samples) -> Family:
         if not isinstance(value, Histogram):
             family.add_metric(list(label), value)
     return family
-
-
-def _zeroes() -> defaultdict[tuple[str, ...], float]:
-    return defaultdict(float)

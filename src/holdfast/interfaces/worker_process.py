@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
@@ -31,6 +32,8 @@ from .opening import change, let_go_in_forks, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 
+log = EventLog("holdfast.worker")
+
 
 def main() -> None:
     """Work until the owner says stop, or is gone."""
@@ -41,20 +44,24 @@ def main() -> None:
     life_line = os.fdopen(os.dup(0), "rb")
     leave_no_input()  # what a task reads must not be the owner's word
     charter = msgspec.json.decode(life_line.readline(), type=ProcessCharter)
-    asyncio.run(_guarded(_work(charter, life_line)))
+    settings = charter.settings
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
+    asyncio.run(_guarded(_work(charter, life_line), charter.name))
 
 
-async def _guarded(work: Coroutine[None, None, None]) -> None:
+async def _guarded(work: Coroutine[None, None, None], name: str) -> None:
     try:
         await work
     except asyncio.CancelledError:
         # A task has let a SystemExit loose on the event loop. The owner starts another process.
         os._exit(1)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the owner starts another process
+        log.say("worker.process_failed", worker=name, foreign=error)
+        os._exit(1)
 
 
 async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     settings = charter.settings
-    configure_logging(LogTerms(settings.log_level, settings.log_format))
     definition = load_definition(charter.reference) if charter.reference else Definition()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
@@ -96,9 +103,12 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     await worker.stop(settings.drain_seconds)
     await supervisor.stop()
     for hook in definition.on_stop:
-        pending = hook()
-        if inspect.isawaitable(pending):
-            await pending
+        try:
+            pending = hook()
+            if inspect.isawaitable(pending):
+                await pending
+        except Exception as error:  # noqa: BLE001 - said, and the stop goes on
+            log.say("daemon.hook_failed", foreign=error)
     await engine.close()
     sum_up(everything=True)
     leave_in_time(loop, 0)

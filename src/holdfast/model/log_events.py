@@ -243,6 +243,15 @@ _ALL = (
         meaning="A worker process ended by itself: its jobs count as lost, and another one starts.",
         action="See what it wrote before its end; -9 is often the system's lack of memory.",
     ),
+    LogEvent(
+        name="worker.process_failed",
+        level="error",
+        fields=("worker", "error"),
+        meaning="A worker process could not begin, or failed: the application cannot be imported "
+        "there, or a start hook failed. Another one starts.",
+        action="Mend what the error or the trace names.",
+        summed=True,
+    ),
     # --- loops -----------------------------------------------------------------------------
     LogEvent(
         name="loop.clock_leapt",

@@ -21,7 +21,7 @@ from .doors import (
 from .fields import DEFAULTS, Settings
 from .masking import masked
 from .places import MEMORY_STORE, refuse_unkept
-from .readers import MAX_WORKERS, queue_slots
+from .readers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
 from .written import changed, plain, written
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "MEMORY_STORE",
     "OLD_ENVIRONMENT",
     "Loaded",
+    "LogFormat",
+    "LogLevel",
     "Reading",
     "Settings",
     "changed",

@@ -17,7 +17,12 @@ from holdfast.model.redaction import without_secrets
 from holdfast.runtime.counting import Metrics
 from holdfast.runtime.exposition import exposition
 from holdfast.runtime.job_inputs import JobInput
-from holdfast.runtime.operations import Operations, Who
+from holdfast.model.redaction import without_secrets
+from holdfast.runtime.counting import Metrics
+from holdfast.runtime.exposition import exposition
+from holdfast.runtime.job_inputs import JobInput
+from holdfast.runtime.operations import Operations
+from holdfast.runtime.orders import Who
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .pages import Command, matches
 
-PATIENCE_SECONDS = 4.0
+PATIENCE_SECONDS = 20.0
 _LOOK_AGAIN_SECONDS = 0.02
 _LOOKING = re.compile(
     r"(holdfast (--\S+ \S+ )?(status|top|doctor|jobs (list|show)|(dead|failed) (groups|list|show)"

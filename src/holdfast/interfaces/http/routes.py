@@ -17,10 +17,6 @@ from holdfast.model.redaction import without_secrets
 from holdfast.runtime.counting import Metrics
 from holdfast.runtime.exposition import exposition
 from holdfast.runtime.job_inputs import JobInput
-from holdfast.model.redaction import without_secrets
-from holdfast.runtime.counting import Metrics
-from holdfast.runtime.exposition import exposition
-from holdfast.runtime.job_inputs import JobInput
 from holdfast.runtime.operations import Operations
 from holdfast.runtime.orders import Who
 

@@ -18,6 +18,7 @@ from .watching import Scrape, run, scrape
 OPS = Operation("ops", "a test")
 SETTINGS = {
     "lease_seconds": 3_000,  # nothing but this test ends a lease
+    "max_processing_seconds": 3_000,
     "reclaim_interval_seconds": 1_000,
     "base_backoff_seconds": 0.01,
     "worker_count": 12,

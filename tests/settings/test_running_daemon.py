@@ -163,7 +163,7 @@ def test_a_hangup_changes_the_slots_of_queues_in_every_process(rig: Rig) -> None
     until(lambda: rig.ledger.begun().total() == 8, "four run in each")
     assert governed.slots() == {"default": 4}
     until(lambda: "daemon.reloaded" in governed.daemon.errors, "it is logged")
-    assert "changed=queues needs_restart=processes" in governed.daemon.errors
+    assert '"changed": "queues", "needs_restart": "processes"' in governed.daemon.errors
     governed.file.write_text("queues: other:4\nprocesses: 2\n")
     governed.daemon.signal(signal.SIGHUP)
     until(lambda: "needs_restart=queues" in governed.daemon.errors, "other queues are not served")

@@ -46,6 +46,7 @@ FIELDS: Mapping[str, str] = {
     "changed": "the settings that hold from now on",
     "code": "the exit code of a process; negative is the number of the signal that ended it",
     "count": "how many",
+    "doubt": "what may not be meant so",
     "directory": "where the store is",
     "error": "what went wrong, in words or by its type",
     "error_reason": "why a job failed, as in the dead letters",
@@ -422,7 +423,7 @@ _ALL = (
     LogEvent(
         name="daemon.settings_doubtful",
         level="warning",
-        fields=("warning",),
+        fields=("doubt",),
         meaning="Settings were read again; one of them may not be what its author means.",
         action="Read the sentence, and correct the setting if it is right.",
     ),

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
-
 import click
-import msgspec
-
-from holdfast.model.errors import InvalidInput, NoOwner
-from holdfast.settings import DEFAULTS, Loaded, Settings, changed, plain, read, written
-
-if TYPE_CHECKING:
-    from holdfast.interfaces.reloading import RunningSettings
-    from holdfast.settings import Reading
-
-EXIT_USAGE = 2
-_PLACES = ("store", "wal_path", "snapshot_path")
 
 
-def every_setting(command: click.Command) -> click.Command:
-    """Give a command a flag for each setting that it has none for yet."""
-    known = {flag for parameter in command.params for flag in parameter.opts}
-    for field in Settings.__struct_fields__:
-        flag = f"--{field.replace('_', '-')}"
-        if flag not in known and field != "store":  # which is said before the command
-            text = "The setting of this name: see holdfast config show."
-            command.params.append(click.Option([flag], metavar="VALUE", hidden=True, help=text))
-    return command
+class WithEverySetting(click.Command):
+    """A command that has a flag for each setting, also for those that its help does not name."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the flags; hidden ones are made when the command is used."""
+        from holdfast.settings import Settings  # noqa: PLC0415 - not for the help of others
+
+        params = super().get_params(ctx)
+        known = {flag for parameter in params for flag in parameter.opts}
+        flags = {field: f"--{field.replace('_', '-')}" for field in Settings.__struct_fields__}
+        text = "The setting of this name: see holdfast config show."
+        return params + [
+            click.Option([flag], metavar="VALUE", hidden=True, help=text)
+            for field, flag in flags.items()
+            if flag not in known and field != "store"  # which is said before the command
+        ]
 
 
 @click.group("config")
@@ -40,206 +31,43 @@ def config() -> None:
 @config.command("show")
 @click.option("--origin", is_flag=True, help="Say where each setting comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config_show(*, origin: bool, as_json: bool) -> None:
+def show(*, origin: bool, as_json: bool) -> None:
     """Print every setting that holds, as a settings file. Passwords are not shown."""
-    loaded = _loaded(_read())
-    values = plain(loaded.settings)
-    if as_json and origin:
-        click.echo(
-            msgspec.json.encode(
-                {
-                    field: {"value": value, "origin": loaded.origins[field]}
-                    for field, value in values.items()
-                }
-            )
-        )
-    elif as_json:
-        click.echo(msgspec.json.encode(values))
-    else:
-        for field in values:
-            line = f"{field}: {written(field, getattr(loaded.settings, field))}"
-            click.echo(f"{line:<45} # {loaded.origins[field]}" if origin else line)
+    from . import configuring  # noqa: PLC0415
+
+    configuring.show(origin=origin, as_json=as_json)
 
 
 @config.command("check")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config_check(file: str | None, *, as_json: bool) -> None:
+def check(file: str | None, *, as_json: bool) -> None:
     """Say everything that is wrong with the settings; exit 2 if anything is.
 
     FILE is a settings file to look at instead of the usual one. The environment counts as well.
     """
-    from holdfast.settings import unusable_places  # noqa: PLC0415
+    from . import configuring  # noqa: PLC0415
 
-    reading = _read(file)
-    problems = list(reading.problems)
-    if reading.loaded is not None:
-        problems += unusable_places(reading.loaded)
-    if as_json:
-        found = [{"field": problem.field, "problem": problem.problem} for problem in problems]
-        click.echo(
-            msgspec.json.encode(
-                {"file": reading.file, "problems": found, "warnings": reading.warnings}
-            )
-        )
-    else:
-        _say_all(problems, reading.warnings)
-        if not problems:
-            click.echo(f"{reading.file or 'the settings'}: nothing is wrong")
-    if problems:
-        raise SystemExit(EXIT_USAGE)
-
-
-class _Difference(NamedTuple):
-    field: str
-    before: str
-    after: str
-    before_origin: str
-    after_origin: str
-    needs_restart: bool
+    configuring.check(file, as_json=as_json)
 
 
 @config.command("diff")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config_diff(*, as_json: bool) -> None:
+def diff(*, as_json: bool) -> None:
     """Print what differs from the defaults, and from what the running daemon goes by."""
-    loaded = _loaded(_read())
-    mine = [
-        _Difference(
-            field,
-            written(field, DEFAULTS[field]),
-            written(field, getattr(loaded.settings, field)),
-            "default",
-            loaded.origins[field],
-            needs_restart=False,
-        )
-        for field in changed(loaded.settings)
-    ]
-    running = _running(loaded.settings)
-    theirs = [] if running is None else _differences(running, loaded)
-    if as_json:
-        _print_differences(mine, running, theirs)
-        return
-    if not mine:
-        click.echo("everything is at its default")
-    for one in mine:
-        click.echo(f"{one.field}: {one.before} -> {one.after} ({one.after_origin})")
-    if running is None:
-        return
-    if not theirs:
-        click.echo(f"the daemon (process {running.process}) goes by the same settings")
-        return
-    click.echo(f"the daemon (process {running.process}) goes by other settings:")
-    for one in theirs:
-        after = f"{one.after} ({one.after_origin})"
-        then = "needs a restart" if one.needs_restart else "holdfast config reload takes it over"
-        click.echo(f"  {one.field}: {one.before} ({one.before_origin}) -> {after}: {then}")
+    from . import configuring  # noqa: PLC0415
+
+    configuring.diff(as_json=as_json)
 
 
 @config.command("reload")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config_reload(*, as_json: bool) -> None:
+def reload(*, as_json: bool) -> None:
     """Have the running daemon read its settings again, as a SIGHUP does, and say what changed.
 
     The daemon reads its own file, environment and flags. If anything is wrong there, it goes on as
     before.
     """
-    from holdfast.interfaces.http.config_routes import RELOAD  # noqa: PLC0415
-    from holdfast.interfaces.reloading import Reloaded  # noqa: PLC0415
+    from . import configuring  # noqa: PLC0415
 
-    from .owner import ask  # noqa: PLC0415
-
-    settings = _loaded(_read()).settings
-    report = ask(settings, "POST", RELOAD, b"", Reloaded)
-    if report is None:
-        raise NoOwner(
-            f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or name "
-            "another store with --store"
-        )
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-        return
-    for warning in report.warnings:
-        click.echo(f"holdfast: {warning}", err=True)
-    for change in report.changed:
-        click.echo(f"{change.field}: {change.before} -> {change.after} ({change.origin})")
-    for change in report.needs_restart:
-        line = f"{change.field}: {change.before} -> {change.after} ({change.origin})"
-        click.echo(f"needs a restart: {line}")
-    if not report.changed:
-        click.echo("nothing has changed")
-
-
-# --- reading and comparing ----------------------------------------------------------------------
-
-
-def _read(file: str | None = None) -> Reading:
-    asked = click.get_current_context().find_root().params
-    path, store = file or asked.get("config"), asked.get("store")
-    return read(path, environ=os.environ, flags={"store": store})
-
-
-def _loaded(reading: Reading) -> Loaded:
-    """Return the settings, or say everything that is wrong and leave."""
-    _say_all(reading.problems, reading.warnings)
-    if reading.loaded is None:
-        raise SystemExit(EXIT_USAGE)
-    return reading.loaded
-
-
-def _say_all(problems: Sequence[InvalidInput], warnings: Sequence[str]) -> None:
-    for line in (*problems, *warnings):
-        click.echo(f"holdfast: {line}", err=True)
-
-
-def _running(settings: Settings) -> RunningSettings | None:
-    from holdfast.interfaces.http.config_routes import CONFIG  # noqa: PLC0415
-    from holdfast.interfaces.reloading import RunningSettings  # noqa: PLC0415
-
-    from .owner import ask  # noqa: PLC0415
-
-    return ask(settings, "GET", CONFIG, b"", RunningSettings)
-
-
-def _differences(running: RunningSettings, loaded: Loaded) -> list[_Difference]:
-    """Return where the daemon's settings are not what file and environment say to us.
-
-    What it was told by a flag is left out: it would be told that again. Its environment is its own
-    for as long as it runs.
-    """
-    return [
-        _Difference(
-            field,
-            written(field, running.settings[field]),
-            written(field, getattr(loaded.settings, field)),
-            running.origins.get(field, "default"),
-            loaded.origins[field],
-            needs_restart=field not in running.reloadable
-            or running.origins.get(field, "").startswith("environment "),
-        )
-        for field in changed(loaded.settings, running.settings)
-        if not running.origins.get(field, "").startswith("flag ")
-        and not (field in _PLACES and _same_place(running.settings[field], loaded, field))
-    ]
-
-
-def _same_place(theirs: object, loaded: Loaded, field: str) -> bool:
-    """Whether two paths may be one: it is the same store, and we do not know where it was said."""
-    ours = getattr(loaded.settings, field)
-    return not (
-        isinstance(theirs, str)
-        and isinstance(ours, str)
-        and PurePath(theirs).is_absolute()
-        and PurePath(ours).is_absolute()
-    )
-
-
-def _print_differences(
-    mine: list[_Difference], running: RunningSettings | None, theirs: list[_Difference]
-) -> None:
-    found = {
-        "from_defaults": [one._asdict() for one in mine],
-        "from_daemon": [one._asdict() for one in theirs],
-        "daemon_process": None if running is None else running.process,
-    }
-    click.echo(msgspec.json.encode(found))
+    configuring.reload(as_json=as_json)

@@ -18,7 +18,7 @@ from .audit import audit_group
 from .bench import bench
 from .commands import Commands, Context
 from .completion import completion
-from .config import config, every_setting
+from .config import WithEverySetting, config
 from .dead import dead_group, replay
 from .doctor import doctor
 from .dumps import dump_store, load_store
@@ -53,7 +53,7 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
         ctx.color = False
 
 
-@main.command()
+@main.command(cls=WithEverySetting)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option("-w", "--workers", type=int, help="How many jobs run at once (8).")
 @click.option("-t", "--timeout", metavar="DURATION", help="Time-out of a task (3s).")
@@ -123,4 +123,3 @@ for _command in (
 ):
     main.add_command(_command)
 main.add_command(dead_group, "failed")
-every_setting(run)

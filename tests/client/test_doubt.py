@@ -11,10 +11,20 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from holdfast.engines import connection, wire
 from holdfast.engines.base import Admission, Counts, Engine, EngineOptions, Receipt, Renewal
 from holdfast.engines.client import ClientEngine
+from holdfast.engines.doubt import accepted
 from holdfast.model.errors import DuplicateId, LeaseLost, NoOwner, Unavailable
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
-from holdfast.model.outcome import OutcomeKind, cancelled, completed, dead, release, retry, snooze
+from holdfast.model.outcome import (
+    Outcome,
+    OutcomeKind,
+    cancelled,
+    completed,
+    dead,
+    release,
+    retry,
+    snooze,
+)
 from holdfast.testing import VirtualClock
 from holdfast.testing.machine import EngineMachine
 
@@ -399,6 +409,13 @@ class ClientMachine(EngineMachine):
         # Two jobs of one id and one content, in one microsecond, are as good as one.
         self.clock.advance(0.000_001)
         return super().both(call)
+
+    def may_settle(self, outcome: Outcome) -> bool:
+        # One that is recorded already is told so, not refused, if an answer is lost on the way.
+        [job] = self.run(self.oracle.get([outcome.id], tenant=outcome.tenant))
+        known = {} if job is None else {(job.tenant, job.id): job}
+        late = LeaseLost(outcome.id, outcome.token)
+        return accepted([outcome], [late], known, self.clock.now_us()) == [late]
 
     @rule(fates=st.lists(st.sampled_from(["pass", *CUTS]), min_size=1, max_size=3))
     def cut_soon(self, fates: list[str]) -> None:

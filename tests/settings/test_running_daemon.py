@@ -166,7 +166,9 @@ def test_a_hangup_changes_the_slots_of_queues_in_every_process(rig: Rig) -> None
     assert '"changed": "queues", "needs_restart": "processes"' in governed.daemon.errors
     governed.file.write_text("queues: other:4\nprocesses: 2\n")
     governed.daemon.signal(signal.SIGHUP)
-    until(lambda: "needs_restart=queues" in governed.daemon.errors, "other queues are not served")
+    until(
+        lambda: '"needs_restart": "queues"' in governed.daemon.errors, "other queues are not served"
+    )
     assert governed.slots() == {"default": 4}
     rig.gate.touch()
     rig.wait_for(ids, State.COMPLETED)

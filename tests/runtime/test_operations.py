@@ -30,7 +30,8 @@ from holdfast.model.signals import Retry
 from holdfast.runtime.builtin import BY_TYPE, SIMULATE, add_builtin
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.job_inputs import JobInput, read_inputs
-from holdfast.runtime.operations import Operations, Pace, Who, created
+from holdfast.runtime.operations import Operations, created
+from holdfast.runtime.orders import Pace, Who
 from holdfast.runtime.views import JobView, status_of
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.testing import VirtualClock

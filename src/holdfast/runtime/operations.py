@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -20,11 +20,22 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, UnknownSchedule
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import UNFINISHED, Edit, Job, State
-from holdfast.model.operation import AuditEntry, AuditHead, Operation, follows, head_of
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+from holdfast.model.operation import AuditHead, Operation, follows, head_of
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
 from .job_inputs import JobInput, new_jobs
+from .orders import (
+    CHUNK,
+    NAMED_IN_AUDIT,
+    Done,
+    Pace,
+    Preview,
+    Slots,
+    Who,
+    entry_of,
+    operation_of,
+)
 from .views import (
     AuditView,
     GroupView,
@@ -40,10 +51,6 @@ from .views import (
 if TYPE_CHECKING:
     from .definition import Definition
 
-CHUNK = 1_000
-"""How many jobs one commit of a long operation changes."""
-NAMED_IN_AUDIT = 100
-
 Act = Callable[[Filter, Operation, int], Awaitable[Operated]]
 Told = Callable[[int], None]
 """Hears how many are done so far."""
@@ -57,69 +64,6 @@ STATES: Mapping[str, frozenset[State]] = {
     "confirm": frozenset({State.BLOCKED}),
 }
 """In which states a job can be operated on."""
-
-
-class Who(msgspec.Struct, frozen=True):
-    """Who does it, and why."""
-
-    by: str
-    why: str
-
-
-class Pace(msgspec.Struct, frozen=True):
-    """How many in one commit at most, and how long to wait before the next."""
-
-    at_once: int = CHUNK
-    pause_seconds: float = 0.0
-
-    @classmethod
-    def of(cls, rate: Rate) -> Pace:
-        """Return a pace that keeps to this rate: about a commit each second."""
-        each_seconds = rate.per_seconds / rate.count
-        at_once = min(CHUNK, max(1, round(1 / each_seconds)))
-        return cls(at_once, at_once * each_seconds)
-
-
-class Done(msgspec.Struct, frozen=True):
-    """What came of an operation: how many were changed, and how many left as they were."""
-
-    done: int
-    kept: int = 0
-    ids: list[str] = []
-    """The first of those that were changed."""
-
-
-class Preview(msgspec.Struct, frozen=True):
-    """What an operation would change."""
-
-    would: int
-    kept: int
-    jobs: list[JobView]
-    """The first of them."""
-
-
-class Slots(Protocol):
-    """Those who run jobs here, if any do."""
-
-    @property
-    def slots(self) -> Mapping[str, int]:
-        """How many slots there are, by the queues that they serve."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether no more is claimed."""
-
-    def running(self) -> list[Running]:
-        """Return what is under way."""
-
-    def resize(self, slots: int, queue: str = "") -> None:
-        """Have this many slots."""
-
-    def drain(self) -> None:
-        """Claim no more."""
-
-    def resume(self) -> None:
-        """Claim again."""
 
 
 class Operations:
@@ -304,7 +248,7 @@ class Operations:
 
     async def note(self, wanted: Filter, text: str, by: str) -> Done:
         """Write something about these jobs into their history."""
-        operation = _operation("job.note", "job", wanted, Who(by, text))
+        operation = operation_of("job.note", "job", wanted, Who(by, text))
         done = await self.engine.note(wanted, text, operation)
         return Done(len(done.jobs), done.kept, _some_ids(done.jobs))
 
@@ -313,7 +257,7 @@ class Operations:
     ) -> JobView:
         """Change a job that nobody runs; return it as it is now."""
         named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
-        entry = _entry("job.edit", "job", job_id, who, {"changed": named}, tenant)
+        entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
         operation = Operation(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
         return JobView.of(
@@ -327,7 +271,7 @@ class Operations:
         if job is None:
             raise JobNotFound(job_id)
         changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
-        entry = _entry("job.reclaim", "job", job_id, who, changes, tenant)
+        entry = entry_of("job.reclaim", "job", job_id, who, changes, tenant)
         operation = Operation(who.by, who.why, (entry,))
         found = await self.engine.reclaim(limit=1, forced=[job], operation=operation)
         for lost in found.lost:
@@ -356,7 +300,7 @@ class Operations:
             while more and total < limit:
                 if total and pace.pause_seconds:
                     await asyncio.sleep(pace.pause_seconds)
-                operation = _operation(f"job.{verb}", "job", some, who, changes)
+                operation = operation_of(f"job.{verb}", "job", some, who, changes)
                 found = await act(some, operation, min(limit - total, size))
                 total += len(found.jobs)
                 ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
@@ -384,13 +328,13 @@ class Operations:
         policy = replace(before, **changes)
         policy.check()
         said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
-        entry = _entry("queue.policy", "queue", queue, who, said)
+        entry = entry_of("queue.policy", "queue", queue, who, said)
         await self.engine.set_policy(queue, policy, Operation(who.by, who.why, (entry,)))
         return policy
 
     async def set_flag(self, name: str, who: Who, *, on: bool | None) -> None:
         """Switch a flag; None takes it away."""
-        entry = _entry("flag.set", "flag", name, who, {"on": on})
+        entry = entry_of("flag.set", "flag", name, who, {"on": on})
         await self.engine.set_flag(name, Operation(who.by, who.why, (entry,)), on=on)
 
     async def change_schedule(
@@ -402,7 +346,7 @@ class Operations:
             raise UnknownSchedule(name, known)
         state = change(known[name])
         said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
-        entry = _entry("schedule.set", "schedule", name, who, said)
+        entry = entry_of("schedule.set", "schedule", name, who, said)
         await self.engine.set_schedule(name, state, Operation(who.by, who.why, (entry,)))
         return state
 
@@ -412,7 +356,7 @@ class Operations:
         if name not in known:
             raise UnknownSchedule(name, known)
         job = replace(known[name].job_at(now_us), id=f"cron/{name}/{now_us}")
-        entry = _entry("schedule.run", "schedule", name, who, {"job": job.id})
+        entry = entry_of("schedule.run", "schedule", name, who, {"job": job.id})
         receipt = (await self.engine.enqueue([job], on_duplicate="skip"))[0]
         await self.engine.audit([entry])
         return receipt
@@ -427,7 +371,7 @@ class Operations:
         """Have the worker claim no more, or again."""
         worker = self._here()
         action = "worker.drain" if on else "worker.resume"
-        await self.engine.audit([_entry(action, "worker", "", who, {})])
+        await self.engine.audit([entry_of(action, "worker", "", who, {})])
         if on:
             worker.drain()
         else:
@@ -473,33 +417,6 @@ def _spared(verb: str, job: Job, fixed: str) -> bool:
     if verb == "cancel":
         return job.stop_requested
     return verb == "confirm" and not job.ties.hold
-
-
-def _operation(
-    action: str,
-    kind: str,
-    wanted: Filter,
-    who: Who,
-    changes: Mapping[str, object] | None = None,
-) -> Operation:
-    said = {
-        field: msgspec.to_builtins(value)
-        for field in Filter.__struct_fields__
-        if (value := getattr(wanted, field)) != getattr(EVERYTHING, field) and field != "ids"
-    }
-    if len(wanted.ids) > 1:
-        said["ids"] = list(wanted.ids[:NAMED_IN_AUDIT])
-        said["ids_count"] = len(wanted.ids)
-    one = wanted.ids[0] if len(wanted.ids) == 1 else ""
-    entry = _entry(action, kind, one, who, {**said, **(changes or {})}, wanted.tenant or "")
-    return Operation(who.by, who.why, (entry,))
-
-
-def _entry(
-    action: str, kind: str, name: str, who: Who, changes: Mapping[str, object], tenant: str = ""
-) -> AuditEntry:
-    text = msgspec.json.encode(changes).decode()
-    return AuditEntry(action, kind, name, who.by, text, who.why, tenant)
 
 
 def _some_ids(jobs: Sequence[Job]) -> list[str]:

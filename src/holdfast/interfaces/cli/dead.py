@@ -33,7 +33,7 @@ from .printing import ago, count_of, cut, document, lines, note, table
 from .queues import rate_of
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Pace, Who
+    from holdfast.runtime.orders import Pace, Who
 
 _ARCHIVED = click.option("--archived", is_flag=True, help="Those laid aside instead.")
 
@@ -252,6 +252,6 @@ def replay(
 
 
 def _pace(text: str) -> Pace:
-    from holdfast.runtime.operations import Pace  # noqa: PLC0415
+    from holdfast.runtime.orders import Pace  # noqa: PLC0415
 
     return Pace.of(rate_of("--rate", text))

@@ -12,7 +12,7 @@ from .options import stream_options, who_options
 from .printing import clean, document, lines, note, table
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Who
+    from holdfast.runtime.orders import Who
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
 

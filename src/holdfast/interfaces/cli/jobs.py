@@ -27,7 +27,8 @@ from .options import (
 from .printing import clean, cut, document, fields, jobs_table, lines, moment, note, table
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Operations, Who
+    from holdfast.runtime.operations import Operations
+    from holdfast.runtime.orders import Who
     from holdfast.runtime.views import HistoryView, JobView
 
 _TENANT = click.option(

@@ -15,7 +15,8 @@ from .options import be_sure
 from .printing import count_of, document, jobs_table, progress
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Done, Operations, Pace, Preview, Who
+    from holdfast.runtime.operations import Operations
+    from holdfast.runtime.orders import Done, Pace, Preview, Who
 
 DONE_WORDS: Mapping[str, str] = {
     "replay": "pending again",

@@ -20,7 +20,7 @@ from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Who
+    from holdfast.runtime.orders import Who
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -259,7 +259,7 @@ def by_option(command: F) -> F:
 def who_of(by: str | None, reason: str | None) -> Who:
     """Return who and why; ask for a missing reason on a terminal, and refuse without one."""
     from holdfast.model.operation import Operation  # noqa: PLC0415
-    from holdfast.runtime.operations import Who  # noqa: PLC0415
+    from holdfast.runtime.orders import Who  # noqa: PLC0415
 
     if reason is None or not reason.strip():
         if not on_terminal():

@@ -99,7 +99,7 @@ def _width(text: str) -> int:
 def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
     """Print one field per line, leaving out what is empty."""
     for name, value in pairs:
-        if value in ("", None, [], {}, ()):
+        if value in ("", None):
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         click.echo(f"{name + ':':<{width}}{text}")

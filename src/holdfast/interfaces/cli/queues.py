@@ -18,7 +18,8 @@ from .printing import clean, document, lines, note, table
 
 if TYPE_CHECKING:
     from holdfast.engines.base import Counts
-    from holdfast.runtime.operations import Operations, Who
+    from holdfast.runtime.operations import Operations
+    from holdfast.runtime.orders import Who
 
 _UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 

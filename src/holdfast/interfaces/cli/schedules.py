@@ -20,7 +20,7 @@ from .printing import clean, document, lines, moment, note, table
 
 if TYPE_CHECKING:
     from holdfast.model.effects import ScheduleState
-    from holdfast.runtime.operations import Who
+    from holdfast.runtime.orders import Who
 
 
 class ScheduleView(msgspec.Struct, frozen=True):

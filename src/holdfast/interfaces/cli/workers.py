@@ -18,7 +18,7 @@ from .options import json_option, stream_options, who_options
 from .printing import ago, count_of, document, lines, note, progress, table
 
 if TYPE_CHECKING:
-    from holdfast.runtime.operations import Who
+    from holdfast.runtime.orders import Who
     from holdfast.runtime.views import Status
     from holdfast.settings import Settings
 

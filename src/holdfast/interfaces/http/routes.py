@@ -14,7 +14,8 @@ from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.errors import HoldfastError, PayloadInvalid
 from holdfast.runtime.job_inputs import JobInput
 from holdfast.runtime.metrics import Metrics, exposition
-from holdfast.runtime.operations import Operations, Who
+from holdfast.runtime.operations import Operations
+from holdfast.runtime.orders import Who
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 

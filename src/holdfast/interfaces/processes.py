@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TypedDict
 
 import msgspec
 
@@ -94,7 +93,8 @@ class WorkerProcesses:
             try:
                 code = await process.wait()
             finally:
-                listening.cancel()
+                if listening is not None:
+                    listening.cancel()
                 self.figures.pop(number, None)
             del self._running[name]
             await self._end_leases(name, code)
@@ -106,9 +106,10 @@ class WorkerProcesses:
 
     async def _spawn(
         self, number: str, name: str
-    ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
-        """Start one, and listen to how it is doing."""
-        ours, theirs = os.pipe()
+    ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None] | None]:
+        """Start one, and listen to how it is doing; on Windows it has no way to say so."""
+        pipe = None if sys.platform == "win32" else os.pipe()
+        passed: tuple[int, ...] = () if pipe is None else (pipe[1],)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -116,20 +117,21 @@ class WorkerProcesses:
                 "holdfast.interfaces.worker_process",
                 stdin=asyncio.subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-                **_passed(theirs),
+                pass_fds=passed,
             )
         except BaseException:
-            os.close(ours)
+            if pipe is not None:
+                os.close(pipe[0])
             raise
         finally:
-            os.close(theirs)
-        listening = asyncio.get_running_loop().create_task(self._listen(number, ours))
-        charter = ProcessCharter(
-            self._reference, self._settings, name, theirs if _passed(theirs) else None
-        )
+            for theirs in passed:
+                os.close(theirs)
+        charter = ProcessCharter(self._reference, self._settings, name, *passed)
         if process.stdin is not None:
             process.stdin.write(msgspec.json.encode(charter) + b"\n")
-        return process, listening
+        if pipe is None:
+            return process, None
+        return process, asyncio.get_running_loop().create_task(self._listen(number, pipe[0]))
 
     async def _listen(self, number: str, source: int) -> None:
         stream = asyncio.StreamReader()
@@ -154,12 +156,3 @@ class WorkerProcesses:
         if outcomes:
             with contextlib.suppress(HoldfastError):
                 await self._engine.settle(outcomes)
-
-
-class _Passed(TypedDict, total=False):
-    pass_fds: tuple[int, ...]
-
-
-def _passed(number: int) -> _Passed:
-    """Return how a process is given a file of ours; on Windows there is no way."""
-    return {} if sys.platform == "win32" else {"pass_fds": (number,)}

@@ -205,7 +205,7 @@ _ALL = (
     LogEvent(
         name="worker.late_outcome_refused",
         level="warning",
-        fields=("worker", "error"),
+        fields=("job", "worker", "error"),
         meaning="An attempt ended after its lease: its outcome does not count, somebody else has "
         "the job.",
         action="Now and then after a pause is normal. Often: leases are too short, or the event "

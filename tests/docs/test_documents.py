@@ -105,6 +105,7 @@ def check(words: list[str]) -> None:
         if word.startswith("-") and len(word) > 1:
             assert word.partition("=")[0] in known, words
         elif isinstance(command, click.Group):
+            found = None
             for name in word.split("|"):
                 found = command.get_command(click.Context(command), name)
                 if found is None:

@@ -126,7 +126,7 @@ def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch,
         job.queue.replace("default", "main") for job in wanted
     ]
     assert [job.priority for job in migrated] == [-job.priority for job in wanted]
-    assert all("from=1 to=3" in line for line in said)
+    assert all("from_schema=1 to_schema=3" in line for line in said)
     assert len(said) == 2, "once for the snapshot, once for the segment"
 
 

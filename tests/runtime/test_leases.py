@@ -238,7 +238,7 @@ def test_outcomes_that_cannot_be_settled_are_kept_and_settled_later(caplog):
         await world.stop()
 
     world.run(scenario)
-    assert "worker.claim_failed away" in caplog.text
+    assert "worker.claim_failed worker=w away" in caplog.text
 
 
 def test_a_full_disk_is_waited_out_like_an_absence():

@@ -306,7 +306,7 @@ def test_a_tick_is_dropped_while_its_predecessor_is_unfinished(
     with caplog.at_level(logging.INFO, "holdfast.schedules"):
         asyncio.run(run())
     assert caplog.messages == [
-        f"schedule.overlap id=cron/report/20270115T120{minute}00Z "
+        f"schedule.overlap job=cron/report/20270115T120{minute}00Z "
         "unfinished=cron/report/20270115T120000Z"
         for minute in (1, 2)
     ]

@@ -28,8 +28,8 @@ from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import completed
 from holdfast.runtime.builtin import SIMULATE
 from holdfast.runtime.definition import Definition
+from holdfast.runtime.job_inputs import JobInput
 from holdfast.runtime.loading import load_definition
-from holdfast.runtime.operations import JobInput
 from holdfast.settings import Settings, load
 from tests.runtime.world import World, spec_of
 

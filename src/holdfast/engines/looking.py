@@ -40,6 +40,7 @@ from .dump import (
 )
 from .past import Tally
 from .seam import Seam
+from .survey import Survey
 
 _SLICE = 20_000
 """How many jobs are looked at before others get their turn on the event loop."""
@@ -83,6 +84,14 @@ class Looking(Seam):
         with self._past.pinned():
             past = await self._past.count(caller)
             return await self._answer(lambda _now: _sum(self._state.counts(caller), past))
+
+    def survey(self) -> Survey:
+        """Return every queue as it is in memory, for a scrape: it promises nothing.
+
+        What finished too long ago may still be counted.
+        """
+        now_us = self._now_us()
+        return Survey(now_us, self._state.survey(now_us))
 
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """See ``Engine.groups``."""

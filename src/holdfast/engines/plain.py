@@ -15,7 +15,7 @@ from collections.abc import (
 from typing import TypeVar
 
 from holdfast.model import folding
-from holdfast.model.access import Caller
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import (
     Audited,
     Claimed,
@@ -48,6 +48,7 @@ from .dump import (
     DumpRecord,
 )
 from .past import Happened, Tally
+from .survey import QueueSurvey, count_jobs
 
 T = TypeVar("T")
 
@@ -432,6 +433,41 @@ class PlainState:
         """Return the counts of each queue."""
         return count_jobs(self._jobs.values(), caller)
 
+    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+        """Return what a watcher wants to know of each queue."""
+        counts = self.counts(SYSTEM)
+        return {
+            queue: self._survey(queue, counts.get(queue, Counts()), now_us)
+            for queue in sorted({*counts, *self.policies})
+        }
+
+    def _survey(self, queue: str, counts: Counts, now_us: int) -> QueueSurvey:
+        jobs = [job for job in self._jobs.values() if job.queue == queue]
+        pending = [job for job in jobs if job.state is State.PENDING]
+        first = [job for job in pending if self._first_of_its_key(job)]
+        policy = self._policy(queue)
+        return QueueSurvey(
+            counts=counts,
+            scheduled=sum(job.run_at_us > now_us for job in first),
+            held=sum(not job.state.finished and self._is_held(job) for job in jobs),
+            oldest_due_us=min(
+                (job.run_at_us for job in first if job.run_at_us <= now_us), default=None
+            ),
+            stuck=sum(
+                job.state is State.IN_FLIGHT and job.lease_until_us <= now_us for job in jobs
+            ),
+            paused=policy.paused,
+            outage=now_us < policy.outage_until_us,
+        )
+
+    def _is_held(self, job: Job) -> bool:
+        if job.ties.key is None or not self._policy(job.queue).ordered:
+            return False
+        return any(
+            other.state is State.DEAD and other.ties.key_seq < job.ties.key_seq
+            for other in self._of_key(job)
+        )
+
     def discount(self, gone: Tally) -> None:
         """Have counted them already."""
 
@@ -441,16 +477,6 @@ class PlainState:
 
     def _in(self, *states: State) -> Iterable[Job]:
         return [job for job in self._jobs.values() if job.state in states]
-
-
-def count_jobs(jobs: Iterable[Job], caller: Caller) -> Mapping[str, Counts]:
-    """Count these jobs by queue and state."""
-    found: dict[str, dict[str, int]] = {}
-    for job in jobs:
-        if caller.reaches(job.tenant, job.scope):
-            queue = found.setdefault(job.queue, {})
-            queue[job.state] = queue.get(job.state, 0) + 1
-    return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
 
 async def _once(records: Sequence[DumpRecord]) -> AsyncIterator[Sequence[DumpRecord]]:

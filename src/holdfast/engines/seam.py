@@ -22,6 +22,7 @@ from .arrivals import Arrivals
 from .base import Capabilities, Counts, EngineOptions
 from .clock import Clock
 from .past import Past, Tally
+from .survey import QueueSurvey
 
 T = TypeVar("T")
 
@@ -96,6 +97,9 @@ class WorkState(Protocol):
 
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue, finished jobs that are kept elsewhere included."""
+
+    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+        """Return what a watcher wants to know of each queue that has jobs or a policy."""
 
     def discount(self, gone: Tally) -> None:
         """Count so many jobs less: they were forgotten."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import signal
 import socket
@@ -14,16 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from holdfast import __version__
 from holdfast.engines.base import Engine
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.journal import JournalEngine
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
 from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.redaction import without_secrets
 from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.counting import Metrics, ProcessFigures
 from holdfast.runtime.definition import Definition, Hook
+from holdfast.runtime.lag import LoopLag
+from holdfast.runtime.logs import SummingUp, sum_up
 from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
-from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.operations import Operations
 from holdfast.runtime.schedules import ScheduleLoop, make_known
@@ -39,7 +43,7 @@ from .processes import WorkerProcesses, Workforce
 from .reloading import Reloading
 from .watchdog import Watchdog, leave_in_time
 
-logger = logging.getLogger("holdfast.daemon")
+log = EventLog("holdfast.daemon")
 
 EXIT_FAILED = 1
 
@@ -74,6 +78,7 @@ class Daemon:
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
+        self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
         self._lease_loop: LeaseLoop | None = None
         self._snapshot_loop: SnapshotLoop | None = None
@@ -87,9 +92,9 @@ class Daemon:
         self._check()
         journal = await own_store(settings)
         self._open.push_async_callback(journal.close)
-        recovery = journal.recovery
+        store, recovery = settings.store_shown, journal.recovery
         self._say(
-            f"holdfast started: store {settings.store_shown} (sync={settings.sync}), "
+            f"holdfast started: store {store} (sync={settings.sync}), "
             f"{recovery.jobs} jobs recovered in {recovery.seconds * 1000:.0f} ms"
         )
         try:
@@ -100,7 +105,10 @@ class Daemon:
 
     async def _start(self, journal: JournalEngine) -> None:
         settings, metrics = self.settings, self.metrics
-        engine = ObservedEngine(journal, metrics)
+        metrics.know(self._definition.queues)
+        metrics.store = journal.figures
+        engine = ObservedEngine(journal, metrics, journal.held_now(), journal.clock.now_us())
+        engine.count_lost(journal.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
@@ -112,18 +120,16 @@ class Daemon:
             Workforce(worker, lambda: self._processes),
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
-                **{name: sum(counted.values()) for name, counted in metrics.counters.items()},
+                **metrics.totals(),
                 "recovery_seconds": journal.recovery.seconds,
             },
         )
         self._operations = operations
         await make_known(engine, self._definition.schedules.values())
-        metrics.counts = journal.counts_now
-        metrics.gauge(
-            "queue_recovery_seconds",
-            "How long the last recovery took.",
-            lambda: journal.recovery.seconds,
-        )
+        lag = LoopLag()
+        lag.start()
+        self._open.callback(lag.stop)
+        metrics.processes = lambda: self._figures(worker, lag)
         probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
         governing = config_routes(await self._governed(engine, worker))
         await self._listen(engine, {**probes, **governing, **operation_routes(operations)})
@@ -141,6 +147,15 @@ class Daemon:
             watchdog = Watchdog(settings.stall_seconds)
             watchdog.start()
             self._open.callback(watchdog.stop)
+        log.say(
+            "daemon.started",
+            version=__version__,
+            pid=os.getpid(),
+            store=without_secrets(settings.store),
+            worker=worker.name,
+            slots=sum(worker.slots.values()),
+            metrics=self._metrics_at,
+        )
 
     async def run(self) -> int:
         """Work until told to stop; return the exit code."""
@@ -170,6 +185,8 @@ class Daemon:
         else:
             self._say("holdfast stopped")
         code = 0 if self._failure is None else EXIT_FAILED
+        log.say("daemon.stopped", code=code)
+        sum_up(everything=True)
         leave_in_time(loop, code)
         return code
 
@@ -186,13 +203,13 @@ class Daemon:
             self._say(
                 f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
             )
-            logger.info("daemon.draining running=%d", busy)
+            log.say("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             draining = [worker.stop(self.settings.drain_seconds)]
             if self._processes is not None:
                 draining.append(self._processes.stop())
             await asyncio.gather(*draining)
         await self._run_hooks(self._definition.on_stop, quiet=True)
-        logger.info("daemon.closing")
+        log.say("daemon.closing")
         try:
             await self._open.aclose()
         except DurabilityLost as error:
@@ -214,6 +231,7 @@ class Daemon:
                 remember_seconds=settings.remember_seconds,
                 states=engine.schedules,
             ),
+            SummingUp(),
         ]
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
@@ -233,7 +251,12 @@ class Daemon:
             raise with_origin(problem, self._origins) from error
         host, port = bound.getsockname()[:2]
         await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
-        self._say(f"metrics: http://{host}:{port}/metrics")
+        self._metrics_at = f"http://{host}:{port}/metrics"
+        self._say(f"metrics: {self._metrics_at}")
+
+    def _figures(self, worker: Worker, lag: LoopLag) -> dict[str, ProcessFigures]:
+        others = {} if self._processes is None else self._processes.figures
+        return {"1": worker.figures(lag.seconds), **others}
 
     def _unwell(self) -> str | None:
         if self._stopping:
@@ -241,7 +264,7 @@ class Daemon:
         return None if self._failure is None else str(self._failure)
 
     def _fail(self, error: DurabilityLost) -> None:
-        logger.error("daemon.store_failed %s", error)
+        log.say("daemon.store_failed", error=error)
         self._failure = error
         self._stop_asked.set()
 
@@ -308,10 +331,10 @@ class Daemon:
                 pending = hook()
                 if inspect.isawaitable(pending):
                     await pending
-            except Exception:
+            except Exception as error:
                 if not quiet:
                     raise
-                logger.exception("daemon.hook_failed")
+                log.say("daemon.hook_failed", foreign=error)
 
 
 class SnapshotLoop:

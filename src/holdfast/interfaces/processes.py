@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -12,9 +11,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from holdfast.engines.event_log import EventLog
 from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
 from holdfast.model.outcome import lost, release
+from holdfast.runtime.counting import ProcessFigures
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.views import Running
@@ -23,7 +24,7 @@ from holdfast.settings import Settings
 
 from .opening import own_name
 
-logger = logging.getLogger("holdfast.processes")
+log = EventLog("holdfast.processes")
 
 _RESTART_SECONDS = 0.5
 _STOP = b"stop\n"
@@ -38,6 +39,8 @@ class ProcessCharter(msgspec.Struct, frozen=True):
     reference: str | None
     settings: Settings
     name: str
+    reports: int | None = None
+    """The file descriptor on which it says how it is doing, a line of ``ProcessFigures`` each."""
 
 
 class WorkerProcesses:
@@ -51,12 +54,15 @@ class WorkerProcesses:
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
         self._draining = False
+        self.figures: dict[str, ProcessFigures] = {}
+        """How each of them is doing, as it last said, by its number."""
 
     def start(self) -> None:
         """Start them all."""
         for number in range(2, self._settings.processes + 1):
             name = own_name(self._settings, f"-{number}")
-            self._keepers.append(asyncio.get_running_loop().create_task(self._keep(name)))
+            keeper = asyncio.get_running_loop().create_task(self._keep(str(number), name))
+            self._keepers.append(keeper)
 
     def apply(self, settings: Settings) -> None:
         """Hand changed settings to all of them, and to those that are started from now on."""
@@ -97,31 +103,69 @@ class WorkerProcesses:
         for keeper in self._keepers:
             keeper.cancel()
 
-    async def _keep(self, name: str) -> None:
+    async def _keep(self, number: str, name: str) -> None:
         while not self._stopping:
+            process, listening = await self._spawn(number, name)
+            self._running[name] = process
+            log.say("worker.process_started", worker=name, pid=process.pid)
+            if process.stdin is not None:
+                if self._draining:
+                    process.stdin.write(_DRAIN)
+                if self._stopping:  # since it was started
+                    process.stdin.write(_STOP)
+            try:
+                code = await process.wait()
+            finally:
+                if listening is not None:
+                    listening.cancel()
+                self.figures.pop(number, None)
+            del self._running[name]
+            await self._end_leases(name, code)
+            if self._stopping:
+                return
+            log.say("worker.process_ended", worker=name, pid=process.pid, code=code)
+            await asyncio.sleep(_RESTART_SECONDS)
+            await self._end_leases(name, code)  # what a claim of its had still on the way
+
+    async def _spawn(
+        self, number: str, name: str
+    ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None] | None]:
+        """Start one, and listen to how it is doing; on Windows it has no way to say so."""
+        pipe = None if sys.platform == "win32" else os.pipe()
+        passed: tuple[int, ...] = () if pipe is None else (pipe[1],)
+        try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "holdfast.interfaces.worker_process",
                 stdin=asyncio.subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                pass_fds=passed,
             )
-            self._running[name] = process
-            charter = ProcessCharter(self._reference, self._settings, name)
-            if process.stdin is not None:
-                process.stdin.write(msgspec.json.encode(charter) + b"\n")
-                if self._draining:
-                    process.stdin.write(_DRAIN)
-                if self._stopping:  # since it was started
-                    process.stdin.write(_STOP)
-            code = await process.wait()
-            del self._running[name]
-            await self._end_leases(name, code)
-            if self._stopping:
-                return
-            logger.warning("worker.process_ended name=%s code=%d", name, code)
-            await asyncio.sleep(_RESTART_SECONDS)
-            await self._end_leases(name, code)  # what a claim of its had still on the way
+        except BaseException:
+            if pipe is not None:
+                os.close(pipe[0])
+            raise
+        finally:
+            for theirs in passed:
+                os.close(theirs)
+        charter = ProcessCharter(self._reference, self._settings, name, *passed)
+        if process.stdin is not None:
+            process.stdin.write(msgspec.json.encode(charter) + b"\n")
+        if pipe is None:
+            return process, None
+        return process, asyncio.get_running_loop().create_task(self._listen(number, pipe[0]))
+
+    async def _listen(self, number: str, source: int) -> None:
+        stream = asyncio.StreamReader()
+        transport, _protocol = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(source, "rb", 0)
+        )
+        try:
+            while line := await stream.readline():
+                self.figures[number] = msgspec.json.decode(line, type=ProcessFigures)
+        finally:
+            transport.close()
 
     async def _end_leases(self, name: str, code: int) -> None:
         """Whoever held these is gone: nobody needs to wait for their leases."""

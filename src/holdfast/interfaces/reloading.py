@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from holdfast.engines.base import Engine
+from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.operation import TEXT_LIMIT, AuditEntry, Operation
 from holdfast.settings import Loaded, Settings, plain, written
 
-logger = logging.getLogger("holdfast.daemon")
+log = EventLog("holdfast.daemon")
 
 RELOADABLE = (
     "worker_count",
@@ -115,13 +115,13 @@ class Reloading:
             await self.switch_flags(before, loaded)
             self._take(loaded.settings)
             self._loaded = loaded
-        logger.info(
-            "daemon.reloaded changed=%s needs_restart=%s",
-            ",".join(change.field for change in report.changed) or "nothing",
-            ",".join(change.field for change in report.needs_restart) or "nothing",
+        log.say(
+            "daemon.reloaded",
+            changed=",".join(change.field for change in report.changed) or "nothing",
+            needs_restart=",".join(change.field for change in report.needs_restart) or "nothing",
         )
         for warning in report.warnings:
-            logger.warning("daemon.settings_doubtful %s", warning)
+            log.say("daemon.settings_doubtful", warning=warning)
         return report
 
     def reload_soon(self) -> None:
@@ -134,7 +134,7 @@ class Reloading:
         try:
             await self.reload()
         except HoldfastError as error:
-            logger.warning("daemon.reload_refused %s", error)
+            log.say("daemon.reload_refused", error=error)
 
     def _merged(self, wanted: Loaded) -> tuple[Loaded, Reloaded]:
         """Return the settings with what can change taken from these, and what that means."""

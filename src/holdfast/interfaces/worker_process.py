@@ -15,18 +15,24 @@ import msgspec
 
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.socket_path import socket_path
+from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.child import leave_no_input, outlive_nobody
 from holdfast.runtime.definition import Definition
+from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.loading import load_definition
-from holdfast.runtime.loops import LeaseLoop, Supervisor
+from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, sum_up
+from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
 from .opening import change, let_go_in_forks, looping, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
+
+log = EventLog("holdfast.worker")
 
 
 def main() -> None:
@@ -38,15 +44,20 @@ def main() -> None:
     life_line = os.fdopen(os.dup(0), "rb")
     leave_no_input()  # what a task reads must not be the owner's word
     charter = msgspec.json.decode(life_line.readline(), type=ProcessCharter)
-    with looping(charter.settings) as runner:
-        runner.run(_guarded(_work(charter, life_line)))
+    settings = charter.settings
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
+    with looping(settings) as runner:
+        runner.run(_guarded(_work(charter, life_line), charter.name))
 
 
-async def _guarded(work: Coroutine[None, None, None]) -> None:
+async def _guarded(work: Coroutine[None, None, None], name: str) -> None:
     try:
         await work
     except asyncio.CancelledError:
         # A task has let a SystemExit loose on the event loop. The owner starts another process.
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the owner starts another process
+        log.say("worker.process_failed", worker=name, foreign=error)
         os._exit(1)
 
 
@@ -62,7 +73,8 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         if inspect.isawaitable(pending):
             await pending
     path = socket_path(settings.store)
-    let_go_in_forks(path, life_line.fileno())
+    reports = [] if charter.reports is None else [charter.reports]
+    let_go_in_forks(path, life_line.fileno(), *reports)
     engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     await worker.look_for_queues()
@@ -70,7 +82,9 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    supervisor = Supervisor([leases], SystemClock())
+    loops: list[Loop] = [leases, SummingUp()]
+    loops += [Reporting(worker, into) for into in reports]
+    supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
@@ -87,17 +101,40 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         else:
             settings = msgspec.json.decode(line, type=Settings)
             change(worker, leases, settings)
+            configure_logging(LogTerms(settings.log_level, settings.log_format))
 
     threading.Thread(target=_listen, args=(life_line, loop, hear), daemon=True).start()
     await stop.wait()
     await worker.stop(settings.drain_seconds)
     await supervisor.stop()
     for hook in definition.on_stop:
-        pending = hook()
-        if inspect.isawaitable(pending):
-            await pending
+        try:
+            pending = hook()
+            if inspect.isawaitable(pending):
+                await pending
+        except Exception as error:  # noqa: BLE001 - said, and the stop goes on
+            log.say("daemon.hook_failed", foreign=error)
     await engine.close()
+    sum_up(everything=True)
     leave_in_time(loop, 0)
+
+
+class Reporting:
+    """A loop: tells the owner how this process is doing, for its metrics."""
+
+    def __init__(self, worker: Worker, into: int) -> None:
+        os.set_blocking(into, False)
+        self._worker = worker
+        self._into = into
+        self._lag = LoopLag()
+        self._lag.start()
+
+    async def step(self, now_us: int) -> int:
+        """Tell it; if the owner does not listen, leave it."""
+        with contextlib.suppress(OSError):
+            figures = self._worker.figures(self._lag.seconds)
+            os.write(self._into, msgspec.json.encode(figures) + b"\n")
+        return now_us + MICROSECONDS
 
 
 def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:

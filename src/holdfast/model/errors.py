@@ -38,6 +38,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from .redaction import without_passwords
+
 
 class HoldfastError(Exception):
     """The root of everything that Holdfast raises on purpose."""
@@ -51,6 +53,7 @@ class InvalidInput(HoldfastError):
     code = "invalid_input"
 
     def __init__(self, field: str, problem: str) -> None:
+        problem = without_passwords(problem)  # it may quote a setting
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem

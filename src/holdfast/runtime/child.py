@@ -28,6 +28,7 @@ from .attempt import Attempt, enter, leave
 from .builtin import add_builtin
 from .definition import Definition, is_async
 from .loading import load_definition
+from .logs import LogTerms, configure_logging
 from .verdicts import Verdicts
 
 LENGTH = struct.Struct(">I")
@@ -41,6 +42,7 @@ class Charter(msgspec.Struct, frozen=True):
     retry: RetryPolicy
     default_task: str
     memory_limit_bytes: int | None = None
+    logs: LogTerms | None = None
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -86,6 +88,8 @@ def main() -> None:
     if charter_body is None:
         return
     charter = msgspec.msgpack.decode(charter_body, type=Charter)
+    if charter.logs is not None:
+        configure_logging(charter.logs)
     orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(orders_in, orders), daemon=True).start()
     outlive_nobody(os.getppid(), _leave)

@@ -16,6 +16,7 @@ from holdfast.model.outcome import Outcome, lost
 
 from .attempt import Attempt
 from .child import LENGTH, Charter, Order, Report, frame
+from .logs import log_terms
 
 _BURIAL_SECONDS = 1.0
 _REPORT = msgspec.msgpack.Decoder(Report)
@@ -35,6 +36,8 @@ class Children:
         self._spawning: set[asyncio.Task[_Child]] = set()
         self._dying: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.kills = 0
+        """How many children were killed over their job."""
 
     async def run(
         self,
@@ -51,6 +54,7 @@ class Children:
         try:
             outcome = await child.run(attempt)
         except BaseException:
+            self.kills += 1
             self._bury(child)
             raise
         if outcome is not None and not alone and child.charter == self._charter:
@@ -122,7 +126,7 @@ class Children:
         child = _Child(process, self._charter)
         self._all.add(child)
         try:
-            await child.begin()
+            await child.begin(msgspec.structs.replace(child.charter, logs=log_terms()))
         except BaseException:
             self._bury(child)
             raise
@@ -154,8 +158,8 @@ class _Child:
         """Whether it has not been seen to end."""
         return self._process.returncode is None
 
-    async def begin(self) -> None:
-        self._send(self.charter)
+    async def begin(self, charter: Charter) -> None:
+        self._send(charter)
         report = await self._report()
         if report is None or not report.ready:
             why = "it ended while it started" if report is None else report.broken

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import enum
-import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
@@ -18,6 +17,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from holdfast.engines.base import MAX_CLAIM, Engine, Renewal
+from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import (
     DurabilityLost,
     EngineClosed,
@@ -36,7 +36,7 @@ from .deadlines import Deadlines
 from .definition import Definition
 from .executor import Executor
 
-logger = logging.getLogger("holdfast.worker")
+log = EventLog("holdfast.worker")
 
 _PATIENCE_SECONDS = 0.5
 _CHILD_SECONDS = 60.0
@@ -115,6 +115,11 @@ class Crew:
         self._draining = False
         self._dispatcher: asyncio.Task[None] | None = None
 
+    @property
+    def abandoned(self) -> int:
+        """How many attempts go on without a slot because they would not end."""
+        return len(self._abandoned)
+
     def start(self) -> None:
         """Begin to claim."""
         self.resize(self.size)
@@ -157,7 +162,7 @@ class Crew:
             )
         except (Unavailable, StorageFull) as error:
             # Unknown: go on until the lease that is known to be held runs out.
-            logger.warning("worker.heartbeat_failed %s", error)
+            log.say("worker.heartbeat_failed", worker=self._worker, running=len(held), error=error)
             answers = [Renewal(_until_us(attempt)) for _slot, attempt in held]
         for (slot, attempt), answer in zip(held, answers, strict=True):
             if self.running.get(slot) is not attempt:
@@ -213,14 +218,11 @@ class Crew:
                     outcomes, self._outcomes = self._outcomes, []
                     await self._claim(demand, outcomes)
             except (EngineClosed, DurabilityLost) as error:
-                logger.error("worker.stopped_claiming %s", error)  # noqa: TRY400 - said by itself
+                log.say("worker.stopped_claiming", worker=self._worker, error=error)
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - said, and tried again
                 self._outcomes = outcomes + self._outcomes
-                if isinstance(error, HoldfastError):
-                    logger.warning("worker.claim_failed %s", error)
-                else:
-                    logger.exception("worker.claim_failed")
+                log.say("worker.claim_failed", worker=self._worker, error=error)
                 if outcomes and not isinstance(error, Unavailable | StorageFull):
                     # Too much for one step, or one that cannot be recorded: not with a claim.
                     await self._settle_quietly()
@@ -270,10 +272,8 @@ class Crew:
         try:
             while self._outcomes:
                 await self._settle_all()
-        except HoldfastError as error:
-            logger.warning("worker.settle_failed %s", error)
-        except Exception:
-            logger.exception("worker.settle_failed")
+        except Exception as error:  # noqa: BLE001 - said, and tried again
+            self._say_unsettled(error)
 
     async def _settle_by(self, give_up: float) -> None:
         """Settle what is left, trying until this time if the engine is away."""
@@ -283,9 +283,12 @@ class Crew:
             except HoldfastError as error:
                 left = give_up - self._loop.time()
                 if left <= 0 or not isinstance(error, Unavailable | StorageFull):
-                    logger.warning("worker.settle_failed %s", error)
+                    self._say_unsettled(error)
                     return
                 await asyncio.sleep(min(_PATIENCE_SECONDS, left))
+
+    def _say_unsettled(self, error: Exception) -> None:
+        log.say("worker.settle_failed", worker=self._worker, count=len(self._outcomes), error=error)
 
     async def _settle_all(self) -> None:
         """Settle what there is; what is refused together goes in halves."""
@@ -304,7 +307,13 @@ class Crew:
                 else:
                     most = 1
                     # Its lease will run out: it counts as lost.
-                    logger.error("worker.outcome_dropped job=%s %s", outcomes[0].id, error)  # noqa: TRY400
+                    log.say(
+                        "worker.outcome_dropped",
+                        job=outcomes[0].id,
+                        tenant=outcomes[0].tenant,
+                        worker=self._worker,
+                        error=error,
+                    )
             except Exception:
                 self._outcomes = outcomes + self._outcomes
                 raise
@@ -313,7 +322,12 @@ class Crew:
         for refusal in settled:
             if refusal is not None:
                 self.refused += 1
-                logger.warning("worker.late_outcome_refused %s", refusal)
+                log.say(
+                    "worker.late_outcome_refused",
+                    job=refusal.job_id,
+                    worker=self._worker,
+                    error=refusal,
+                )
 
     # --- slots -------------------------------------------------------------------------------
 
@@ -342,9 +356,9 @@ class Crew:
                 _wake(self._idle.pop())
             try:
                 await self._run(slot, job, sent)
-            except Exception:
-                # A bug of ours: its lease will run out, and the slot must go on.
-                logger.exception("worker.slot_failed job=%s", job.id)
+            except Exception as error:  # noqa: BLE001 - its lease will run out
+                # A bug of ours: the slot must go on.
+                log.say("worker.slot_failed", about=job, foreign=error)
             if contextvars.copy_context() != clean:
                 break  # the task left something in its context: this slot has served
         if self._slots.pop(slot, None) is not None and not self._stopping:
@@ -390,15 +404,12 @@ class Crew:
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
         if outcome.failure is not None:
-            logger.warning(
-                "job.failed job=%s task=%s queue=%s attempt=%d outcome=%s reason=%s %s",
-                job.id,
-                job.task,
-                job.queue,
-                job.attempt,
-                outcome.kind.value,
-                outcome.failure.error_reason,
-                outcome.failure.message[:200],
+            log.say(
+                "job.failed",
+                about=job,
+                error_reason=outcome.failure.error_reason,
+                failure_class=outcome.failure.failure_class.value,
+                outcome=outcome.kind.value,
             )
         self._done(outcome)
 
@@ -447,7 +458,7 @@ class Crew:
         if self.running.get(slot) is not attempt:
             return
         job = attempt.job
-        logger.warning("worker.task_abandoned job=%s task=%s: it would not end", job.id, job.task)
+        log.say("worker.task_abandoned", about=job)
         del self.running[slot]
         task = self._slots.pop(slot)
         self._abandoned.add(task)

@@ -41,6 +41,11 @@ class Executor:
         """How many threads are held by attempts that timed out."""
         return self._threads.abandoned
 
+    @property
+    def child_kills(self) -> int:
+        """How many child processes were killed over their job."""
+        return self._children.kills
+
     def change(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> None:
         """Judge by another policy from now on, and limit child processes that begin otherwise."""
         self._verdicts.default_policy = retry

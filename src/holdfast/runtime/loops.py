@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.engines.base import DEFAULT_LEASE_SECONDS, Engine
 from holdfast.engines.clock import Clock
-from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError
+from holdfast.engines.event_log import EventLog
+from holdfast.model.errors import DurabilityLost, EngineClosed
 from holdfast.model.job import MICROSECONDS
 
 from .worker import Worker
 
-logger = logging.getLogger("holdfast.loops")
+log = EventLog("holdfast.loops")
 
 _AFTER_ERROR_SECONDS = 1.0
 
@@ -67,7 +67,7 @@ class LeaseLoop:
         if self._clock is not None:
             self._leapt(self._clock.now_us())
         if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
-            await self._reclaim()
+            await self._engine.reclaim()
         interval_seconds = self.interval_seconds
         if self._worker is not None:
             await self._worker.look_for_queues()
@@ -85,20 +85,9 @@ class LeaseLoop:
         if before_us is None or self._ahead_us - before_us < least_us:
             return False
         self._spare_until = loop_time + lease_seconds
-        logger.warning("loop.clock_leapt seconds=%.1f", (self._ahead_us - before_us) / MICROSECONDS)
+        leapt_seconds = (self._ahead_us - before_us) / MICROSECONDS
+        log.say("loop.clock_leapt", seconds=round(leapt_seconds, 1))
         return True
-
-    async def _reclaim(self) -> None:
-        found = await self._engine.reclaim()
-        for job in found.lost:
-            logger.warning(
-                "job.lease_lost job=%s queue=%s task=%s losses=%d now=%s",
-                job.id,
-                job.queue,
-                job.task,
-                job.losses,
-                job.state.value,
-            )
 
 
 class Supervisor:
@@ -139,10 +128,8 @@ class Supervisor:
             except DurabilityLost as error:
                 self._on_failure(error)
                 return
-            except HoldfastError as error:
-                logger.warning("loop.step_failed loop=%s %s", type(loop).__name__, error)
-            except Exception:
-                logger.exception("loop.step_failed loop=%s", type(loop).__name__)
+            except Exception as error:  # noqa: BLE001 - said, and tried again
+                log.say("loop.step_failed", loop=type(loop).__name__, error=error)
             if next_us is None:
                 return
             await self._until(next_us)

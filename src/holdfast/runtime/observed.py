@@ -2,49 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.engines.base import (
     DEFAULT_LEASE_SECONDS,
     Admission,
     Claim,
     Engine,
+    HeldJob,
     OnDuplicate,
+    Operated,
     Receipt,
     Reclaim,
+    Renewal,
 )
 from holdfast.engines.clock import monotonic
-from holdfast.engines.passing import PassingEngine
+from holdfast.engines.event_log import EventLog
+from holdfast.model import effects as fx
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import Job, JobRef, NewJob, State
+from holdfast.model.failure import Failure
+from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.search import Filter
 
-from .metrics import Metrics
+from .announced import AnnouncedEngine
+from .counting import Metrics
 
-_COUNTER_OF = {
-    OutcomeKind.COMPLETED: "queue_jobs_completed",
-    OutcomeKind.CANCELLED: "queue_jobs_cancelled",
-    OutcomeKind.RETRY: "queue_jobs_retried",
-    OutcomeKind.RELEASE: "queue_jobs_released",
-    OutcomeKind.SNOOZE: "queue_jobs_released",
-    OutcomeKind.DEAD: "queue_jobs_dead",
-    OutcomeKind.LOST: "queue_jobs_retried",
+log = EventLog("holdfast.jobs")
+
+_COUNTER_OF: Mapping[type[fx.Effect], str] = {
+    fx.Cancelled: "cancelled",
+    fx.Retried: "retried",
+    fx.Lost: "retried",
+    fx.Released: "released",
+    fx.Snoozed: "released",
 }
+_STATE_AFTER_LOSS = {fx.Died: State.DEAD, fx.Cancelled: State.CANCELLED}
+_COMPLETED = OutcomeKind.COMPLETED
 
 
-_ENDED = {State.DEAD: "queue_jobs_dead", State.CANCELLED: "queue_jobs_cancelled"}
-
-
-class ObservedEngine(PassingEngine):
+class ObservedEngine(AnnouncedEngine):
     """Passes every verb on and counts what came of it."""
 
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+    def __init__(
+        self, engine: Engine, metrics: Metrics, held: Iterable[Job] = (), now_us: int = 0
+    ) -> None:
+        """Take the jobs that are ``held`` already, at this time, by whoever outlived a restart."""
         super().__init__(engine)
         self.metrics = metrics
-        self._held: dict[int, tuple[Job, float]] = {}
+        now = monotonic()
+        self._held: dict[int, tuple[Job, float]] = {
+            job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
+            for job in held
+        }
 
     def held_by(self, worker: str) -> list[Job]:
         """Return what this worker has claimed here and not settled."""
@@ -59,10 +74,18 @@ class ObservedEngine(PassingEngine):
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         receipts = await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
-        created = self.metrics.counters["queue_jobs_created"]
+        created, queue = 0, ""
         for new, receipt in zip(jobs, receipts, strict=True):
             if receipt.admission is Admission.CREATED:
-                created[new.queue] += 1
+                if new.queue != queue:
+                    if created:
+                        self.metrics.queue(queue).created += created
+                    created, queue = 0, new.queue
+                created += 1
+        if created:
+            self.metrics.queue(queue).created += created
+        if log.hears("job.enqueued"):
+            self._say_enqueued(jobs, receipts)
         return receipts
 
     async def claim(
@@ -91,11 +114,8 @@ class ObservedEngine(PassingEngine):
         if settle:
             self._settled(settle, claim.settled)
         if claim.jobs:
-            now, held = monotonic(), self._held
-            dispatched = self.metrics.counters["queue_jobs_dispatched"]
-            for job in claim.jobs:
-                held[job.token] = job, now
-                dispatched[job.queue] += 1
+            self._claimed(claim.jobs)
+        self.metrics.claims["jobs" if claim.jobs else "empty"] += 1
         return claim
 
     async def settle(
@@ -104,6 +124,15 @@ class ObservedEngine(PassingEngine):
         """See ``Engine.settle``."""
         answers = await self.engine.settle(outcomes, caller=caller)
         self._settled(outcomes, answers)
+        return answers
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        answers = await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
+        refused = sum(isinstance(answer, LeaseLost) for answer in answers)
+        self.metrics.late["extend"] += refused
         return answers
 
     async def reclaim(
@@ -119,32 +148,126 @@ class ObservedEngine(PassingEngine):
             limit=limit, forced=forced, operation=operation, caller=caller
         )
         for job in found.lost:
-            self._held.pop(job.token, None)
-            self.metrics.count("queue_jobs_timeout", job.queue)
-            self.metrics.count(_ENDED.get(job.state, "queue_jobs_retried"), job.queue)
+            self.metrics.queue(job.queue).timeout += 1
+        self.count_lost(found.lost)
         for job in found.expired:
-            self.metrics.count("queue_jobs_dead", job.queue)
+            self._died(job, job.failure, job.losses)
         return found
 
+    async def cancel(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        done = await super().cancel(wanted, operation, limit=limit, caller=caller)
+        for job in done.jobs:
+            known = self._held.get(job.token) if job.state is State.IN_FLIGHT else None
+            if known is not None:
+                self._held[job.token] = replace(known[0], stop_requested=True), known[1]
+            elif job.state is State.CANCELLED:
+                self.metrics.queue(job.queue).cancelled += 1
+        return done
+
+    # --- count -------------------------------------------------------------------------------
+
+    def count_lost(self, jobs: Iterable[Job]) -> None:
+        """Count jobs, as they are now, whose lease was ended without an outcome."""
+        for job in jobs:
+            held, _since = self._held.pop(job.token, (job, 0.0))
+            numbers, failure = self.metrics.queue(job.queue), job.failure
+            if failure is not None:
+                self.metrics.attempt_failed(job.queue, job.task, failure.error_reason)
+            self._lost(held, failure, job.losses, job.state)
+            if job.state is State.DEAD:
+                self._died(held, failure, job.losses)
+            elif job.state is State.CANCELLED:
+                numbers.cancelled += 1
+            else:
+                numbers.retried += 1
+
+    def _claimed(self, jobs: Sequence[Job]) -> None:
+        now, held, queue = monotonic(), self._held, ""
+        numbers = self.metrics.queue(jobs[0].queue)
+        for job in jobs:
+            held[job.token] = job, now
+            if job.queue != queue:
+                queue = job.queue
+                numbers = self.metrics.queue(queue)
+            numbers.dispatched += 1
+        if log.hears("job.dispatched"):
+            for job in jobs:
+                log.say("job.dispatched", about=job)
+
     def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
-        now = monotonic()
-        metrics = self.metrics
+        now, take, queue = monotonic(), self._held.pop, None
+        numbers, told = self.metrics.queue, log.hears("job.settled")
         for outcome, refusal in zip(outcomes, answers, strict=True):
-            known = self._held.pop(outcome.token, None)
-            if refusal is not None or known is None:
+            if refusal is not None:
+                self.metrics.late["settle"] += 1
                 continue
+            known = take(outcome.token, None)
+            if known is None:
+                continue  # claimed where nobody counts
             job, since = known
-            metrics.observe(job.queue, now - since)
-            name = _COUNTER_OF[outcome.kind]
-            if name == "queue_jobs_retried" and _was_last(job, outcome):
-                name = "queue_jobs_dead"
-            metrics.counters[name][job.queue] += 1
-            if outcome.failure is not None and outcome.failure.error_reason == "timeout":
-                metrics.count("queue_jobs_timeout", job.queue)
+            if queue is None or job.queue != queue[0]:
+                queue = job.queue, numbers(job.queue)
+            queue[1].durations.observe(now - since)
+            if outcome.kind is _COMPLETED:
+                queue[1].completed += 1
+            else:
+                self._ended(job, outcome)
+            if told:
+                log.say(
+                    "job.settled",
+                    about=job,
+                    outcome=outcome.kind.value,
+                    seconds=round(now - since, 6),
+                )
 
+    def _ended(self, job: Job, outcome: Outcome) -> None:
+        """Count the end of an attempt that did not complete, as the state machine decides it."""
+        effect = lifecycle.settle(job, outcome, 0)
+        numbers, failure = self.metrics.queue(job.queue), outcome.failure
+        if failure is not None:
+            self.metrics.attempt_failed(job.queue, job.task, failure.error_reason)
+            numbers.timeout += failure.error_reason == "timeout"
+        if outcome.kind is OutcomeKind.LOST:
+            state = _STATE_AFTER_LOSS.get(type(effect), State.PENDING)
+            self._lost(job, failure, job.losses + 1, state)
+        if isinstance(effect, fx.Died):
+            self._died(job, effect.failure, effect.losses)
+        else:
+            name = _COUNTER_OF[type(effect)]
+            setattr(numbers, name, getattr(numbers, name) + 1)
 
-def _was_last(job: Job, outcome: Outcome) -> bool:
-    """Whether a retry or a loss buried the job."""
-    if lifecycle.exhausted(job):
-        return True
-    return outcome.kind is OutcomeKind.LOST and lifecycle.runs_alone(job)
+    def _lost(self, job: Job, failure: Failure | None, losses: int, state: State) -> None:
+        self.metrics.queue(job.queue).lost += 1
+        log.say(
+            "job.lease_lost",
+            about=job,
+            error_reason=None if failure is None else failure.error_reason,
+            losses=losses,
+            state=state.value,
+        )
+
+    def _died(self, job: Job, failure: Failure | None, losses: int) -> None:
+        reason = "unexpected" if failure is None else failure.error_reason
+        self.metrics.job_died(job.queue, reason)
+        log.say(
+            "job.dead",
+            about=job,
+            error_reason=reason,
+            failure_class=None if failure is None else failure.failure_class.value,
+            losses=losses,
+        )
+
+    @staticmethod
+    def _say_enqueued(jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
+        for new, receipt in zip(jobs, receipts, strict=True):
+            if receipt.admission is Admission.CREATED:
+                log.say(
+                    "job.enqueued",
+                    job=receipt.id,
+                    task=new.task,
+                    queue=new.queue,
+                    tenant=new.tenant,
+                )

@@ -8,7 +8,6 @@ it second is told that the job exists, also after a restart: engines remember fi
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from holdfast.engines.base import Engine, OnDuplicate, Receipt
+from holdfast.engines.event_log import EventLog
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import (
@@ -34,7 +34,7 @@ from holdfast.model.job import (
 from holdfast.model.operation import Operation
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 
-logger = logging.getLogger("holdfast.schedules")
+log = EventLog("holdfast.schedules")
 
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "allow"]
@@ -238,7 +238,7 @@ class ScheduleLoop:
             left_out.append(math.inf if state is not None and state.paused else until_us)
             for tick_us in ticks:
                 if tick_us <= left_out[-1]:
-                    logger.info("schedule.left_out id=%s", progress.schedule.job_at(tick_us).id)
+                    log.say("schedule.left_out", job=progress.schedule.job_at(tick_us).id)
         return left_out
 
     async def _enqueue_ticks(self, schedule: Schedule, ticks: Sequence[int]) -> None:
@@ -248,7 +248,7 @@ class ScheduleLoop:
         # Neither answer is an error: a tick that somebody has enqueued, or one that overlaps.
         for job, receipt in zip(jobs, await self._enqueue(jobs, "skip"), strict=True):
             if receipt.id != job.id:
-                logger.info("schedule.overlap id=%s unfinished=%s", job.id, receipt.id)
+                log.say("schedule.overlap", job=job.id, unfinished=receipt.id)
 
 
 async def make_known(engine: Engine, schedules: Iterable[Schedule]) -> None:

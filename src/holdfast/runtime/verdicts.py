@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 
 import msgspec
 
 from holdfast.engines.clock import utc_now
+from holdfast.engines.event_log import EventLog
+from holdfast.model.errors import TooLarge
 from holdfast.model.failure import Classifier, Failure, FailureClass, bounded
 from holdfast.model.job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
@@ -17,7 +18,7 @@ from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
 
 from .definition import TaskSpec
 
-logger = logging.getLogger("holdfast.worker")
+log = EventLog("holdfast.worker")
 
 _NO_LIMIT = 1_000_000
 """The engine alone counts attempts: it buries a job whose budget is spent."""
@@ -47,15 +48,24 @@ class Verdicts:
             result = msgspec.json.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             # The work is done: running it again for the sake of its result would be wrong.
-            logger.warning("task.result_dropped task=%s job=%s %s", job.task, job.id, error)
+            log.say(
+                "task.result_dropped",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                foreign=error,
+            )
             return completed(job)
         if len(result) > MAX_RESULT_BYTES:
-            logger.warning(
-                "task.result_dropped task=%s job=%s %d bytes are over the limit of %d",
-                job.task,
-                job.id,
-                len(result),
-                MAX_RESULT_BYTES,
+            log.say(
+                "task.result_dropped",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                bytes=len(result),
+                error=TooLarge("result", len(result), MAX_RESULT_BYTES, "return a reference"),
             )
             return completed(job)
         return completed(job, bytes(memoryview(result)))
@@ -69,7 +79,14 @@ class Verdicts:
             outcome = self._of_error(job, error, policy)
             outcome.check()
         except BaseException as broken:  # noqa: BLE001 - an application's own signal, rule or text
-            logger.warning("task.verdict_failed task=%s job=%s %r", job.task, job.id, broken)
+            log.say(
+                "task.verdict_failed",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                foreign=broken,
+            )
             return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
         return outcome
 

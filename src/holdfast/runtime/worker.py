@@ -12,6 +12,7 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_size
 from holdfast.model.retry import RetryPolicy
 
+from .counting import ProcessFigures
 from .crew import Crew
 from .definition import Definition
 from .executor import Executor
@@ -93,6 +94,17 @@ class Worker:
     def abandoned_threads(self) -> int:
         """How many threads are held by attempts that timed out."""
         return self._executor.abandoned_threads
+
+    def figures(self, loop_lag_seconds: float = 0.0) -> ProcessFigures:
+        """Return how this worker, and the event loop that it shares, is doing."""
+        return ProcessFigures(
+            slots=sum(crew.size for crew in self._crews.values()),
+            busy=sum(len(crew.running) for crew in self._crews.values()),
+            abandoned_threads=self.abandoned_threads,
+            abandoned_tasks=sum(crew.abandoned for crew in self._crews.values()),
+            child_kills=self._executor.child_kills,
+            loop_lag_seconds=loop_lag_seconds,
+        )
 
     def running(self) -> list[Running]:
         """Return what is under way."""

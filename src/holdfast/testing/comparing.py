@@ -52,7 +52,7 @@ class Comparing(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.clock = VirtualClock()
-        self.oracle: Engine = MemoryEngine(clock=self.clock, options=OPTIONS)
+        self.oracle = MemoryEngine(clock=self.clock, options=OPTIONS)
         self.crash_after: int | None = None
         self.cut: int | None = None
 

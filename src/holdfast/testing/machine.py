@@ -15,6 +15,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from holdfast.engines.base import Claim, Engine, OnDuplicate, Operated
+from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.model.access import Caller
 from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure, FailureClass
@@ -363,6 +364,8 @@ class EngineMachine(Comparing):
         """Both keep the same jobs and count the same."""
         if hasattr(self, "subject"):
             assert self.picture(self.subject) == self.picture(self.oracle)
+            if isinstance(self.subject, EmbeddedEngine):
+                assert self.subject.survey().queues == self.oracle.survey().queues
             problems = self.run(self.subject.validate())
             assert problems == [], problems
             self.known = self.run(pages(self.oracle, Filter(), 100, caller=Caller()))

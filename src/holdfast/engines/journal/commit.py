@@ -18,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.engines.histogram import Histogram
 from holdfast.model.effects import Effect
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 
@@ -127,6 +128,7 @@ class GroupCommit:
     ) -> None:
         self.failure: DurabilityLost | None = None
         self.batches = 0
+        self.batch_records = Histogram(_BATCH_BOUNDS)
         self._writer = writer
         self._runner = runner
         self._sync = sync
@@ -257,6 +259,7 @@ class GroupCommit:
         self.batches += 1
         if batch.count:
             self._alone = batch.callers == 1
+            self.batch_records.observe(batch.count)
         _wake(batch.waiters)
         if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
             self._sync_timer = self._loop.call_later(
@@ -306,6 +309,7 @@ class GroupCommit:
 
 
 _FRAME_ARRAY_BYTES = 5
+_BATCH_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
 
 def _array_header_bytes(count: int) -> int:

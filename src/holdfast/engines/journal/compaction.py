@@ -7,12 +7,12 @@ segment since the older one: a damaged snapshot costs time, not work.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from itertools import chain
 
 import msgspec
 
+from holdfast.engines.event_log import EventLog
 from holdfast.model.job import MAX_TIME_US
 
 from .disk import LOG, SNAPSHOTS, Disk
@@ -29,7 +29,7 @@ from .snapshot import (
 )
 from .state import JournalState
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 KEPT_SNAPSHOTS = 2
 KEPT_SUFFIX = ".kept"
@@ -89,7 +89,7 @@ def adopt(
 ) -> None:
     """Put a compacted snapshot in place and let go of everything that it makes needless."""
     name = put_in_place(disk, compacted.unfinished)
-    logger.info("journal.snapshot_written file=%s bytes=%d", name, compacted.size)
+    log.say("journal.snapshot_written", file=name, bytes=compacted.size)
     # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
     names = snapshot_names(disk)
     kept = [old for old in names if old == name or is_whole(disk, old)][:keep_snapshots]

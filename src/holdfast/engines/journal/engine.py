@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities, Counts
+from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.embedded import EmbeddedEngine
 from holdfast.engines.entropy import random_bytes as pooled_bytes
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
+from holdfast.engines.survey import StoreFigures
 from holdfast.model import lifecycle, outcome
-from holdfast.model.access import SYSTEM
-from holdfast.model.effects import Effect
+from holdfast.model.effects import Cancelled, Died, Effect, Lost
 from holdfast.model.errors import (
     HoldfastError,
     InvalidInput,
@@ -39,7 +39,7 @@ from .segments import SegmentWriter, segment_name
 from .snapshot import discard_unfinished, snapshot_name
 from .state import TOKENS_PER_SEGMENT_BITS, JournalState
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 _FORGET_EVERY_US = 60 * MICROSECONDS
 
@@ -93,6 +93,8 @@ class JournalEngine(EmbeddedEngine):
         self._writer = writer
         self._journal_options = options
         self._journal_state = state
+        self.lost_at_open: list[Job] = []
+        """The jobs, as they are now, that were lost with the process that owned this before."""
         self._closing = False
         self._compaction = asyncio.Lock()
         self._compacting: asyncio.Task[None] | None = None
@@ -152,13 +154,13 @@ class JournalEngine(EmbeddedEngine):
             damaged_snapshots=[damaged.file for damaged in found.damaged_snapshots],
             leases_ended=ended,
         )
-        logger.info(
-            "journal.opened directory=%s sync=%s jobs=%d last_seq=%d seconds=%.3f",
-            disk.root,
-            options.sync,
-            engine.recovery.jobs,
-            engine.recovery.last_seq,
-            engine.recovery.seconds,
+        log.say(
+            "journal.opened",
+            directory=str(disk.root),
+            sync=options.sync.value,
+            jobs=engine.recovery.jobs,
+            last_seq=engine.recovery.last_seq,
+            seconds=round(engine.recovery.seconds, 3),
         )
         return engine
 
@@ -172,9 +174,20 @@ class JournalEngine(EmbeddedEngine):
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure
 
-    def counts_now(self) -> Mapping[str, Counts]:
-        """Return the counts as they are in memory, for a scrape: they promise nothing."""
-        return self._journal_state.counts(SYSTEM)
+    def figures(self) -> StoreFigures:
+        """Return how the store is doing, as it is in memory: it promises nothing."""
+        return StoreFigures(
+            survey=self.survey(),
+            fsync_seconds=self._writer.fsync_seconds,
+            batch_records=self.commit.batch_records,
+            recovery_seconds=self.recovery.seconds,
+            history_backlog=self._cold.unfed,
+            history_failing=self._cold.failure is not None,
+        )
+
+    def held_now(self) -> list[Job]:
+        """Return the jobs in flight as they are in memory: they promise nothing."""
+        return self._journal_state.in_flight()
 
     def kept(self) -> list[Job]:
         """Return every job, finished or not, for a test: they promise nothing."""
@@ -281,7 +294,7 @@ class JournalEngine(EmbeddedEngine):
         try:
             await self._forget()
         except HoldfastError as error:
-            logger.warning("journal.forgetting_failed %s", error)
+            log.say("journal.forgetting_failed", error=error)
         finally:
             self._sweeping = None
 
@@ -323,7 +336,7 @@ class JournalEngine(EmbeddedEngine):
             await self.compact()
         except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
             # The log is whole without it: say so, and try again after the next segment.
-            logger.warning("journal.compaction_failed %s", error)
+            log.say("journal.compaction_failed", error=error)
         finally:
             self._compacting = None
 
@@ -342,12 +355,19 @@ class JournalEngine(EmbeddedEngine):
                 else:
                     why = f"{job.worker} ended with the process that owned the store"
                     effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
-            done = len(self._commit_most(effects, lambda ends: self._with_following(ends, now_us)))
+            done = self._commit_most(effects, lambda ends: self._with_following(ends, now_us))
             if not done:
                 raise StorageFull(f"{self._disk.root} has no room to end the leases of its slots")
-            ended += done
+            ended += len(done)
+            self.lost_at_open += [
+                job for job, effect in zip(done, effects, strict=False) if _is_loss(effect)
+            ]
             await self._durable()
         return ended
+
+
+def _is_loss(effect: Effect) -> bool:
+    return isinstance(effect, Lost | Died | Cancelled)
 
 
 async def _to_the_end(work: Coroutine[None, None, None]) -> None:

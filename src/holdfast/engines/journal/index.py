@@ -5,7 +5,7 @@ That is all unfinished work and what governs it, and finished jobs until the pas
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TypeVar
 
@@ -88,11 +88,15 @@ class JournalIndex:
         self._tenants: Tenants = {}
         self._lines: dict[str, dict[tuple[str, str, int], Lane]] = {}
         self._scheduled = Timetable()
+        self._scheduled_of: defaultdict[str, int] = defaultdict(int)
+        """How many jobs of each queue are in it."""
         self._expiring = Timetable()
         self._due_us = 0
         self._leases: dict[int, Job] = {}
         self._unique: dict[tuple[str, str, str], Job] = {}
         self._keys: dict[KeyName, KeyLine] = {}
+        self._behind_of: defaultdict[str, int] = defaultdict(int)
+        """How many jobs of each queue wait behind a dead one of their key."""
         self._dependents = Dependents()
         self._finished: deque[tuple[int, Job]] = deque()
 
@@ -148,13 +152,14 @@ class JournalIndex:
         self, tenant: TenantState, old: Job | None, job: Job | None, effect: JobEffect
     ) -> None:
         """The same for a job with a key: another one may be the next of its key then."""
-        line = self._line(job or old)
-        was = line.candidate()
+        keyed = job or old
+        line = self._line(keyed)
+        was, behind = line.candidate(), line.behind
         self._replace(tenant, old, job, effect)
         self._requeue(line, was, old)
-        if not line:
-            keyed = job or old
-            if keyed is not None:
+        if keyed is not None:
+            self._behind_of[keyed.queue] += line.behind - behind
+            if not line:
                 del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
 
     def _advance(self, at_us: int, seq: int) -> None:
@@ -230,8 +235,9 @@ class JournalIndex:
     def _let_go(self, name: KeyName, job_id: str) -> None:
         line = None if name[2] is None else self._keys.get(name)
         if line is not None:
-            was = line.candidate()
+            was, behind = line.candidate(), line.behind
             line.let_go(job_id)
+            self._behind_of[name[1]] += line.behind - behind
             self._requeue(line, was, None)
             if not line:
                 del self._keys[name]
@@ -334,6 +340,7 @@ class JournalIndex:
         """Queue the jobs of a queue anew: it orders its keys from now on, or no longer."""
         self._lines.pop(queue, None)
         self._scheduled.discard(lambda job: job.queue == queue, self._tenants)
+        self._scheduled_of.pop(queue, None)
         waiting = [
             (job.place, job, tenant)
             for tenant in self._tenants.values()
@@ -351,10 +358,12 @@ class JournalIndex:
             self._lane(tenant, job).add(job)
         else:
             self._scheduled.add(job.run_at_us, job)
+            self._scheduled_of[job.queue] += 1
 
     def _unqueue(self, job: Job) -> None:
         if job.run_at_us > self._due_us:
             self._scheduled.drop(self._tenants)
+            self._scheduled_of[job.queue] -= 1
             return
         lanes = self._lines[job.queue]
         key = job.tenant, job.task, job.priority
@@ -381,6 +390,7 @@ class JournalIndex:
         if not self._scheduled.any_by(now_us):
             return
         for job in self._scheduled.take(now_us, self._tenants):
+            self._scheduled_of[job.queue] -= 1
             self._lane(self._tenants[job.tenant], job).add(job)
 
 

@@ -91,6 +91,11 @@ class Lane:
             self._head += 1
             self._ghosts -= 1
 
+    def first(self) -> Job | None:
+        """Return the first job."""
+        self.trim()
+        return self._jobs[self._head] if self._head < len(self._jobs) else None
+
     def _sweep(self) -> None:
         self._jobs = list(self)
         self._head = self._ghosts = 0

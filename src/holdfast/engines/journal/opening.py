@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
 from holdfast.model.effects import Enqueued
-from holdfast.model.errors import CorruptHistory, HistoryMissing
+from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 
 from .cold import ColdStore, set_aside
 from .commit import Sync
@@ -18,7 +18,7 @@ from .recovery import Recovered, covered_seq, make_durable, recover, repair, sea
 from .segments import SegmentWriter
 from .state import JournalState
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 
 class Opened(NamedTuple):
@@ -59,10 +59,11 @@ def _read(disk: Disk, options: JournalOptions, told: list[Happened]) -> tuple[Re
     if cold.checkpoint > found.end.last_seq:
         problem = f"it goes up to seq {cold.checkpoint}, the log only to {found.end.last_seq}"
         cold.close()
+        beyond = CorruptHistory(cold.file, "checkpoint", "1", problem)
         if options.history is not History.ANEW:
-            raise CorruptHistory(cold.file, "checkpoint", "1", problem)
+            raise beyond
         told.clear()
-        cold = _begin_cold(disk, expected_seq, problem)
+        cold = _begin_cold(disk, expected_seq, beyond)
         found = recover(disk, JournalState(told.append, cold.checkpoint))
     try:
         _keep_finished(cold, found, told)
@@ -78,12 +79,12 @@ def _open_cold(disk: Disk, options: JournalOptions, expected_seq: int) -> ColdSt
     except (CorruptHistory, HistoryMissing) as error:
         if options.history is not History.ANEW:
             raise
-        return _begin_cold(disk, expected_seq, str(error))
+        return _begin_cold(disk, expected_seq, error)
 
 
-def _begin_cold(disk: Disk, begin_at: int, why: str) -> ColdStore:
+def _begin_cold(disk: Disk, begin_at: int, why: HoldfastError) -> ColdStore:
     aside = set_aside(disk) if disk.database().exists() else "nothing"
-    logger.warning("history.begun_anew set_aside=%s begin_at=%d: %s", aside, begin_at, why)
+    log.say("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
     return ColdStore.open(disk.database(), begin_at=begin_at)
 
 

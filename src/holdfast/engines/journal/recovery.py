@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast.engines.event_log import EventLog
 from holdfast.model.effects import Effect, Enqueued
 from holdfast.model.errors import CorruptLog, HoldfastError, InvariantViolation
 from holdfast.model.job import Job
@@ -28,7 +28,7 @@ from .snapshot import (
 )
 from .state import JournalState, share_names
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 
 class Recovered(msgspec.Struct):
@@ -160,13 +160,7 @@ def repair(disk: Disk, end: LogEnd) -> Callable[[], None] | None:
     def write() -> None:
         if end.torn_offset is not None:
             _write_file(disk, f"{name}.torn-{end.torn_offset}", end.torn)
-            logger.warning(
-                "journal.torn_tail_cut file=%s offset=%d bytes=%d: nobody had been told that it "
-                "was durable",
-                name,
-                end.torn_offset,
-                len(end.torn),
-            )
+            log.say("journal.torn_tail_cut", file=name, offset=end.torn_offset, bytes=len(end.torn))
         _write_file(disk, name + UNFINISHED_SUFFIX, whole + seal_of(end)[0])
         disk.rename(name + UNFINISHED_SUFFIX, name)
         disk.sync_directory(LOG)
@@ -224,7 +218,7 @@ def newest_snapshot(
         try:
             return state, read_snapshot(disk, name, load), damaged
         except CorruptLog as error:
-            logger.warning("journal.snapshot_damaged %s: trying the one before it", error)
+            log.say("journal.snapshot_damaged", error=error)
             damaged.append(error)
     return empty.again(), None, damaged
 

@@ -7,17 +7,17 @@ is stored: raise ``SCHEMA``, add the step from the version before, and add a gol
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from holdfast.engines.event_log import EventLog
 from holdfast.model.effects import Effect
 from holdfast.model.errors import UnknownFormat
 from holdfast.model.job import Job
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 
 SCHEMA = 2
 
@@ -65,7 +65,7 @@ class RecordReader:
             raise UnknownFormat(self._file, "schema version", schema, SCHEMA)
         if schema not in self._said:
             self._said.add(schema)
-            logger.info("journal.migrated file=%s from=%d to=%d", self._file, schema, SCHEMA)
+            log.say("journal.migrated", file=self._file, from_schema=schema, to_schema=SCHEMA)
         raw: Sequence[object] = msgspec.msgpack.decode(payload, type=list[object])
         for version in range(schema, SCHEMA):
             raw = steps[version](list(raw))

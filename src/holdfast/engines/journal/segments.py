@@ -17,6 +17,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast import __version__
+from holdfast.engines.clock import monotonic
+from holdfast.engines.histogram import Histogram
 from holdfast.model.errors import InvariantViolation, StorageFull
 from holdfast.model.job import Whole
 
@@ -28,6 +30,7 @@ from .schema import SCHEMA
 SUFFIX = ".seg"
 UNFINISHED_SUFFIX = ".new"
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
+_FSYNC_BOUNDS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -78,6 +81,7 @@ class SegmentWriter:
         self.reserve_bytes = segment_bytes // 4
         self.sealed_bytes = 0
         self.syncs = 0
+        self.fsync_seconds = Histogram(_FSYNC_BOUNDS)
         self.last_seq = last_seq
         self._disk = disk
         self._random_bytes = random_bytes
@@ -127,7 +131,9 @@ class SegmentWriter:
 
     def sync(self) -> None:
         """Return when everything written is on stable storage."""
+        began = monotonic()
         self._disk.sync(self._current.fd)
+        self.fsync_seconds.observe(monotonic() - began)
         self.syncs += 1
 
     @property

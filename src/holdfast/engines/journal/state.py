@@ -12,12 +12,13 @@ from msgspec.structs import force_setattr
 
 from holdfast.engines.base import Counts
 from holdfast.engines.past import Happened, Tally
-from holdfast.model.access import Caller
+from holdfast.engines.survey import QueueSurvey
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
 from holdfast.model.operation import AuditHead
-from holdfast.model.policy import QueuePolicy
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .gates import GateState
 from .index import JournalIndex
@@ -88,9 +89,15 @@ class JournalState(JournalIndex):
         for lane in due.values():
             self._lane(self._tenants[lane[0].tenant], lane[0]).load(lane)
         self._scheduled.load(later)
+        self._scheduled_of.update(Counter(job.queue for _at_us, job in later))
         for job in sorted(keyed, key=_place):
             if self._line(job).candidate() is job:
                 self._queue(self._tenants[job.tenant], job)
+        self._count_behind()
+
+    def _count_behind(self) -> None:
+        for (_tenant, queue, _key), line in self._keys.items():
+            self._behind_of[queue] += line.behind
 
     def _admit(self, job: Job) -> TenantState:
         """Take a job in, in no index yet; return its tenant."""
@@ -277,6 +284,29 @@ class JournalState(JournalIndex):
                             states[state] = states.get(state, 0) + count
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
+    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+        """Return what a watcher wants to know of each queue: no job but the first is looked at."""
+        if now_us > self._due_us:
+            self._promote(now_us)
+        counts = self.counts(SYSTEM)
+        stuck = Counter(job.queue for job in self._leases.values() if job.lease_until_us <= now_us)
+        found: dict[str, QueueSurvey] = {}
+        for queue in sorted({*counts, *self.policies}):
+            heads = (lane.first() for lane in self._lines.get(queue, {}).values())
+            policy = self.policies.get(queue, DEFAULT_POLICY)
+            found[queue] = QueueSurvey(
+                counts=counts.get(queue, Counts()),
+                scheduled=self._scheduled_of.get(queue, 0),
+                held=self._behind_of.get(queue, 0) if policy.ordered else 0,
+                oldest_due_us=min(
+                    (job.run_at_us for job in heads if job is not None), default=None
+                ),
+                stuck=stuck[queue],
+                paused=policy.paused,
+                outage=now_us < policy.outage_until_us,
+            )
+        return found
+
     def credit(self, kept: Tally) -> None:
         """Count what the past has."""
         for (name, queue, state), count in kept.items():
@@ -337,6 +367,8 @@ class JournalState(JournalIndex):
                         found.append(f"queue {queue!r} counts {count} {state}, has {counted}")
                     elif count < 0:
                         found.append(f"queue {queue!r} counts {count} {state}")
+        if sum(self._scheduled_of.values()) != len(self._scheduled):
+            found.append("the queues count other scheduled jobs than there are")
         found.extend(
             f"{count} {what} are indexed, and there are {real[what]}"
             for what, count in self._indexed().items()
@@ -358,6 +390,9 @@ class JournalState(JournalIndex):
         real["scheduled jobs"] += queued and job.run_at_us > self._due_us
         real["jobs that can expire"] += waits and job.expires_at_us is not None
         real["unique keys"] += job.unique is not None and not job.state.finished
+        real["jobs behind a dead one"] += (
+            job.ties.key is not None and not job.state.finished and self._line(job).holds_up(job)
+        )
         real["jobs with a key"] += job.ties.key is not None and not job.state.finished
         real["dependencies"] += len(job.ties.waiting_for) if job.state is _BLOCKED else 0
 
@@ -366,6 +401,7 @@ class JournalState(JournalIndex):
             "leases": len(self._leases),
             "due jobs": sum(map(len, self._lanes())),
             "scheduled jobs": len(self._scheduled),
+            "jobs behind a dead one": sum(self._behind_of.values()),
             "jobs that can expire": len(self._expiring),
             "unique keys": len(self._unique),
             "jobs with a key": sum(map(len, self._keys.values())),

@@ -20,14 +20,17 @@ class KeyLine:
     One job at a time may be claimed: the first, if nothing is in flight and nobody before it died.
     """
 
-    __slots__ = ("_flying", "_holds", "_jobs", "_order")
+    __slots__ = ("_first_hold", "_flying", "_holds", "_jobs", "_order", "behind")
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._order: list[int] = []
         """A heap of places; those of jobs that have left are dropped when they come up."""
         self._holds: dict[str, Job] = {}
+        self._first_hold: int | None = None
         self._flying = 0
+        self.behind = 0
+        """How many of the jobs wait behind a dead one."""
 
     def __bool__(self) -> bool:
         return bool(self._jobs or self._holds)
@@ -37,12 +40,14 @@ class KeyLine:
         place = job.ties.key_seq
         if place not in self._jobs:
             heapq.heappush(self._order, place)
+            self.behind += self.holds_up(job)
         self._jobs[place] = job
         self._flying += job.state is State.IN_FLIGHT
 
     def drop(self, job: Job) -> None:
         """Let go of a job that changes or finishes."""
         del self._jobs[job.ties.key_seq]
+        self.behind -= self.holds_up(job)
         self._flying -= job.state is State.IN_FLIGHT
 
     def hold(self, dead: Job) -> None:
@@ -51,10 +56,14 @@ class KeyLine:
         if failure is not None and failure.traceback:
             failure = replace(failure, traceback="")
         self._holds[dead.id] = replace(dead, payload=b"", failure=failure)
+        if self._first_hold is None or dead.ties.key_seq < self._first_hold:
+            self._recount()
 
     def let_go(self, job_id: str) -> None:
         """Take a hold away, if there is one."""
-        self._holds.pop(job_id, None)
+        gone = self._holds.pop(job_id, None)
+        if gone is not None and gone.ties.key_seq == self._first_hold:
+            self._recount()
 
     def candidate(self) -> Job | None:
         """Return the job that may be claimed next, once it is due."""
@@ -63,7 +72,7 @@ class KeyLine:
             heapq.heappop(order)
         if not order or self._flying:
             return None
-        if self._holds and order[0] > min(dead.ties.key_seq for dead in self._holds.values()):
+        if self._first_hold is not None and order[0] > self._first_hold:
             return None
         first = jobs[order[0]]
         return first if first.state is State.PENDING else None
@@ -72,6 +81,15 @@ class KeyLine:
         """Return each dead job that holds this key, and how many wait behind it."""
         for dead in self._holds.values():
             yield dead, sum(place > dead.ties.key_seq for place in self._jobs)
+
+    def holds_up(self, job: Job) -> bool:
+        """Whether a job of this key waits behind a dead one."""
+        return self._first_hold is not None and job.ties.key_seq > self._first_hold
+
+    def _recount(self) -> None:
+        first = min((dead.ties.key_seq for dead in self._holds.values()), default=None)
+        self._first_hold = first
+        self.behind = 0 if first is None else sum(place > first for place in self._jobs)
 
     def __len__(self) -> int:
         """How many unfinished jobs there are."""

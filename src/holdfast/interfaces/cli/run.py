@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 
 import click
-import structlog
 
 from holdfast.interfaces.daemon import Daemon
 from holdfast.interfaces.opening import looping
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.loading import load_definition
+from holdfast.runtime.logs import LogTerms, configure_logging
 from holdfast.settings import Loaded, Settings
 
 
@@ -22,7 +21,7 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
     for warning in loaded.warnings:
         click.echo(f"holdfast: {warning}", err=True)
     settings = loaded.settings
-    configure_logging(settings)
+    _configure(settings)
     if definition is None:
         definition = Definition() if app is None else load_definition(app)
     served = definition
@@ -35,7 +34,7 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
             adopt=served.adopt,
             origins=loaded.origins,
             reload=load,
-            configure=configure_logging,
+            configure=_configure,
         )
         return await daemon.run()
 
@@ -43,34 +42,8 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
         return runner.run(serve())
 
 
-def configure_logging(settings: Settings) -> None:
-    """Send log records to standard error, one line each, for people or as JSON."""
-    as_json = settings.log_format == "json" or (
-        settings.log_format == "auto" and not sys.stderr.isatty()
-    )
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("holdfast").setLevel(settings.log_level.upper())
+def _configure(settings: Settings) -> None:
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
 
 
 def _say(line: str) -> None:

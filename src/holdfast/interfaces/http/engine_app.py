@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from holdfast.engines import wire
 from holdfast.engines.base import Engine
+from holdfast.engines.entropy import random_bytes
+from holdfast.engines.event_log import EventLog
 
 from .served import Departure, ServedEngine, request_problem
 
-logger = logging.getLogger("holdfast.http")
+log = EventLog("holdfast.http")
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 """Takes the body of a request; returns a status, a content type and a body."""
@@ -85,9 +86,12 @@ class EngineApp:
         except asyncio.CancelledError:
             # Only a server that shuts down does this; it wants an answer, not an exception.
             return problem(wire.UNAVAILABLE, "the owner of the store is closing")
-        except Exception:
-            logger.exception("http.failed path=%s", path)
-            return problem(500, "a bug in Holdfast: the owner's log says more")
+        except Exception as error:  # noqa: BLE001 - it is an answer, and said here
+            request_id = random_bytes(8).hex()
+            log.say("http.failed", route=f"{method} {path}", request_id=request_id, error=error)
+            return problem(
+                500, f"a bug in Holdfast: the owner's log says more of request {request_id}"
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an ASGI server."""

@@ -7,13 +7,16 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.engines import wire
 from holdfast.engines.base import Engine, OnDuplicate
 from holdfast.engines.clock import SystemClock
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.errors import HoldfastError, PayloadInvalid
+from holdfast.model.redaction import without_secrets
+from holdfast.runtime.counting import Metrics
+from holdfast.runtime.exposition import exposition
 from holdfast.runtime.job_inputs import JobInput
-from holdfast.runtime.metrics import Metrics, exposition
 from holdfast.runtime.operations import Operations
 from holdfast.runtime.orders import Who
 
@@ -73,7 +76,11 @@ def health_routes(engine: Engine, unwell: Callable[[], str | None]) -> dict[str,
                 reason = str(error)
         if reason is None:
             return 200, _JSON, b'{"status":"ready"}'
-        return 503, _JSON, msgspec.json.encode({"status": "unhealthy", "reason": reason})
+        return (
+            503,
+            _JSON,
+            msgspec.json.encode({"status": "unhealthy", "reason": without_secrets(reason)}),
+        )
 
     return {"GET /health/live": live, "GET /health/ready": ready}
 
@@ -82,7 +89,7 @@ def metrics_routes(metrics: Metrics) -> dict[str, Route]:
     """Return what Prometheus asks for."""
 
     async def scrape(_body: bytes) -> tuple[int, str, bytes]:
-        kind, text = exposition(metrics)
+        kind, text = exposition(metrics, __version__)
         return 200, kind, text
 
     return {"GET /metrics": scrape}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -11,6 +10,7 @@ import msgspec
 
 from holdfast.engines import wire
 from holdfast.engines.base import Claim, Engine
+from holdfast.engines.event_log import EventLog, in_words
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -23,7 +23,7 @@ from holdfast.model.outcome import release
 from .doors import DOORS, Performance, door
 from .dumps import Dumps
 
-logger = logging.getLogger("holdfast.http")
+log = EventLog("holdfast.http")
 
 Departure = Callable[[], Awaitable[None]]
 """Returns when whoever asked has left."""
@@ -59,9 +59,11 @@ class ServedEngine:
             return request_problem(wire.UNAVAILABLE, str(error))
         except HoldfastError as error:
             return wire.Answer(wire.REFUSED, wire.write_error(error))
-        except Exception as error:
-            logger.exception("engine.failed verb=%s", verb)
-            bug = InvariantViolation(f"{verb} failed ({type(error).__name__}): {error}")
+        except Exception as error:  # noqa: BLE001 - it is an answer, and said here
+            log.say("engine.failed", verb=verb, error=error)
+            bug = InvariantViolation(
+                f"{verb} failed ({in_words(error)}): the owner's log says where"
+            )
             return wire.Answer(wire.REFUSED, wire.write_error(bug))
 
     async def answer_all(self, body: bytes) -> wire.Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.engines.dump import DumpRecord
+from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened, Tally
 from holdfast.model.access import Caller
 from holdfast.model.effects import Completed
@@ -27,7 +27,7 @@ from .changes import KEPT
 from .faults import translated
 from .store import READERS, ColdStore
 
-logger = logging.getLogger("holdfast.journal")
+log = EventLog("holdfast.journal")
 T = TypeVar("T")
 
 FEED_AFTER_SECONDS = 0.25
@@ -236,14 +236,14 @@ class ColdPast:
         """Say once that it fails, once that it goes on, and try again later if need be."""
         if failure is None:
             if self.failure is not None:
-                logger.info("history.recovered file=%s", self.store.file)
+                log.say("history.recovered", file=self.store.file)
             self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
             if self._unfed and not self._closed:
                 wait_seconds = FEED_AFTER_SECONDS if len(self._unfed) < FEED_FROM else 0.0
                 self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
             return
         if self.failure is None and not isinstance(failure, DurabilityLost):
-            logger.error("history.failed unfed=%d %s", self.unfed, failure)
+            log.say("history.failed", unfed=self.unfed, error=failure)
         self.failure = failure
         if not self._closed:
             self._timer = self._loop.call_later(self._pause_seconds, self._feed_soon)
@@ -381,7 +381,7 @@ class ColdPast:
             while await self._on(self._readers, lambda: next(steps, steps)) is not steps:
                 pass
         except HoldfastError as error:
-            logger.warning("history.unfiltered %s", error)
+            log.say("history.unfiltered", error=error)
 
 
 def _again(failure: HoldfastError) -> HoldfastError:

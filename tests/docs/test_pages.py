@@ -25,8 +25,9 @@ NOT_RUN = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_does_what_it_says(page, tmp_path):
+def test_a_page_does_what_it_says(page, tmp_path_factory):
     """The page is one session: files are written, commands typed, and output compared."""
+    tmp_path = tmp_path_factory.mktemp("page")  # short: a socket's path has to fit
     blocks = [block for block in blocks_of(page) if not block.why_not]
     shell = Shell(tmp_path, environment(tmp_path))
     try:

@@ -121,7 +121,7 @@ class Reloading:
             needs_restart=",".join(change.field for change in report.needs_restart) or "nothing",
         )
         for warning in report.warnings:
-            log.say("daemon.settings_doubtful", doubt=warning)
+            log.say("daemon.settings_doubtful", warning=warning)
         return report
 
     def reload_soon(self) -> None:

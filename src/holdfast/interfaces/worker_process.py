@@ -23,7 +23,7 @@ from holdfast.runtime.child import leave_no_input, outlive_nobody
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.loading import load_definition
-from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, set_log_level, sum_up
+from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, sum_up
 from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
@@ -101,7 +101,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         else:
             settings = msgspec.json.decode(line, type=Settings)
             change(worker, leases, settings)
-            set_log_level(settings.log_level)
+            configure_logging(LogTerms(settings.log_level, settings.log_format))
 
     threading.Thread(target=_listen, args=(life_line, loop, hear), daemon=True).start()
     await stop.wait()

@@ -46,7 +46,6 @@ FIELDS: Mapping[str, str] = {
     "changed": "the settings that hold from now on",
     "code": "the exit code of a process; negative is the number of the signal that ended it",
     "count": "how many",
-    "doubt": "what may not be meant so",
     "directory": "where the store is",
     "error": "what went wrong, in words or by its type",
     "error_reason": "why a job failed, as in the dead letters",
@@ -86,6 +85,7 @@ FIELDS: Mapping[str, str] = {
     "user": "who did it",
     "verb": "the verb of the engine",
     "version": "Holdfast's version",
+    "warning": "what may not be meant, in words",
     "why": "the reason that the operator gave",
     "worker": "the name of the worker",
 }
@@ -206,7 +206,7 @@ _ALL = (
     LogEvent(
         name="worker.late_outcome_refused",
         level="warning",
-        fields=("worker", "error"),
+        fields=("job", "worker", "error"),
         meaning="An attempt ended after its lease: its outcome does not count, somebody else has "
         "the job.",
         action="Now and then after a pause is normal. Often: leases are too short, or the event "
@@ -271,19 +271,18 @@ _ALL = (
         summed=True,
     ),
     LogEvent(
+        name="schedule.left_out",
+        level="info",
+        fields=("job",),
+        meaning="A tick was left out, because somebody has paused or skipped the schedule.",
+        action="Nothing; `holdfast schedules resume` if it should run again.",
+    ),
+    LogEvent(
         name="schedule.overlap",
         level="info",
         fields=("job", "unfinished"),
         meaning="A scheduled job was left out because the one before it is not finished.",
         action="If it happens often, the schedule is denser than the work is quick.",
-        summed=True,
-    ),
-    LogEvent(
-        name="schedule.left_out",
-        level="info",
-        fields=("job",),
-        meaning="A scheduled job was left out because somebody said so, or paused its schedule.",
-        action="Nothing. `holdfast schedules list` shows which are paused.",
         summed=True,
     ),
     # --- journal and history ---------------------------------------------------------------
@@ -414,18 +413,18 @@ _ALL = (
         action="Restart when it suits you, if something needs it.",
     ),
     LogEvent(
+        name="daemon.settings_doubtful",
+        level="warning",
+        fields=("warning",),
+        meaning="Settings were read again, and something in them may not be what was meant.",
+        action="See whether it is.",
+    ),
+    LogEvent(
         name="daemon.reload_refused",
         level="warning",
         fields=("error",),
         meaning="Settings were read again and are wrong: all stays as it was.",
         action="Correct the setting that is named, and reload again.",
-    ),
-    LogEvent(
-        name="daemon.settings_doubtful",
-        level="warning",
-        fields=("doubt",),
-        meaning="Settings were read again; one of them may not be what its author means.",
-        action="Read the sentence, and correct the setting if it is right.",
     ),
     LogEvent(
         name="daemon.hook_failed",

@@ -322,7 +322,12 @@ class Crew:
         for refusal in settled:
             if refusal is not None:
                 self.refused += 1
-                log.say("worker.late_outcome_refused", worker=self._worker, error=refusal)
+                log.say(
+                    "worker.late_outcome_refused",
+                    job=refusal.job_id,
+                    worker=self._worker,
+                    error=refusal,
+                )
 
     # --- slots -------------------------------------------------------------------------------
 

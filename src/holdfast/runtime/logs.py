@@ -18,7 +18,7 @@ from holdfast.engines.event_log import LEVELS, EventLog, Said, in_words, whereab
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.log_events import EVENTS, SUM_AFTER, SUM_SECONDS
 from holdfast.model.redaction import HIDDEN, names_a_secret, without_secrets
-from holdfast.settings import LogFormat, LogLevel
+from holdfast.settings.readers import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger

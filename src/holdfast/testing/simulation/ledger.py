@@ -81,7 +81,7 @@ class Ledger:
         for (name, token), kind in self._settled.items():
             if watch.holds(*name, token):
                 self._trace.broken(f"{name[1]} was settled ({kind}) and is in flight again")
-            if kind is OutcomeKind.COMPLETED and not watch.completed[name]:
+            if kind is OutcomeKind.COMPLETED and (name, token) not in watch.completed:
                 self._trace.broken(f"{name[1]} was completed, and that is lost")
             job = watch.jobs.get(name)
             if kind is OutcomeKind.COMPLETED and job is not None and job.token == token:

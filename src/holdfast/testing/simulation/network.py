@@ -20,7 +20,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.cut_share = 0.0
         """Which share of all messages is the last one of its connection."""
-        self.slowest_seconds = 0.002
+        self.slowest_seconds = world.slowest_disk_seconds
         self._world = world
         self._rng = world.random("network")
         self._listeners: dict[str, tuple[Process, Factory]] = {}

@@ -7,7 +7,6 @@ must then equal what was recovered.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -40,8 +39,8 @@ class Watch:
     def __init__(self, trace: Trace, remember_seconds: float) -> None:
         self.jobs: dict[Name, Job] = {}
         self.policies: dict[str, QueuePolicy] = {}
-        self.completed: Counter[Name] = Counter()
-        """How often each job's completion is recorded."""
+        self.completed: set[tuple[Name, int]] = set()
+        """The completions that are recorded, and the token of each."""
         self.audit_heads: list[AuditHead] = [AuditHead()]
         self.seq = 0
         self.last_at_us = 0
@@ -140,10 +139,11 @@ class Watch:
         elif isinstance(effect, fx.Claimed):
             self._check_claim(old, effect)
         elif isinstance(effect, fx.Completed):
-            self.completed[name] += 1
-            self._undo.append((self.seq, lambda: self.completed.subtract([name])))
-            if self.completed[name] > 1:
+            completion = name, old.token
+            if completion in self.completed:
                 self._broken(f"{name[1]} was completed twice")
+            self.completed.add(completion)
+            self._undo.append((self.seq, lambda: self.completed.discard(completion)))
         return old
 
     def _check_claim(self, job: Job, claim: fx.Claimed) -> None:
@@ -155,11 +155,7 @@ class Watch:
         self._tokens[name] = claim.token  # for good: no crash takes back that it was issued
         if job.attempt - job.attempts_before_replay >= job.max_attempts:
             self._broken(f"{job.id} has used up its {job.max_attempts} attempts and was claimed")
-        unmet = [
-            one
-            for one in job.ties.depends_on
-            if not self.completed[job.tenant, one] and (job.tenant, one) in self.jobs
-        ]
+        unmet = [one for one in job.ties.depends_on if not self._met(job, one)]
         if unmet:
             self._broken(f"{job.id} was claimed before {unmet} were completed")
         policy = self.policies.get(job.queue, DEFAULT_POLICY)
@@ -196,6 +192,15 @@ class Watch:
                 if before or other.state is State.IN_FLIGHT:
                     return False
         return True
+
+    def _met(self, job: Job, dependency: str) -> bool:
+        """Whether the job need not wait for this one, any more."""
+        needed = self.jobs.get((job.tenant, dependency))
+        if needed is None or needed.created_at_us > job.created_at_us:
+            return True  # purged, or forgotten and another one by now
+        if job.replays is not None and needed.state in (State.CANCELLED, State.ARCHIVED):
+            return True  # who brings a job back without what it needed wants it so
+        return needed.state is State.COMPLETED
 
     def _forgotten(self, job: Job, now_us: int) -> bool:
         return (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.testing.disk import Fault
 
 from .process import Process
-from .world import World
+from .world import CALM_DELAY_SECONDS, World
 
 _SEGMENTS_LEFT = 2
 
@@ -53,13 +53,13 @@ class Weather:
         world = self._world
         world.stormy = False
         world.network.cut_share = 0.0
-        world.network.slowest_seconds = world.slowest_disk_seconds = 0.002
+        world.network.slowest_seconds = world.slowest_disk_seconds = CALM_DELAY_SECONDS
         world.disk.capacity_bytes = None
         world.disk.faults.clear()
         for process in world.processes:
             process.turns_left = None
-            if process.paused:
-                process.resume()
+            if process.paused and process.alive:
+                world.resume(process)
         world.trace.note("weather.clear", "weather")
 
     def _happen(self, kind: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ class Weather:
         world = self._world
         world.slowest_disk_seconds = self._rng.choice([0.05, 0.5, 3.0])
         world.trace.note("fault.slow_disk", "machine", f"{world.slowest_disk_seconds:g} s")
-        self._later(self._rng.uniform(0.5, 4), lambda: setattr(world, "slowest_disk_seconds", 0.002))
+        self._later(self._rng.uniform(0.5, 4), lambda: setattr(world, "slowest_disk_seconds", CALM_DELAY_SECONDS))
 
     def _full_disk(self) -> None:
         disk = self._world.disk
@@ -161,7 +161,7 @@ class Weather:
         network = self._world.network
         network.slowest_seconds = self._rng.choice([0.05, 0.5])
         self._world.trace.note("fault.slow_network", "machine")
-        self._later(self._rng.uniform(0.5, 3), lambda: setattr(network, "slowest_seconds", 0.002))
+        self._later(self._rng.uniform(0.5, 3), lambda: setattr(network, "slowest_seconds", CALM_DELAY_SECONDS))
 
     # --- who and when ------------------------------------------------------------------------
 
@@ -187,8 +187,7 @@ class Weather:
 
         def resume() -> None:
             if process.paused and process.alive:
-                self._world.trace.note("weather.resume", process.name)
-                process.resume()
+                self._world.resume(process)
 
         self._world.loop.call_later(seconds, resume)
 

@@ -25,6 +25,11 @@ from .scenario import Scenario
 from .trace import Trace
 from .watch import Watch
 
+CALM_DELAY_SECONDS = 0.002
+"""How long a disk or a message takes at most when nothing is wrong."""
+_LEAP_SECONDS = 15.0
+"""How long a leap of the clock may matter: longer than any lease."""
+
 
 class World:
     """Everything that one seed makes."""
@@ -47,7 +52,7 @@ class World:
         self.disk = SimDisk()
         self.leapt_us = 0
         """How far the machine's wall clock was set forward, all in all."""
-        self.slowest_disk_seconds = 0.002
+        self.slowest_disk_seconds = CALM_DELAY_SECONDS
         self.stormy = True
         """Whether faults happen, and clients ask for more."""
         self.processes: list[Process] = []
@@ -56,7 +61,7 @@ class World:
         self.remotes: dict[str, tuple[Process, RemoteWorker]] = {}
         self.clients: dict[str, Process] = {}
         self._lives = 0
-        self._leapt_at = self._owned_at = -1.0
+        self._leapt_at = self._owned_at = self._resumed_at = -_LEAP_SECONDS
         self._excuses = 0
         self._disk_rng = self.random("disk")
 
@@ -152,6 +157,12 @@ class World:
         self._leapt_at = self.loop.time()
         self.trace.note("fault.leap", "machine", f"{seconds:g} s")
 
+    def resume(self, process: Process) -> None:
+        """Let a paused process go on."""
+        self._resumed_at = self.loop.time()
+        self.trace.note("weather.resume", process.name)
+        process.resume()
+
     # --- judge -------------------------------------------------------------------------------
 
     def excuse(self) -> None:
@@ -171,6 +182,7 @@ class World:
         problems = await journal.validate()
         if problems:
             self.trace.broken(f"after the recovery validate says {problems}")
+        await journal.counts()  # what was purged just before the end has left the past by then
         self._compare({(job.tenant, job.id): job for job in journal.kept()})
         if dict(await journal.policies()) != self.watch.policies:
             self.trace.broken("the policies came back otherwise")
@@ -186,12 +198,25 @@ class World:
                 continue
             if run.process is owner:
                 self.trace.broken(f"{job.id} was taken from the owner's own worker, which runs it")
-            elif run.attempt.lease_ends > self.loop.time() and not self._leapt_unseen():
+            elif run.attempt.lease_ends > self.loop.time() and not self._leapt_in_trouble():
                 self.trace.broken(f"{job.id} was taken from {run.process.name} before its time")
 
-    def _leapt_unseen(self) -> bool:
-        """Whether the clock leapt while nobody owned the store: nobody could notice."""
-        return self._owned_at >= self._leapt_at > self._owned_at - 60.0
+    def _leapt_in_trouble(self) -> bool:
+        """Whether the clock leapt a while ago and something kept a worker from renewing since.
+
+        A leap is noticed, and everybody who is there gets the time of a lease to renew: not those
+        who are paused or cut off, and not when the owner was away and cannot know.
+        """
+        if self.loop.time() - self._leapt_at > _LEAP_SECONDS:
+            return False
+        return (
+            self._owned_at >= self._leapt_at
+            or self._resumed_at >= self._leapt_at
+            or any(process.paused for process in self.processes if process.alive)
+            or bool(self.network.cut_share)
+            or self.network.slowest_seconds > CALM_DELAY_SECONDS
+            or self.slowest_disk_seconds > CALM_DELAY_SECONDS
+        )
 
     def verify_disk(self) -> None:
         """Check every file of a store that nobody owns, and that it holds what was committed."""

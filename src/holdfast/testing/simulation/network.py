@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
+CALM_DELAY_SECONDS = 0.002
+"""How long a message, or the disk, takes at most when nothing is wrong."""
+
 
 class Network:
     """Who listens where, and how badly connections are treated at the moment."""
@@ -20,7 +23,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.cut_share = 0.0
         """Which share of all messages is the last one of its connection."""
-        self.slowest_seconds = world.slowest_disk_seconds
+        self.slowest_seconds = CALM_DELAY_SECONDS
         self._world = world
         self._rng = world.random("network")
         self._listeners: dict[str, tuple[Process, Factory]] = {}

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from holdfast.testing.disk import Fault
 
+from .network import CALM_DELAY_SECONDS
 from .process import Process
-from .world import CALM_DELAY_SECONDS, World
+from .world import World
 
 _SEGMENTS_LEFT = 2
 

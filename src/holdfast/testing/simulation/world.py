@@ -16,7 +16,7 @@ from holdfast.testing.loop import VirtualLoop
 
 from .client import Client
 from .ledger import Ledger
-from .network import Network
+from .network import CALM_DELAY_SECONDS, Network
 from .owner import SimulatedDaemon, SimulatedJournal
 from .process import Process
 from .remote import RemoteWorker
@@ -25,8 +25,6 @@ from .scenario import Scenario
 from .trace import Trace
 from .watch import Watch
 
-CALM_DELAY_SECONDS = 0.002
-"""How long a disk or a message takes at most when nothing is wrong."""
 _LEAP_SECONDS = 15.0
 """How long a leap of the clock may matter: longer than any lease."""
 

@@ -104,10 +104,10 @@ _SPECS = [
     for name, queue in TASKS.items()
 ]
 _SCHEDULES = [
-    Schedule(name="often", expression="* * * * * */7", task="work", catch_up_seconds=10.0),
+    Schedule(name="often", expression="*/7 * * * * *", task="work", catch_up_seconds=10.0),
     Schedule(
         name="each",
-        expression="* * * * * */11",
+        expression="*/11 * * * * *",
         task="mail",
         queue="mail",
         missed="all",

@@ -70,13 +70,13 @@ class Client:
         ]
 
     async def live(self) -> None:
-        """Do one thing after another, for ever."""
+        """Do one thing after another for as long as the storm lasts; then leave."""
         pause_seconds = self._world.scenario.pause_seconds
         weights = [weight for weight, _action in self._actions]
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / pause_seconds))
             if not self._world.stormy:
-                return
+                break
             action = self._rng.choices(self._actions, weights)[0][1]
             patience_seconds = self._rng.choice([None, None, None, None, 0.002, 0.3])
             try:
@@ -86,6 +86,8 @@ class Client:
                 self._world.trace.note("client.gave_up", self._process.name)
             except HoldfastError:
                 pass  # it is in the trace
+        await self.engine.close()
+        self._process.leave()
 
     async def ask(self, verb: str, call: Awaitable[T], show: Callable[[T], object] = str) -> T:
         """Make a call and write down what came of it."""

@@ -109,6 +109,10 @@ class Simulation:
     def _come_to_an_end(self) -> None:
         """Wait until every job has come to its end, as it must."""
         world = self._world
+        left = self._advance(
+            CALM_SECONDS, lambda: not any(client.alive for client in world.clients.values())
+        )
+        self._expect(left, "a client waits for ever")
         self._ask(_lift_policies)
         if not self._advance(CALM_SECONDS, lambda: not self._unfinished()):
             waiting = [f"{job.id} ({job.state})" for job in self._unfinished()]

@@ -120,8 +120,10 @@ class World:
         process.skew_us = self.random(f"{process.name}/skew").choice(
             [0, 0, -3_000_000, 2_500_000, 3_600_000_000]
         )
+        if not self.stormy:
+            return
         self.clients[name] = process
-        process.on_end = lambda: self._again(lambda: self.start_client(name))
+        process.on_end = lambda: self._again(lambda: self.start_client(name), self.stormy)
         number = 1_000 * len(self.processes)
         process.call_soon(
             lambda: process.create_task(Client(process, name, number).live()),  # type: ignore[func-returns-value]
@@ -144,8 +146,10 @@ class World:
         self.daemon = None
         self.loop.call_later(rng.choice([0.05, 0.5, 2.0, 6.0]), self.start_owner)
 
-    def _again(self, start: Callable[[], None]) -> None:
-        self.loop.call_later(self.random(f"again/{len(self.processes)}").uniform(0.1, 3.0), start)
+    def _again(self, start: Callable[[], None], wanted: bool = True) -> None:  # noqa: FBT001, FBT002
+        seconds = self.random(f"again/{len(self.processes)}").uniform(0.1, 3.0)
+        if wanted:
+            self.loop.call_later(seconds, start)
 
     # --- time --------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the seed, or the first of several")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
     parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--hashes", action="store_true", help="print the hash of each trace")
     parser.add_argument("--counts", action="store_true", help="print how often what happened")
     given = parser.parse_args(arguments)
     say = _print if given.trace else None
@@ -33,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print(str(error))
             continue
         counts.update(report.counts)
-        if given.seeds == 1:
-            _print(f"seed {seed}: kept, {report.jobs} jobs, {report.virtual_seconds:.0f} s, {report.hash}")
+        if given.hashes or given.seeds == 1:
+            _print(f"seed {seed}: kept every promise; its trace is {report.hash}")
     if given.counts:
         for kind, count in sorted(counts.items()):
             _print(f"{count:>10}  {kind}")

@@ -56,9 +56,15 @@ class Process(asyncio.AbstractEventLoop):
 
     # --- what happens to it ------------------------------------------------------------------
 
-    def run(self, work: Coroutine[object, object, None]) -> None:
-        """Start its main coroutine."""
-        self.call_soon(self.create_task, work, context=contextvars.Context())
+    def run(self, main: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Start it: call ``main`` in it, and run the coroutine that this returns."""
+        self.call_soon(lambda: self.create_task(self._main(main())), context=contextvars.Context())
+
+    async def _main(self, work: Coroutine[object, object, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - a real process would end with a traceback
+            self.world.trace.broken(f"{self.name} ended with {error!r}")
 
     def kill(self, how: str) -> None:
         """End it here and now: no handler runs, nothing is flushed."""
@@ -87,7 +93,8 @@ class Process(asyncio.AbstractEventLoop):
 
     def bury(self) -> None:
         """Let go of what a killed process left behind: none of it may run, or complain."""
-        for task in list(self._tasks):
+        while self._tasks:  # the end of one may begin another
+            task, _ = self._tasks.popitem()
             coroutine = task.get_coro()
             for _try in range(_PATIENT_CLOSES):
                 try:
@@ -95,7 +102,6 @@ class Process(asyncio.AbstractEventLoop):
                     break
                 except BaseException:  # noqa: BLE001, S112 - its way of ending is nobody's business
                     continue
-        self._tasks.clear()
         self._backlog.clear()
 
     def _ended(self) -> None:

@@ -191,8 +191,8 @@ class Simulation:
     def _close(self) -> None:
         """End everything in order; what is on the disk must be whole."""
         world = self._world
+        world.ending = True
         for process, remote in world.remotes.values():
-            process.on_end = lambda: None
             if process.alive:
                 remote.ask_to_stop()
         gone = self._advance(
@@ -203,10 +203,8 @@ class Simulation:
         if owner is None or daemon is None:
             world.trace.broken("the owner has not come back")
             return
-        owner.on_end = lambda: None
         owner.call_soon(daemon.ask_to_stop)
         self._expect(self._advance(20.0, lambda: not owner.alive, 0.1), "the owner does not stop")
-        world.disk = world.disk.crash()
         world.verify_disk()
 
     def _expect(self, kept: bool, promise: str) -> None:  # noqa: FBT001 - a plain condition
@@ -235,7 +233,7 @@ class Simulation:
             await engine.close()
             process.leave()
 
-        process.call_soon(lambda: process.create_task(live()))
+        process.run(live)
         self._advance(120.0, lambda: not process.alive, 0.1)
         self._expect(not failed, f"in calm weather the owner does not do its work: {failed[:1]}")
 
@@ -262,7 +260,7 @@ def _alone(world: World) -> Iterator[None]:
     try:
         yield
     finally:
-        complaints.setLevel(logging.CRITICAL + 1)
+        world.trace.close()
         for process in world.processes:
             process.alive = False
         for process in world.processes:

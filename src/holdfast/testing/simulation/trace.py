@@ -27,9 +27,12 @@ class Trace:
         self._hash = hashlib.sha256()
         self._last: deque[str] = deque(maxlen=keep)
         self._say = say
+        self._closed = False
 
     def note(self, kind: str, who: str, what: str = "") -> None:
         """Add an event."""
+        if self._closed:
+            return
         self.counts[kind] += 1
         line = f"{(self._clock.now_us() - START_US) / 1e6:11.6f}  {who:<12} {kind} {what}".rstrip()
         self._hash.update(line.encode())
@@ -41,8 +44,12 @@ class Trace:
     def broken(self, promise: str) -> None:
         """Take note that a promise is broken; the first one counts."""
         self.note("broken", "checker", promise)
-        if self.failure is None:
+        if self.failure is None and not self._closed:
             self.failure = promise
+
+    def close(self) -> None:
+        """Take no note of anything any more: what comes now is only the world's undoing."""
+        self._closed = True
 
     @property
     def hash(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from holdfast.engines.journal import JournalEngine
 from holdfast.engines.journal.doctor import verify
@@ -53,6 +53,8 @@ class World:
         self.slowest_disk_seconds = CALM_DELAY_SECONDS
         self.stormy = True
         """Whether faults happen, and clients ask for more."""
+        self.ending = False
+        """Whether nobody is to be started any more."""
         self.processes: list[Process] = []
         self.owner: Process | None = None
         self.daemon: SimulatedDaemon | None = None
@@ -95,39 +97,37 @@ class World:
         process.on_end = lambda: self._owner_ended(process)
         self.owner = process
         self.trace.note("owner.start", process.name)
-        process.call_soon(self._start_daemon, process)
+        process.run(lambda: self._daemon(process))
 
-    def _start_daemon(self, process: Process) -> None:
+    def _daemon(self, process: Process) -> Coroutine[object, object, None]:
         self.daemon = SimulatedDaemon(process)
-        process.create_task(self.daemon.live())
+        return self.daemon.live()
 
     def start_remote(self, name: str) -> None:
         """Have a worker in a process of its own."""
         process = self._process(f"{name}.{self._lives}.{len(self.processes)}")
         self.trace.note("worker.start", process.name)
 
-        def begin() -> None:
+        def begin() -> Coroutine[object, object, None]:
             remote = RemoteWorker(process)
             self.remotes[name] = process, remote
-            process.create_task(remote.live())
+            return remote.live()
 
         process.on_end = lambda: self._again(lambda: self.start_remote(name))
-        process.call_soon(begin)
+        process.run(begin)
 
     def start_client(self, name: str) -> None:
-        """Have a client."""
+        """Have a client, while there is a storm to be a client in."""
+        if not self.stormy:
+            return
         process = self._process(f"{name}.{len(self.processes)}")
         process.skew_us = self.random(f"{process.name}/skew").choice(
             [0, 0, -3_000_000, 2_500_000, 3_600_000_000]
         )
-        if not self.stormy:
-            return
         self.clients[name] = process
-        process.on_end = lambda: self._again(lambda: self.start_client(name), self.stormy)
+        process.on_end = lambda: self._again(lambda: self.start_client(name))
         number = 1_000 * len(self.processes)
-        process.call_soon(
-            lambda: process.create_task(Client(process, name, number).live()),  # type: ignore[func-returns-value]
-        )
+        process.run(lambda: Client(process, name, number).live())
 
     def _process(self, name: str) -> Process:
         process = Process(self, name)
@@ -144,12 +144,13 @@ class World:
         self.disk = self.disk.crash(rng.randrange(1 << 32) if power_cut else None)
         self.disk.capacity_bytes = full
         self.daemon = None
-        self.loop.call_later(rng.choice([0.05, 0.5, 2.0, 6.0]), self.start_owner)
+        if not self.ending:
+            self.loop.call_later(rng.choice([0.05, 0.5, 2.0, 6.0]), self.start_owner)
 
-    def _again(self, start: Callable[[], None], wanted: bool = True) -> None:  # noqa: FBT001, FBT002
+    def _again(self, start: Callable[[], None]) -> None:
+        """Start something again after a while, unless everything is about to end."""
         seconds = self.random(f"again/{len(self.processes)}").uniform(0.1, 3.0)
-        if wanted:
-            self.loop.call_later(seconds, start)
+        self.loop.call_later(seconds, lambda: None if self.ending else start())
 
     # --- time --------------------------------------------------------------------------------
 

@@ -223,8 +223,9 @@ class ColdPast:
             if job is not None and (type(effect) is Completed or job.state.finished)
         ]
         for start in range(0, len(names), _NAMES_AT_ONCE):
+            if start:
+                time.sleep(0)  # the event loop may wait for the interpreter's lock
             self._known.add_all(names[start : start + _NAMES_AT_ONCE])
-            time.sleep(0)  # the event loop may wait for the interpreter's lock
 
     def _note(self, failure: HoldfastError | None) -> None:
         """Say once that it fails, once that it goes on, and try again later if need be."""

@@ -72,7 +72,14 @@ def test_the_same_seed_does_the_same_in_whatever_process():
     assert [simulate(seed).hash for seed in SAME] == here
     assert len(set(here)) == len(SAME)
     elsewhere = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.simulation", "--seeds", str(len(SAME)), "--hashes"],
+        [
+            sys.executable,
+            "-m",
+            "holdfast.testing.simulation",
+            "--seeds",
+            str(len(SAME)),
+            "--hashes",
+        ],
         capture_output=True,
         text=True,
         check=True,

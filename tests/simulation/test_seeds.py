@@ -31,9 +31,7 @@ FAULTS = {
 }
 ELSEWHERE = {wire.DUMP.name}
 """Verbs that the simulation leaves to other suites: what is dumped is held open for long."""
-VERBS = {
-    verb.name for verb in vars(wire).values() if isinstance(verb, wire.Verb)
-} - ELSEWHERE
+VERBS = {verb.name for verb in vars(wire).values() if isinstance(verb, wire.Verb)} - ELSEWHERE
 
 
 @pytest.mark.parametrize("share", range(SHARES))

@@ -102,7 +102,9 @@ class Simulation:
         """Let time pass until this holds, or a promise is broken; return whether it does."""
         world = self._world
         end = world.loop.time() + seconds
-        while not (held := until()) and world.trace.failure is None and end - world.loop.time() > 1e-5:
+        while (
+            not (held := until()) and world.trace.failure is None and end - world.loop.time() > 1e-5
+        ):
             world.loop.advance(min(look, end - world.loop.time()))
         return held
 

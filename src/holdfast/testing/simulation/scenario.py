@@ -10,6 +10,8 @@ from holdfast.engines.journal import JournalOptions
 from holdfast.runtime.worker import WorkerOptions
 from holdfast.settings import Settings
 
+from .application import QUEUES
+
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a run that is decided before it begins."""
@@ -31,6 +33,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """Return how a worker in a process of its own works."""
         return WorkerOptions(
             slots=self.remote_slots,
+            queues=None if self.settings.queues is None else QUEUES,
             lease_seconds=self.settings.lease_seconds,
             task_timeout_seconds=self.settings.task_timeout_seconds,
             inline=True,
@@ -47,9 +50,10 @@ def draw(seed: int) -> Scenario:
         store="./simulated",
         worker_count=slots,
         worker_id="owner",
-        lease_seconds=rng.choice([1.0, 2.0, 4.0]),
+        queues=rng.choice([None, ",".join(QUEUES), ",".join(QUEUES)]),
+        lease_seconds=rng.choice([1.2, 2.0, 4.0]),
         task_timeout_seconds=rng.choice([1.0, 3.0]),
-        reclaim_interval_seconds=rng.choice([0.3, 1.0]),
+        reclaim_interval_seconds=rng.choice([0.4, 1.0]),
         max_processing_seconds=rng.choice([25.0, 600.0]),
         max_backoff_seconds=2.0,
         base_backoff_seconds=0.5,
@@ -69,13 +73,13 @@ def draw(seed: int) -> Scenario:
     )
     return Scenario(
         seed=seed,
-        storm_seconds=rng.uniform(5.0, 12.0),
-        faults=rng.randint(2, 7),
+        storm_seconds=rng.uniform(4.0, 9.0),
+        faults=rng.randint(2, 6),
         clients=rng.randint(1, 2),
         remote_workers=rng.randint(1, 2),
         slots=slots,
         remote_slots=rng.randint(1, 3),
-        pause_seconds=rng.choice([0.2, 0.3, 0.5]),
+        pause_seconds=rng.choice([0.25, 0.4]),
         settings=settings,
         options=options,
     )

@@ -78,8 +78,7 @@ class Watch:
         found: list[bool] = []
         for outcome in outcomes:
             found.append(
-                outcome.token not in spent
-                and self.holds(outcome.tenant, outcome.id, outcome.token)
+                outcome.token not in spent and self.holds(outcome.tenant, outcome.id, outcome.token)
             )
             spent.add(outcome.token)
         return found

@@ -106,11 +106,16 @@ class Weather:
         world = self._world
         world.slowest_disk_seconds = self._rng.choice([0.05, 0.5, 3.0])
         world.trace.note("fault.slow_disk", "machine", f"{world.slowest_disk_seconds:g} s")
-        self._later(self._rng.uniform(0.5, 4), lambda: setattr(world, "slowest_disk_seconds", CALM_DELAY_SECONDS))
+        self._later(
+            self._rng.uniform(0.5, 4),
+            lambda: setattr(world, "slowest_disk_seconds", CALM_DELAY_SECONDS),
+        )
 
     def _full_disk(self) -> None:
         disk = self._world.disk
-        used = sum(len(disk.content(name)) for place in ("log", "snapshots") for name in disk.names(place))
+        used = sum(
+            len(disk.content(name)) for place in ("log", "snapshots") for name in disk.names(place)
+        )
         disk.capacity_bytes = used + self._rng.randint(0, _SEGMENTS_LEFT) * 8192
         self._world.trace.note("fault.full_disk", "machine")
         self._later(self._rng.uniform(0.5, 4), self._make_room)
@@ -162,7 +167,10 @@ class Weather:
         network = self._world.network
         network.slowest_seconds = self._rng.choice([0.05, 0.5])
         self._world.trace.note("fault.slow_network", "machine")
-        self._later(self._rng.uniform(0.5, 3), lambda: setattr(network, "slowest_seconds", CALM_DELAY_SECONDS))
+        self._later(
+            self._rng.uniform(0.5, 3),
+            lambda: setattr(network, "slowest_seconds", CALM_DELAY_SECONDS),
+        )
 
     # --- who and when ------------------------------------------------------------------------
 

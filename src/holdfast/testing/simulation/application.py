@@ -69,19 +69,24 @@ async def work(ms: int = 0, fates: list[str] | None = None) -> str | None:
     ending = "ok"
     try:
         await asyncio.sleep(ms / 1000)
-        fate = "ok" if fates is None or run >= len(fates) else fates[run]
-        if fate in FAILURES:
-            raise FAILURES[fate]()
-        if fate == "endless":
-            await asyncio.sleep(3_600)
-        if fate == "stubborn":
-            await _will_not_end()
-        return "done" if fate == "result" else None
+        result = await _meet("ok" if fates is None or run >= len(fates) else fates[run])
     except BaseException as error:
         ending = type(error).__name__
         raise
     finally:
         process.world.runs.end(process, attempt, ending)
+    return result
+
+
+async def _meet(fate: str) -> str | None:
+    if fate in FAILURES:
+        error = FAILURES[fate]()
+        raise error
+    if fate == "endless":
+        await asyncio.sleep(3_600)
+    if fate == "stubborn":
+        await _will_not_end()
+    return "done" if fate == "result" else None
 
 
 async def _will_not_end() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import OnDuplicate, Operated
 from holdfast.engines.client import ClientEngine
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AccessDenied,
     HoldfastError,
@@ -20,7 +21,6 @@ from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
-from holdfast.model.effects import ScheduleState
 
 from .application import FAILURES, QUEUES, TASKS
 from .owner import PATH
@@ -198,9 +198,9 @@ class Client:
         problems = await self.ask("validate", engine.validate(), len)
         if problems:
             self._world.trace.broken(f"validate says {problems}")
-        await self.ask("policies", engine.policies(), lambda found: sorted(found))
-        await self.ask("flags", engine.flags(), lambda found: sorted(found))
-        await self.ask("schedules", engine.schedules(), lambda found: sorted(found))
+        await self.ask("policies", engine.policies(), sorted)
+        await self.ask("flags", engine.flags(), sorted)
+        await self.ask("schedules", engine.schedules(), sorted)
         await self.ask("audited", engine.audited(limit=5), len)
 
     # --- look after --------------------------------------------------------------------------

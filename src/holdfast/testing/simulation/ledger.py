@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.engines.base import Admission, Receipt
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import Job, NewJob, State
+from holdfast.model.job import Job, NewJob
 from holdfast.model.operation import AuditHead
 from holdfast.model.outcome import Outcome, OutcomeKind
 
@@ -83,10 +83,6 @@ class Ledger:
                 self._trace.broken(f"{name[1]} was settled ({kind}) and is in flight again")
             if kind is OutcomeKind.COMPLETED and (name, token) not in watch.completed:
                 self._trace.broken(f"{name[1]} was completed, and that is lost")
-            job = watch.jobs.get(name)
-            if kind is OutcomeKind.COMPLETED and job is not None and job.token == token:
-                if job.state is not State.COMPLETED:
-                    self._trace.broken(f"{name[1]} was completed and is {job.state}")
         for head in self._audit_heads:
             if head.count >= len(watch.audit_heads) or watch.audit_heads[head.count] != head:
                 self._trace.broken(f"record {head.count} of the audit is lost")

@@ -194,9 +194,9 @@ class End(asyncio.Transport):
             self._held.append(lambda: self.receive(data))
             return
         while data and not self._closing:
-            room = self._protocol.get_buffer(-1)
+            room = memoryview(self._protocol.get_buffer(-1))
             size = min(len(room), len(data))
-            memoryview(room)[:size] = data[:size]
+            room[:size] = data[:size]
             data = data[size:]
             self._protocol.buffer_updated(size)
 

@@ -153,7 +153,7 @@ class SimulatedDaemon(Daemon):
 
 
 class Server:
-    """Serves connections of the simulated network as ``interfaces.http.serving`` serves real ones."""
+    """Serves simulated connections as ``interfaces.http.serving`` serves real ones."""
 
     def __init__(self, process: Process, app: EngineApp) -> None:
         self.connections: set[EngineProtocol] = set()
@@ -175,7 +175,7 @@ class Server:
         for protocol in self._open():
             protocol.shutdown()
         give_up = self._process.time() + GRACE_SECONDS
-        while (self.connections or self.tasks) and self._process.time() < give_up:
+        while (self.connections or self.tasks) and self._process.time() < give_up:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
         for protocol in self._open():
             protocol.transport.abort()

@@ -171,12 +171,15 @@ class Process(asyncio.AbstractEventLoop):
         """See ``asyncio``."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         # Kept: the end of a killed process's task must not be left to the garbage collector.
-        self._tasks[task] = None  # type: ignore[index]
-        task.add_done_callback(lambda _done: self._tasks.pop(task, None))  # type: ignore[call-overload]
+        self._tasks[task] = None
+        task.add_done_callback(lambda _done: self._tasks.pop(task, None))
         return task
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+        self,
+        executor: Executor | None,  # noqa: ARG002 - asyncio's contract
+        func: Callable[[*Ts], T],
+        *args: *Ts,
     ) -> asyncio.Future[T]:
         """Do it in a thread: a while later all at once, and a while later still it is known."""
         future: asyncio.Future[T] = self.create_future()
@@ -242,13 +245,12 @@ class Process(asyncio.AbstractEventLoop):
 
     def _work(self, func: Callable[[], T], future: asyncio.Future[T], after: float) -> None:
         _set_running_loop(None)  # as in a thread; whoever gave us the turn sets it back
-        value: T | None = None
-        failure: BaseException | None = None
         try:
             value = func()
         except BaseException as error:  # noqa: BLE001 - it is whoever waits that must hear of it
-            failure = error
-        self.call_later(after, _deliver, future, value, failure)
+            self.call_later(after, _unless_done, future, partial(future.set_exception, error))
+        else:
+            self.call_later(after, _unless_done, future, partial(future.set_result, value))
 
     def _monotonic_ns(self) -> int:
         return (self.world.clock.now_us() - START_US + UP_US) * 1_000
@@ -292,13 +294,9 @@ def _or_copied(context: contextvars.Context | None) -> contextvars.Context:
     return contextvars.copy_context() if context is None else context
 
 
-def _deliver(future: asyncio.Future[T], value: T, failure: BaseException | None) -> None:
-    if future.done():
-        return
-    if failure is None:
-        future.set_result(value)
-    else:
-        future.set_exception(failure)
+def _unless_done(future: asyncio.Future[T], tell: Callable[[], None]) -> None:
+    if not future.done():
+        tell()
 
 
 def _nothing() -> None:

@@ -17,7 +17,6 @@ from holdfast.model.operation import Operation
 from holdfast.runtime.worker import Worker
 
 from .owner import PATH, SimulatedJournal
-from .process import Process
 from .runs import Name
 from .scenario import Scenario, draw
 from .trace import BrokenPromise, Trace
@@ -216,8 +215,7 @@ class Simulation:
     def _ask(self, work: Callable[[ClientEngine], Coroutine[object, object, None]]) -> None:
         """Have a process of our own ask something of the owner, and wait for the answer."""
         world = self._world
-        process = Process(world, f"checker-{len(world.processes)}")
-        world.processes.append(process)
+        process = world.process(f"checker-{len(world.processes)}")
         failed: list[str] = ["it was not answered"]
 
         async def live() -> None:

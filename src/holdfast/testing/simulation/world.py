@@ -92,7 +92,7 @@ class World:
     def start_owner(self) -> None:
         """Have a daemon own the store, as it was left."""
         self._lives += 1
-        process = self._process(f"owner-{self._lives}")
+        process = self.process(f"owner-{self._lives}")
         process.disk = self.disk
         process.on_end = lambda: self._owner_ended(process)
         self.owner = process
@@ -105,7 +105,7 @@ class World:
 
     def start_remote(self, name: str) -> None:
         """Have a worker in a process of its own."""
-        process = self._process(f"{name}.{self._lives}.{len(self.processes)}")
+        process = self.process(f"{name}.{self._lives}.{len(self.processes)}")
         self.trace.note("worker.start", process.name)
 
         def begin() -> Coroutine[object, object, None]:
@@ -120,7 +120,7 @@ class World:
         """Have a client, while there is a storm to be a client in."""
         if not self.stormy:
             return
-        process = self._process(f"{name}.{len(self.processes)}")
+        process = self.process(f"{name}.{len(self.processes)}")
         process.skew_us = self.random(f"{process.name}/skew").choice(
             [0, 0, -3_000_000, 2_500_000, 3_600_000_000]
         )
@@ -129,8 +129,9 @@ class World:
         number = 1_000 * len(self.processes)
         process.run(lambda: Client(process, name, number).live())
 
-    def _process(self, name: str) -> Process:
-        process = Process(self, name)
+    def process(self, name: str) -> Process:
+        """Make one more process."""
+        process = Process(self, name)  # type: ignore[abstract] # it has what is used here
         self.processes.append(process)
         return process
 

@@ -1,7 +1,6 @@
 """The connection breaks before the answer comes: nothing is lost, and nothing is done twice."""
 
 import asyncio
-import contextlib
 import os
 
 import pytest
@@ -12,15 +11,14 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from holdfast.engines import connection, wire
 from holdfast.engines.base import Admission, Counts, Engine, EngineOptions, Receipt, Renewal
 from holdfast.engines.client import ClientEngine
-from holdfast.model.errors import DuplicateId, DurabilityLost, LeaseLost, NoOwner, Unavailable
+from holdfast.model.errors import DuplicateId, LeaseLost, NoOwner, Unavailable
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
-from holdfast.model.operation import Operation
 from holdfast.model.outcome import OutcomeKind, cancelled, completed, dead, release, retry, snooze
-from holdfast.testing import Fault, VirtualClock
+from holdfast.testing import VirtualClock
 from holdfast.testing.machine import EngineMachine
 
-from .rig import Owner, Rig, Wire, eventually, jobs_named, rigged, short_directory
+from .rig import Owner, Rig, Wire, jobs_named, rigged, short_directory
 
 FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
 CUTS = ["before", "after"]
@@ -452,53 +450,3 @@ def test_every_kind_of_outcome_is_known_to_the_resolution():
         "dead",
         "lost",
     }
-
-
-# --- the owner's log fails -------------------------------------------------------------------
-
-
-def test_an_owner_whose_log_fails_is_as_good_as_gone_and_the_next_one_is_asked():
-    async def scenario(rig: Rig) -> None:
-        owner, client = rig.owner, ClientEngine(rig.owner.path, clock=rig.owner.clock)
-        await client.enqueue(jobs_named("a"))
-        (job,) = (await client.claim(queues=["default"], worker="w")).jobs
-        owner.disk.faults[owner.disk.calls + 2] = Fault.EIO  # written, but not synced
-        calls = asyncio.gather(
-            client.enqueue(jobs_named("b")),
-            client.settle([completed(job)]),
-            client.claim(queues=["other"], worker="w", wait_seconds=0.05),
-        )
-        await eventually(lambda: _has_failed(owner))
-        with contextlib.suppress(DurabilityLost):
-            await owner.stop()
-        owner.disk = owner.disk.crash()
-        await owner.start()
-        while not calls.done():
-            owner.clock.advance(0.01)  # for the claim that waits
-            await asyncio.sleep(0)
-        receipts, settled, claim = await calls
-        assert receipts == [Receipt("b")]
-        assert settled == [None]
-        assert claim.jobs == []
-        assert await counts(rig) == Counts(pending=1, completed=1)
-        await client.close()
-
-    rigged(scenario)
-
-
-async def _has_failed(owner: Owner) -> bool:
-    return owner.engine.failure is not None
-
-
-def test_a_call_that_changes_something_says_that_nobody_knows_when_the_log_fails_under_it():
-    async def scenario(rig: Rig) -> None:
-        owner = rig.owner
-        owner.disk.faults[owner.disk.calls + 1] = Fault.EIO
-        with pytest.raises(Unavailable, match="nobody here knows"):
-            await rig.client.set_flag("f", Operation("ann", "because"), on=True)
-        with contextlib.suppress(DurabilityLost):
-            await owner.stop()
-        owner.disk = owner.disk.crash()
-        await owner.start()
-
-    rigged(scenario)

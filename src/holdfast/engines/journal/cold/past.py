@@ -223,6 +223,8 @@ class ColdPast:
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
         for start in range(0, len(batch), _NAMES_AT_ONCE):
+            if start:
+                time.sleep(0)  # the event loop may wait for the interpreter's lock
             names = [
                 (job.tenant, job.id)
                 for one in batch[start : start + _NAMES_AT_ONCE]
@@ -230,7 +232,6 @@ class ColdPast:
                 and (type(one.effect) is Completed or job.state.finished)
             ]
             self._known.add_all(names)
-            time.sleep(0)  # the event loop may wait for the interpreter's lock
 
     def _note(self, failure: HoldfastError | None) -> None:
         """Say once that it fails, once that it goes on, and try again later if need be."""

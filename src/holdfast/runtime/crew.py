@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -35,6 +33,7 @@ from .builtin import BY_TYPE, by_type
 from .deadlines import Deadlines
 from .definition import Definition
 from .executor import Executor
+from .terms import End, Terms
 
 log = EventLog("holdfast.worker")
 
@@ -43,36 +42,6 @@ _CHILD_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
 _GRACE_SECONDS = 1.0
 """How long an attempt that was told to end may take for it."""
-
-
-class Terms(Protocol):
-    """What every crew of a worker goes by; settings that may change are read each time."""
-
-    @property
-    def lease_seconds(self) -> float:
-        """How long a claim holds a job before it must be renewed."""
-
-    @property
-    def task_timeout_seconds(self) -> float:
-        """How long an attempt may take unless its task says otherwise."""
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many jobs one claim takes at most; None is as many as there are free slots."""
-
-    @property
-    def poll_interval_seconds(self) -> float:
-        """How long a claim waits for work: then it looks again at which queues there are."""
-
-
-class End(enum.Enum):
-    """Why an attempt was ended from outside."""
-
-    TIMEOUT = "timeout"
-    LOST = "lost"
-    DRAINED = "drained"
-    STOPPED = "stopped"
-    """Somebody asked for it to be cancelled."""
 
 
 class Crew:

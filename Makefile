@@ -52,9 +52,11 @@ metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
 	  + os.environ.get('HOLDFAST_METRICS_PORT', '9090') + '/metrics').read().decode(), end='')"
 
 .PHONY: soak
-soak: $(READY) ## the long versions: more examples, more kills, a longer fuzz
+soak: $(READY) ## the long versions: more of everything, and 15 minutes of mixed load
 	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
-	  $(BIN)/pytest -n 2 --timeout 7200 tests/crash tests/fuzz tests/conformance tests/daemon
+	  HOLDFAST_TEST_SEEDS=10000 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200 \
+	  tests/crash tests/fuzz tests/conformance tests/daemon tests/simulation
+	$(BIN)/python scripts/soak.py
 
 .PHONY: bench
 bench: $(READY) ## speed, beside the machine's limits and what people use today

@@ -157,8 +157,10 @@ class Rig(NamedTuple):
     wire: Wire
     client: ClientEngine
 
-    def new_client(self, **options: float) -> ClientEngine:
-        return ClientEngine(self.owner.path, clock=self.owner.clock, **options)
+    def new_client(self, patience_seconds: float = 5.0) -> ClientEngine:
+        return ClientEngine(
+            self.owner.path, clock=self.owner.clock, patience_seconds=patience_seconds
+        )
 
 
 def rigged(scenario: Callable[[Rig], Awaitable[None]]) -> None:

@@ -336,3 +336,29 @@ def test_a_closed_engine_ends_the_worker_quietly(caplog):
 
     world.run(scenario)
     assert "worker.stopped_claiming" in caplog.text
+
+
+def test_a_heartbeat_that_takes_longer_than_a_lease_costs_no_lease_that_was_fresh_before_it():
+    world = World(lease_seconds=3.0, slots=2)
+    forever(world)
+    extend = world.engine.extend
+    slow = [4.0]
+
+    async def slowly(*args, **asked):
+        answers = await extend(*args, **asked)
+        await asyncio.sleep(slow.pop() if slow else 0.0)  # decided, but long on its way
+        return answers
+
+    async def scenario(world: World) -> None:
+        world.engine.extend = slowly  # type: ignore[method-assign]
+        await world.enqueue("work")
+        world.start(leases=1.0)
+        await asyncio.sleep(1.5)
+        (fresh,) = await world.enqueue("work")
+        await asyncio.sleep(10.0)
+        assert not slow
+        found = await world.job(fresh)
+        assert (found.state, found.losses, found.attempt) == ("in_flight", 0, 1)
+        await world.stop(0.0)
+
+    world.run(scenario)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -44,7 +44,7 @@ from .checks import check_all, check_limit, check_names, check_operation, check_
 from .clock import Clock, SystemClock
 from .connection import Broken
 from .doubt import Known, Order, accepted
-from .entropy import random_bytes
+from .entropy import random_bytes as pooled_bytes
 from .remote import Remote
 from .remote_operations import RemoteOperations, check_caller
 
@@ -59,7 +59,12 @@ class ClientEngine(RemoteOperations):
     """
 
     def __init__(
-        self, path: str, *, patience_seconds: float = 5.0, clock: Clock | None = None
+        self,
+        path: str,
+        *,
+        patience_seconds: float = 5.0,
+        clock: Clock | None = None,
+        random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> None:
         if (
             type(path) is not str
@@ -72,6 +77,7 @@ class ClientEngine(RemoteOperations):
         self.leases_refused = 0
         super().__init__(Remote(path, patience_seconds))
         self._clock = clock or SystemClock()
+        self._random_bytes = random_bytes
         self._handing_back: set[asyncio.Task[None]] = set()
 
     @property
@@ -94,7 +100,7 @@ class ClientEngine(RemoteOperations):
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         now_us = self._clock.now_us()
-        named = _with_ids(jobs, caller, now_us)
+        named = _with_ids(jobs, caller, now_us, self._random_bytes)
         body = wire.ENQUEUE.write_call(wire.EnqueueCall(named, caller, on_duplicate))
         try:
             return await self._remote.once(wire.ENQUEUE, body)
@@ -279,7 +285,9 @@ class ClientEngine(RemoteOperations):
         return answers
 
 
-def _with_ids(jobs: Sequence[NewJob], caller: Caller, now_us: int) -> list[NewJob]:
+def _with_ids(
+    jobs: Sequence[NewJob], caller: Caller, now_us: int, random_bytes: Callable[[int], bytes]
+) -> list[NewJob]:
     """Return the jobs as they are sent: checked, each with an id, its payload as JSON."""
     nameless = sum(new.id is None for new in jobs)
     fresh_ids = iter(uuid7s(now_us, random_bytes(RANDOM_BYTES * nameless)))

@@ -41,14 +41,21 @@ class SystemClock:
     A step forward, a resumed machine included, is followed at once.
     """
 
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] | None = None,
+        monotonic_ns: Callable[[], int] | None = None,
+    ) -> None:
+        """Take what to read instead of this machine's clocks, if need be."""
+        self._wall_ns = wall_ns or time.time_ns
+        self._monotonic_ns = monotonic_ns or time.monotonic_ns
+        self._offset_ns = self._wall_ns() - self._monotonic_ns()
 
     def now_us(self) -> int:
         """Return microseconds since the epoch; never less than before."""
         # The wall clock first: a pause between the two can then only make the offset too small.
-        wall_ns = time.time_ns()
-        monotonic_ns = time.monotonic_ns()
+        wall_ns = self._wall_ns()
+        monotonic_ns = self._monotonic_ns()
         offset_ns = wall_ns - monotonic_ns
         self._offset_ns = max(self._offset_ns, offset_ns)
         return (monotonic_ns + self._offset_ns) // 1000

@@ -188,7 +188,8 @@ class WaitingLines:
         self._path = path
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
-        self._busy: set[_Wait] = set()
+        self._busy: dict[_Wait, None] = {}
+        """In the order in which they came."""
         self._closing: asyncio.Future[None] = self._loop.create_future()
 
     async def ask(self, verb: str, body: bytes, until: float, orphaned: Orphaned) -> Reply:
@@ -200,7 +201,7 @@ class WaitingLines:
             raise closed()
         errand = Errand(verb, body, self._loop.create_future(), until, orphaned)
         wait = _Wait(errand, self._busy, self._idle)
-        self._busy.add(wait)
+        self._busy[wait] = None
         try:
             connection = self._reuse()
             if connection is None:
@@ -215,7 +216,7 @@ class WaitingLines:
             raise
         finally:
             if wait.connection is None:
-                self._busy.discard(wait)
+                self._busy.pop(wait, None)
 
     async def close(self, patience_seconds: float) -> None:
         """Let the owner know that nobody waits, and end the connections."""
@@ -240,7 +241,7 @@ class WaitingLines:
 class _Wait:
     """A claim that waits, on the connection that it has to itself."""
 
-    def __init__(self, errand: Errand, busy: set[_Wait], idle: list[Connection]) -> None:
+    def __init__(self, errand: Errand, busy: dict[_Wait, None], idle: list[Connection]) -> None:
         self.connection: Connection | None = None
         self._errand = errand
         self._busy = busy
@@ -256,13 +257,13 @@ class _Wait:
             self.connection.give_up()
 
     def replied(self, status: int, body: bytes) -> None:
-        self._busy.discard(self)
+        self._busy.pop(self, None)
         if self.connection is not None and self.connection.usable:
             self._idle.append(self.connection)
         self._errand.finish(status, body)
 
     def broke(self) -> None:
-        self._busy.discard(self)
+        self._busy.pop(self, None)
         self._errand.fail(Broken())
 
 

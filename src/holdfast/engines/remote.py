@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.errors import (
+    DurabilityLost,
     HoldfastError,
     InvalidInput,
     NoOwner,
@@ -57,8 +58,9 @@ class Remote:
     ) -> A:
         """Return the answer, or raise what the engine raised.
 
-        Raise ``Broken`` when the connection ended and nobody knows whether the call was taken,
-        and ``NoOwner`` when nobody was there to take it, up to ``until`` by the loop's time.
+        Raise ``Broken`` when the connection ended, or the owner's log failed, and nobody knows
+        whether the call was taken; ``NoOwner`` when nobody was there to take it, up to ``until``
+        by the loop's time.
         """
         loop = self._enter()
         if len(body) > wire.MAX_BODY_BYTES:
@@ -72,6 +74,8 @@ class Remote:
             except Broken:
                 self._check_open()
                 raise
+            if _has_failed(status, answer):
+                raise Broken
             left = until - loop.time()
             if status != wire.UNAVAILABLE or left <= 0:
                 return self._read(verb, status, answer, len(body))
@@ -129,6 +133,8 @@ class Remote:
                 status, answer = await self._waits.ask(verb.name, body, until, orphaned)
             except Broken:
                 self._check_open()
+                status, answer = wire.UNAVAILABLE, b""
+            if _has_failed(status, answer):
                 status, answer = wire.UNAVAILABLE, b""
             now = loop.time()
             if now < give_up:
@@ -213,3 +219,16 @@ class Remote:
         if status == wire.BAD_REQUEST:
             return InvalidInput(verb, problem.detail)
         return HoldfastError(f"{self.path} answered this {verb} with {status}: {problem.detail}")
+
+
+def _has_failed(status: int, answer: bytes) -> bool:
+    """Whether the owner's log failed under it: it leaves, and nobody knows what was recorded.
+
+    To whoever asked that is as if it had been killed: the next owner knows.
+    """
+    if status != wire.REFUSED:
+        return False
+    try:
+        return isinstance(wire.read_error(answer), DurabilityLost)
+    except wire.UNREADABLE:
+        return False

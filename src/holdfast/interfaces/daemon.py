@@ -90,7 +90,7 @@ class Daemon:
         """Own the store, recover, listen, and begin to work."""
         settings = self.settings
         self._check()
-        journal = await own_store(settings)
+        journal = await self._own_store()
         self._open.push_async_callback(journal.close)
         store, recovery = settings.store_shown, journal.recovery
         self._say(
@@ -112,8 +112,7 @@ class Daemon:
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
-        worker = Worker(engine, self._definition, own_name(settings), worker_options(settings))
-        self._worker = worker
+        worker = self._worker = self._hire(engine)
         operations = Operations(
             engine,
             self._definition,
@@ -214,6 +213,13 @@ class Daemon:
             await self._open.aclose()
         except DurabilityLost as error:
             self._failure = error
+
+    async def _own_store(self) -> JournalEngine:
+        return await own_store(self.settings)
+
+    def _hire(self, engine: Engine) -> Worker:
+        settings = self.settings
+        return Worker(engine, self._definition, own_name(settings), worker_options(settings))
 
     def _loops(self, engine: Engine, journal: JournalEngine, worker: Worker) -> list[Loop]:
         settings = self.settings

@@ -178,6 +178,15 @@ class Crew:
             elif answer.stop_requested:
                 self._end(slot, End.STOPPED)
 
+    def has_overdue(self) -> bool:
+        """Whether a lease of what is running has run out, by our clock, and can be renewed."""
+        now = self._loop.time()
+        return any(
+            attempt.lease_ends <= now
+            for slot, attempt in self.running.items()
+            if slot not in self._ended
+        )
+
     async def stop(self, drain_seconds: float) -> None:
         """Claim no more, wait for what is running, hand back the rest, settle everything."""
         self._stopping = True

@@ -18,6 +18,8 @@ from .worker import Worker
 log = EventLog("holdfast.loops")
 
 _AFTER_ERROR_SECONDS = 1.0
+_MOST_LEASES = 10
+"""For how many leases' time our own renewals may hold up the reclaiming of others'."""
 
 
 class Loop(Protocol):
@@ -63,7 +65,7 @@ class LeaseLoop:
         """Renew, reclaim, look for new queues."""
         leapt = self._leapt(now_us)
         if self._worker is not None:
-            await self._worker.heartbeat(everything=leapt)
+            await self._renew(self._worker, everything=leapt)
         if self._clock is not None:
             self._leapt(self._clock.now_us())
         if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
@@ -88,6 +90,14 @@ class LeaseLoop:
         leapt_seconds = (self._ahead_us - before_us) / MICROSECONDS
         log.say("loop.clock_leapt", seconds=round(leapt_seconds, 1))
         return True
+
+    async def _renew(self, worker: Worker, *, everything: bool) -> None:
+        """Renew until no lease of ours has run out: a slow disk may take longer than a lease."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _MOST_LEASES * worker.lease_seconds
+        await worker.heartbeat(everything=everything)
+        while worker.has_overdue() and loop.time() < give_up:
+            await worker.heartbeat()
 
 
 class Supervisor:

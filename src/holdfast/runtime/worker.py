@@ -177,6 +177,10 @@ class Worker:
         for crew in self._crews.values():
             await crew.heartbeat(everything=everything)
 
+    def has_overdue(self) -> bool:
+        """Whether a lease of what is under way has run out, by our clock, and can be renewed."""
+        return any(crew.has_overdue() for crew in self._crews.values())
+
     async def look_for_queues(self) -> None:
         """Take note of queues that no task names but that have jobs all the same."""
         if self._options.queues is None and self._options.queue_slots is None:

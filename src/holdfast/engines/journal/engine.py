@@ -28,7 +28,7 @@ from holdfast.model.errors import (
 from holdfast.model.job import MICROSECONDS, Job
 
 from .cold import ColdPast, ColdStore
-from .commit import GroupCommit, InlineRunner, Sync, ThreadRunner
+from .commit import GroupCommit, InlineRunner, Runner, Sync, ThreadRunner
 from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
 from .compactor import compact_elsewhere
 from .disk import Disk, LocalDisk, file_size
@@ -72,10 +72,9 @@ class JournalEngine(EmbeddedEngine):
         random_bytes: Callable[[int], bytes],
     ) -> None:
         """Take what ``open`` has prepared."""
-        loop = asyncio.get_running_loop()
         self.commit = GroupCommit(
             writer,
-            InlineRunner() if options.inline else ThreadRunner(loop),
+            self._runner(options),
             options.sync,
             options.sync_interval_seconds,
             after_rotation=self._after_rotation,
@@ -250,13 +249,23 @@ class JournalEngine(EmbeddedEngine):
                 done = compact(self._disk, order)
                 adopt(self._disk, done, keep, keep_snapshots=keep_snapshots)
             else:
-                done = await compact_elsewhere(order)
+                done = await self._compact_elsewhere(order)
                 take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
                 await _to_the_end(asyncio.to_thread(take))
         except OSError as error:
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
         return done
+
+    # --- elsewhere: where there are no threads and processes, a subclass has its own way --------
+
+    def _runner(self, options: JournalOptions) -> Runner:
+        """Return what does the flushes."""
+        return InlineRunner() if options.inline else ThreadRunner(asyncio.get_running_loop())
+
+    async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
+        """Have the next snapshot written without holding up the event loop."""
+        return await compact_elsewhere(order)
 
     # --- the past ----------------------------------------------------------------------------
 

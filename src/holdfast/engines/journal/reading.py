@@ -76,11 +76,9 @@ class LogReader:
         for found, data in self._contents(wanted):
             if found != number:
                 break  # there is a gap: what lies behind it must be blank
-            following = [n for n in numbers if n > number]
-            segment = self._segment(number, data, following)
-            if segment is None:
-                break
-            end = self._frames(segment, visit, following)
+            # A blank one too is one that a life began: its number is used up, as its tokens are.
+            segment = self._segment(number, data)
+            end = self._frames(segment, visit, [n for n in numbers if n > number])
             number += 1
             if end is not None:
                 self._check_blank([n for n in numbers if n >= number])
@@ -102,8 +100,8 @@ class LogReader:
                     reading = ahead.submit(read_all, self._disk, segment_name(following))
                 yield number, data
 
-    def _segment(self, number: int, data: bytes, following: list[int]) -> _Segment | None:
-        """Check the segment's description; None if nothing was ever written to it."""
+    def _segment(self, number: int, data: bytes) -> _Segment:
+        """Check the segment's description."""
         name = segment_name(number)
         try:
             first = frames.read(data, 0)
@@ -120,8 +118,6 @@ class LogReader:
             raise CorruptLog(name, 0, self.last_seq, f"this is segment {head.number}, misplaced")
         if len(data) > head.size:
             raise CorruptLog(name, head.size, self.last_seq, "the segment is longer than it was")
-        if not following and frames.is_blank(data, first.end) and len(data) == head.size:
-            return None
         return _Segment(number, name, data, head, first.end)
 
     def _frames(self, segment: _Segment, visit: Visit, following: list[int]) -> LogEnd | None:

@@ -34,7 +34,8 @@ class ServedEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: set[asyncio.Task[Claim]] = set()
+        self._waiting: dict[asyncio.Task[Claim], None] = {}
+        """In the order in which they came."""
         self._stopping = False
         dumps = Dumps(engine)
         self._doors = {
@@ -102,7 +103,7 @@ class ServedEngine:
         claim = asyncio.ensure_future(_claim(self._engine, call))
         leaving = asyncio.ensure_future(departure())
         leaving.add_done_callback(lambda _left: claim.cancel())
-        self._waiting.add(claim)
+        self._waiting[claim] = None
         try:
             claimed = await claim
         except asyncio.CancelledError:
@@ -110,7 +111,7 @@ class ServedEngine:
                 raise EngineClosed("nobody waits for this claim any more") from None
             raise
         finally:
-            self._waiting.discard(claim)
+            self._waiting.pop(claim, None)
             left = leaving.done()
             leaving.cancel()
         if left and claimed.jobs:

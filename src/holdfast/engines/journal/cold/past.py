@@ -222,15 +222,16 @@ class ColdPast:
 
     def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        for start in range(0, len(batch), _NAMES_AT_ONCE):
-            names = [
-                (job.tenant, job.id)
-                for one in batch[start : start + _NAMES_AT_ONCE]
-                if (job := one.job) is not None
-                and (type(one.effect) is Completed or job.state.finished)
-            ]
-            self._known.add_all(names)
-            time.sleep(0)  # the event loop may wait for the interpreter's lock
+        names = [
+            (job.tenant, job.id)
+            for one in batch
+            if (job := one.job) is not None
+            and (type(one.effect) is Completed or job.state.finished)
+        ]
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            if start:
+                time.sleep(0)  # the event loop may wait for the interpreter's lock
+            self._known.add_all(names[start : start + _NAMES_AT_ONCE])
 
     def _note(self, failure: HoldfastError | None) -> None:
         """Say once that it fails, once that it goes on, and try again later if need be."""

@@ -1,0 +1,133 @@
+"""The application that simulated workers run: async tasks whose fate is written in their payload.
+
+Threads and child processes cannot be simulated: ``tests/daemon`` has them in real processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.failure import Classifier, Failure
+from holdfast.model.signals import Cancel, Dead, Retry, Snooze
+from holdfast.runtime.attempt import current
+from holdfast.runtime.builtin import add_builtin
+from holdfast.runtime.definition import Definition, Execution, TaskSpec
+from holdfast.runtime.schedules import Schedule
+from holdfast.runtime.signature import Signature
+
+from .process import here
+
+LONG_TIMEOUT_SECONDS = 60.0
+QUEUES = ("default", "mail", "slow")
+TASKS = {"work": "default", "mail": "mail", "long": "slow"}
+"""The tasks and the queue of each."""
+
+
+class _Refused(Exception):
+    """What an HTTP client raises."""
+
+    def __init__(self, status_code: int, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"the service answered {status_code}")
+        self.status_code = status_code
+        self.headers = dict(headers or {})
+
+
+FAILURES: Mapping[str, Callable[[], Exception]] = {
+    "unexpected": lambda: RuntimeError("something nobody thought of"),
+    "rate_limited": lambda: _Refused(429, {"retry-after": "1"}),
+    "upstream_5xx": lambda: _Refused(503),
+    "upstream_4xx": lambda: _Refused(404),
+    "connection": lambda: ConnectionResetError("gone"),
+    "timeout": lambda: TimeoutError("it took too long elsewhere"),
+    "parse_error": lambda: json.JSONDecodeError("no value", "", 0),
+    "payload_invalid": lambda: msgspec.ValidationError("no such book"),
+    "business_error": lambda: Dead("this order was never paid"),
+    "retry": lambda: Retry("not yet", after=0.3),
+    "snooze": lambda: Snooze(0.7),
+    "cancel": lambda: Cancel("nobody wants it"),
+}
+"""Ways to fail. ``stubborn`` and ``endless`` are two more: they run into their time-out."""
+
+
+class _Terse(Classifier):
+    """Leaves tracebacks out: where Holdfast is installed must not change what is written."""
+
+    def classify(self, error: BaseException, now: datetime) -> Failure:
+        return replace(super().classify(error, now), traceback="")
+
+
+async def work(ms: int = 0, fates: list[str] | None = None) -> str | None:
+    """Take this long, then do what fate says: one for each run, and success after that."""
+    attempt, process = current(), here()
+    run = process.world.runs.begin(process, attempt)
+    ending = "ok"
+    try:
+        await asyncio.sleep(ms / 1000)
+        result = await _meet("ok" if fates is None or run >= len(fates) else fates[run])
+    except BaseException as error:
+        ending = type(error).__name__
+        raise
+    finally:
+        process.world.runs.end(process, attempt, ending)
+    return result
+
+
+async def _meet(fate: str) -> str | None:
+    if fate in FAILURES:
+        error = FAILURES[fate]()
+        raise error
+    if fate == "endless":
+        await asyncio.sleep(3_600)
+    if fate == "stubborn":
+        await _will_not_end()
+    return "done" if fate == "result" else None
+
+
+async def _will_not_end() -> None:
+    for _deaf in range(3):
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            continue
+
+
+_SPECS = [
+    TaskSpec(
+        name,
+        work,
+        Signature(work, name),
+        Execution.LOOP,
+        queue=queue,
+        timeout_seconds=LONG_TIMEOUT_SECONDS if name == "long" else None,
+    )
+    for name, queue in TASKS.items()
+]
+_SCHEDULES = [
+    Schedule(name="often", expression="*/7 * * * * *", task="work", catch_up_seconds=10.0),
+    Schedule(
+        name="each",
+        expression="*/11 * * * * *",
+        task="mail",
+        queue="mail",
+        missed="all",
+        overlap="allow",
+        catch_up_seconds=15.0,
+    ),
+]
+
+
+def definition(*, scheduled: bool) -> Definition:
+    """Return what a simulated application declares."""
+    found = Definition(_Terse())
+    for spec in _SPECS:
+        found.add_task(spec)
+    if scheduled:
+        for schedule in _SCHEDULES:
+            found.add_schedule(schedule)
+    return add_builtin(found)

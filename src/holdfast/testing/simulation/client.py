@@ -1,0 +1,310 @@
+"""A client of the store: a process that enqueues, looks, and looks after work, as people do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.engines.base import OnDuplicate, Operated
+from holdfast.engines.client import ClientEngine
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import (
+    AccessDenied,
+    HoldfastError,
+    InvalidInput,
+    StorageFull,
+)
+from holdfast.model.job import Edit, Job, NewJob, State
+from holdfast.model.operation import AuditEntry, Operation
+from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.search import Filter
+
+from .application import FAILURES, QUEUES, TASKS
+from .owner import PATH
+from .process import Process
+
+T = TypeVar("T")
+
+TENANTS = ("default", "default", "default", "acme")
+_REFUSALS = (InvalidInput, AccessDenied, StorageFull)
+"""What says that nothing was taken."""
+
+
+class Client:
+    """One process with a client engine, doing something every now and then."""
+
+    def __init__(self, process: Process, name: str, first_number: int) -> None:
+        world = process.world
+        self._process = process
+        self._name = name
+        self._world = world
+        self._rng = world.random(f"{process.name}/calls")
+        self._number = first_number
+        self.engine = ClientEngine(
+            PATH,
+            patience_seconds=self._rng.choice([0.5, 2.0, 5.0]),
+            clock=process.clock,
+            random_bytes=world.random(f"{process.name}/ids").randbytes,
+        )
+        self._actions: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (40, self._enqueue_some),
+            (8, self._enqueue_chain),
+            (6, self._enqueue_again),
+            (8, self._look),
+            (3, self._look_around),
+            (4, self._cancel),
+            (6, self._replay),
+            (2, self._archive),
+            (2, self._restore),
+            (2, self._purge),
+            (3, self._confirm),
+            (3, self._edit),
+            (2, self._note),
+            (4, self._set_policy),
+            (2, self._set_switches),
+            (2, self._audit),
+            (1, self._take_away),
+        ]
+
+    async def live(self) -> None:
+        """Do one thing after another for as long as the storm lasts; then leave."""
+        pause_seconds = self._world.scenario.pause_seconds
+        weights = [weight for weight, _action in self._actions]
+        while True:
+            await asyncio.sleep(self._rng.expovariate(1 / pause_seconds))
+            if not self._world.stormy:
+                break
+            action = self._rng.choices(self._actions, weights)[0][1]
+            patience_seconds = self._rng.choice([None, None, None, None, 0.002, 0.3])
+            try:
+                async with asyncio.timeout(patience_seconds):
+                    await action()
+            except TimeoutError:
+                self._world.trace.note("client.gave_up", self._process.name)
+            except HoldfastError:
+                pass  # it is in the trace
+        await self.engine.close()
+        self._process.leave()
+
+    async def ask(self, verb: str, call: Awaitable[T], show: Callable[[T], object] = str) -> T:
+        """Make a call and write down what came of it."""
+        trace, who = self._world.trace, self._process.name
+        try:
+            answer = await call
+        except HoldfastError as error:
+            trace.note(f"verb.{verb}", who, type(error).__name__)
+            if error.code == "invariant_violation":
+                trace.broken(f"{verb} found a bug: {error}")
+            raise
+        trace.note(f"verb.{verb}", who, str(show(answer)))
+        return answer
+
+    # --- enqueue -----------------------------------------------------------------------------
+
+    async def _enqueue_some(self) -> None:
+        named = self._rng.random() < 0.8
+        jobs = [self._job(named=named) for _ in range(self._rng.choice([1, 1, 1, 2, 5]))]
+        await self.enqueue(jobs)
+
+    async def _enqueue_chain(self) -> None:
+        """Jobs that wait for each other, or for one that was there before."""
+        tenant = self._rng.choice(TENANTS)
+        known = [name[1] for name in self._world.ledger.created if name[0] == tenant]
+        first = self._job(named=True, tenant=tenant)
+        needs = self._rng.sample(known, min(len(known), self._rng.randint(0, 2)))
+        second = self._job(named=True, tenant=tenant)
+        second = replace(second, depends_on=(first.id or "", *needs))
+        await self.enqueue([first, second])
+
+    async def _enqueue_again(self) -> None:
+        """What was enqueued before, under the same id."""
+        known = list(self._world.ledger.created.values())
+        if known:
+            job = self._rng.choice(known)
+            await self.enqueue([job], on_duplicate=self._rng.choice(["refuse", "skip"]), ours=False)
+
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, on_duplicate: OnDuplicate = "refuse", ours: bool = True
+    ) -> None:
+        """Enqueue, and keep account of what we are told."""
+        ledger = self._world.ledger
+        try:
+            receipts = await self.ask(
+                "enqueue",
+                self.engine.enqueue(jobs, on_duplicate=on_duplicate),
+                lambda got: ",".join(f"{one.id}:{one.admission}" for one in got),
+            )
+        except _REFUSALS as error:
+            if ours:
+                ledger.refused(jobs, type(error).__name__)
+            raise
+        ledger.enqueued(jobs, receipts)
+
+    def _job(self, *, named: bool, tenant: str | None = None) -> NewJob:
+        rng = self._rng
+        self._number += 1
+        task = rng.choice(list(TASKS))
+        ms = rng.choice([0, 5, 50, 200, 800])
+        if task == "long":
+            ms = rng.choice([500, 2_000, 5_000])
+        return NewJob(
+            task=task,
+            queue=TASKS[task],
+            tenant=tenant or rng.choice(TENANTS),
+            id=f"{self._name}-{self._number}" if named else None,
+            payload={"ms": ms, "fates": self._fates()},
+            priority=rng.choice([0, 0, 0, 5, -1]),
+            max_attempts=rng.choice([1, 3, 3, 5]),
+            delay_seconds=rng.choice([None, None, None, 0.5, 2.0]),
+            expires_seconds=rng.choice([None] * 8 + [1.0, 10.0]),
+            unique=rng.choice([None] * 6 + ["nightly", "hourly"]),
+            estimated_seconds=rng.choice([None] * 6 + [5.0]),
+            key=rng.choice([None, None, None, "book:7", "book:8"]),
+            hold=rng.random() < 0.04,
+        )
+
+    def _fates(self) -> list[str]:
+        kind = self._rng.random()
+        if kind < 0.6:
+            return []
+        if kind < 0.7:
+            return ["result"]
+        if kind < 0.78:
+            return [self._rng.choice(["endless", "stubborn"])]
+        return self._rng.choices(list(FAILURES), k=self._rng.choice([1, 1, 2, 3]))
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        tenant, ids = self._some(3)
+        found = await self.ask("get", self.engine.get(ids, tenant=tenant), _states)
+        self._world.ledger.shown(found)
+
+    async def _look_around(self) -> None:
+        rng, engine = self._rng, self.engine
+        page = await self.ask(
+            "find",
+            engine.find(Filter(queues=(rng.choice(QUEUES),)), limit=20, newest=rng.random() < 0.5),
+            lambda page: _states(page.jobs),
+        )
+        self._world.ledger.shown(page.jobs)
+        await self.ask("counts", engine.counts(), lambda counts: sorted(counts.items()))
+        await self.ask("groups", engine.groups(), len)
+        tenant, ids = self._some(2)
+        await self.ask("history", engine.history(ids, tenant=tenant), len)
+        problems = await self.ask("validate", engine.validate(), len)
+        if problems:
+            self._world.trace.broken(f"validate says {problems}")
+        await self.ask("policies", engine.policies(), sorted)
+        await self.ask("flags", engine.flags(), sorted)
+        await self.ask("schedules", engine.schedules(), sorted)
+        await self.ask("audited", engine.audited(limit=5), len)
+
+    # --- look after --------------------------------------------------------------------------
+
+    async def _cancel(self) -> None:
+        wanted = self._filter(State.PENDING, State.IN_FLIGHT, State.BLOCKED)
+        await self._operate("cancel", self.engine.cancel(wanted, self._operation("cancel")))
+
+    async def _replay(self) -> None:
+        fixed = self._rng.choice(["", "the mapping"])
+        call = self.engine.replay(
+            Filter(states=(State.DEAD,)), self._operation("replay"), limit=3, fixed=fixed
+        )
+        await self._operate("replay", call)
+
+    async def _archive(self) -> None:
+        call = self.engine.archive(
+            Filter(states=(State.DEAD,)), self._operation("archive"), limit=1
+        )
+        await self._operate("archive", call)
+
+    async def _restore(self) -> None:
+        call = self.engine.restore(
+            Filter(states=(State.ARCHIVED,)), self._operation("restore"), limit=1
+        )
+        await self._operate("restore", call)
+
+    async def _purge(self) -> None:
+        wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
+        await self._operate("purge", self.engine.purge(wanted, self._operation("purge")))
+
+    async def _confirm(self) -> None:
+        wanted = Filter(states=(State.BLOCKED,))
+        await self._operate("confirm", self.engine.confirm(wanted, self._operation("confirm")))
+
+    async def _edit(self) -> None:
+        tenant, ids = self._some(1)
+        for job in await self.ask("get", self.engine.get(ids, tenant=tenant), _states):
+            if job is not None:
+                changes = Edit(priority=self._rng.randint(-2, 2), payload={"ms": 1})
+                call = self.engine.edit(job, changes, self._operation("edit"), version=job.version)
+                edited = await self.ask("edit", call, lambda got: f"{got.id} {got.version}")
+                self._world.ledger.shown([edited])
+
+    async def _note(self) -> None:
+        wanted = self._filter(State.DEAD, State.COMPLETED)
+        call = self.engine.note(wanted, "seen", self._operation("note"))
+        await self._operate("note", call)
+
+    async def _set_policy(self) -> None:
+        rng = self._rng
+        policy = rng.choice(
+            [
+                None,
+                None,
+                QueuePolicy(paused=True),
+                QueuePolicy(max_in_flight=1),
+                QueuePolicy(max_per_tenant=1, fair=True),
+                QueuePolicy(rate=Rate(5, 1.0)),
+                QueuePolicy(ordered=False, max_per_key=1),
+            ]
+        )
+        queue = rng.choice(QUEUES)
+        call = self.engine.set_policy(queue, policy, self._operation("policy"))
+        await self.ask("set_policy", call, lambda _nothing: f"{queue} {policy}")
+
+    async def _set_switches(self) -> None:
+        on = self._rng.choice([True, False, None])
+        await self.ask("set_flag", self.engine.set_flag("f", self._operation("flag"), on=on))
+        state = ScheduleState("* * * * *", "UTC", "work", "default", paused=bool(on))
+        call = self.engine.set_schedule("s", state, self._operation("schedule"))
+        await self.ask("set_schedule", call)
+
+    async def _audit(self) -> None:
+        entry = AuditEntry("look", "job", "some", self._name)
+        head = await self.ask("audit", self.engine.audit([entry]), lambda head: head.count)
+        self._world.ledger.audited(head)
+
+    async def _take_away(self) -> None:
+        """Take the leases of jobs that are in flight, as an operator may."""
+        page = await self.engine.find(Filter(states=(State.IN_FLIGHT,)), limit=2)
+        if page.jobs:
+            call = self.engine.reclaim(forced=page.jobs)
+            await self.ask("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
+
+    async def _operate(self, verb: str, call: Awaitable[Operated]) -> None:
+        done = await self.ask(verb, call, lambda done: f"{_states(done.jobs)} kept {done.kept}")
+        if verb != "purge":
+            self._world.ledger.shown(done.jobs)
+
+    def _operation(self, action: str) -> Operation:
+        entry = AuditEntry(action, "job", "some", self._name, reason="because")
+        return Operation(self._name, "because", (entry,))
+
+    def _filter(self, *states: State) -> Filter:
+        tenant, ids = self._some(self._rng.randint(1, 3))
+        return Filter(ids=tuple(ids), tenant=tenant, states=(self._rng.choice(states),))
+
+    def _some(self, count: int) -> tuple[str, list[str]]:
+        """Return a tenant and ids of its jobs, most of which are or were there."""
+        tenant = self._rng.choice(TENANTS)
+        known = [name[1] for name in self._world.ledger.created if name[0] == tenant]
+        return tenant, self._rng.choices([*known, "nobody-knows"], k=count)
+
+
+def _states(jobs: Sequence[Job | None]) -> str:
+    return ",".join("-" if job is None else f"{job.id}:{job.state.value}" for job in jobs)

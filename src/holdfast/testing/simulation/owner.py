@@ -1,0 +1,190 @@
+"""The owner of the store: the daemon itself, on a simulated disk and behind simulated sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.base import Engine, Reclaim
+from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.commit import Runner
+from holdfast.engines.journal.compaction import Compacted, CompactionOrder, compact
+from holdfast.engines.journal.recovery import Recovered
+from holdfast.interfaces.daemon import Daemon
+from holdfast.interfaces.http.engine_app import EngineApp
+from holdfast.interfaces.http.protocol import EngineProtocol
+from holdfast.interfaces.http.routes import Route
+from holdfast.interfaces.http.serving import GRACE_SECONDS
+from holdfast.interfaces.opening import own_name, worker_options
+from holdfast.model.access import Caller
+from holdfast.model.effects import Effect
+from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
+from holdfast.model.job import Job, JobRef
+from holdfast.model.operation import Operation
+from holdfast.model.outcome import Outcome
+from holdfast.runtime.worker import Worker
+
+from .application import definition
+from .process import Process, here
+from .told import ToldEngine
+
+PATH = "simulated/holdfast.sock"
+_LOOK_SECONDS = 0.1
+
+
+class SimulatedJournal(JournalEngine):
+    """The journal, watched. What it does in threads and processes is done in simulated ones."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.process = here()
+        self._watch = self.process.world.watch
+
+    def _runner(self, options: JournalOptions) -> Runner:  # noqa: ARG002 - the real one's
+        return ProcessRunner(here())
+
+    async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
+        return await asyncio.to_thread(compact, self._disk, order)
+
+    def _note_files(self, found: Recovered) -> None:
+        super()._note_files(found)
+        world = self.process.world
+        self._watch.recovered(found.end.last_seq, world.ledger.told_seq)
+
+    def _commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
+        jobs = super()._commit(effects, essential=essential)
+        self._watch.committed(effects, jobs, self.process.name)
+        return jobs
+
+    def _settle(
+        self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
+    ) -> list[LeaseLost | None]:
+        acceptable = self._watch.acceptable(outcomes)
+        answers = super()._settle(outcomes, caller, now_us)
+        self._watch.settled(outcomes, acceptable, answers)
+        return answers
+
+    def _reclaim(
+        self,
+        limit: int,
+        forced: Sequence[JobRef],
+        operation: Operation | None,
+        caller: Caller,
+        now_us: int,
+    ) -> Reclaim:
+        found = super()._reclaim(limit, forced, operation, caller, now_us)
+        if not forced:  # else it was a person, who may take leases that are alive
+            self.process.world.judge_lost(found.lost, self.process)
+        return found
+
+
+class ProcessRunner:
+    """Does flushes in a thread of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def submit(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """See ``Runner``."""
+        doing = self._process.run_in_executor(None, work)
+        doing.add_done_callback(lambda done_work: done(done_work.exception()))
+
+    def close(self) -> None:
+        """Have nothing to stop."""
+
+
+class SimulatedDaemon(Daemon):
+    """The daemon: only where the store lies and how it listens is another matter."""
+
+    def __init__(self, process: Process) -> None:
+        scenario = process.world.scenario
+        super().__init__(definition(scheduled=True), scenario.settings)
+        self.process = process
+        self.journal: JournalEngine | None = None
+
+    async def live(self) -> None:
+        """Work until it is told to stop, or the store fails; then leave."""
+        process, world = self.process, self.process.world
+        try:
+            await self.start()
+        except StorageError as error:
+            full = isinstance(error, StorageFull)
+            world.trace.note("owner.no_start", process.name, type(error).__name__)
+            if not full and not world.excuses(error):
+                world.trace.broken(f"the store does not open: {error}")
+            process.leave()
+            return
+        await self._stop_asked.wait()
+        try:
+            await self.stop()
+        except HoldfastError as error:
+            world.trace.note("owner.bad_stop", process.name, type(error).__name__)
+        world.trace.note("owner.stopped", process.name, type(self._failure).__name__)
+        process.leave()
+
+    @property
+    def worker(self) -> Worker | None:
+        """Its own worker, once there is one."""
+        return self._worker
+
+    async def _own_store(self) -> JournalEngine:
+        process, scenario = self.process, self.process.world.scenario
+        if process.disk is None:
+            raise StorageError("there is no disk")
+        return await process.world.journal.open(
+            process.disk,
+            clock=process.clock,
+            options=scenario.options,
+            random_bytes=process.world.random("salts").randbytes,
+        )
+
+    async def _start(self, journal: JournalEngine) -> None:
+        self.journal = journal
+        await self.process.world.judge_opened(journal, self.process)
+        await super()._start(journal)
+
+    def _hire(self, engine: Engine) -> Worker:
+        options = replace(worker_options(self.settings), inline=True)
+        told = ToldEngine(engine, self.process)
+        return Worker(told, self._definition, own_name(self.settings), options)
+
+    async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
+        server = Server(self.process, EngineApp(engine, routes))
+        self.process.world.network.listen(self.process, PATH, server.connection)
+        self._open.push_async_callback(server.close)
+
+
+class Server:
+    """Serves simulated connections as ``interfaces.http.serving`` serves real ones."""
+
+    def __init__(self, process: Process, app: EngineApp) -> None:
+        self.connections: set[EngineProtocol] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._process = process
+        self._app = app
+        self._made: list[EngineProtocol] = []
+
+    def connection(self) -> EngineProtocol:
+        """Return what serves one more connection."""
+        protocol = EngineProtocol(self._app, self)
+        self._made.append(protocol)
+        return protocol
+
+    async def close(self) -> None:
+        """Stop listening, answer what is under way, end the connections."""
+        self._process.world.network.close(PATH)
+        self._app.stop()
+        for protocol in self._open():
+            protocol.shutdown()
+        give_up = self._process.time() + GRACE_SECONDS
+        while (self.connections or self.tasks) and self._process.time() < give_up:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+        for protocol in self._open():
+            protocol.transport.abort()
+
+    def _open(self) -> list[EngineProtocol]:
+        return [protocol for protocol in self._made if protocol in self.connections]

@@ -1,0 +1,65 @@
+"""A worker in a process of its own: a client of the owner, as ``interfaces.worker_process`` is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.engines.client import ClientEngine
+from holdfast.model.errors import HoldfastError
+from holdfast.runtime.loops import LeaseLoop, Supervisor
+from holdfast.runtime.worker import Worker
+
+from .application import definition
+from .owner import PATH
+from .process import Process
+from .told import ToldEngine
+
+
+class RemoteWorker:
+    """One process with a worker whose leases outlive the owner."""
+
+    def __init__(self, process: Process) -> None:
+        self.worker: Worker | None = None
+        self._process = process
+        self._stop = asyncio.Event()
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop."""
+        self._process.call_soon(self._stop.set)
+
+    async def live(self) -> None:
+        """Work until told to stop, or until nobody owns the store for too long; then leave."""
+        process, world = self._process, self._process.world
+        settings = world.scenario.settings
+        engine = ClientEngine(
+            PATH,
+            clock=process.clock,
+            random_bytes=world.random(f"{process.name}/ids").randbytes,
+        )
+        told = ToldEngine(engine, process)
+        worker = Worker(
+            told,
+            definition(scheduled=False),
+            process.name,
+            world.scenario.remote_options(),
+        )
+        try:
+            await worker.look_for_queues()
+        except HoldfastError as error:
+            world.trace.note("worker.no_start", process.name, type(error).__name__)
+            await engine.close()
+            process.leave()
+            return
+        worker.start()
+        self.worker = worker
+        leases = LeaseLoop(
+            told, worker, settings.reclaim_interval_seconds, process.clock, reclaims=False
+        )
+        supervisor = Supervisor([leases], process.clock)
+        supervisor.start()
+        await self._stop.wait()
+        await worker.stop(settings.drain_seconds)
+        await supervisor.stop()
+        await engine.close()
+        world.trace.note("worker.stopped", process.name)
+        process.leave()

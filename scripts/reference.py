@@ -44,10 +44,10 @@ YEAR_SECONDS = 365 * 86_400.0
 SETTINGS_INTRODUCTION = """# Settings
 
 One name, four doors: the key in the file (`configs/default.yaml`, or `--config FILE`; YAML or
-TOML), `HOLDFAST_…` in the environment, the flag of `holdfast run`. A flag wins over the
-environment, the environment over the file, the file over the default. Durations are written
-`500ms`, `3s`, `2m`, `1h30m`, or as plain seconds. What cannot be read is an error that names the
-field, the value and where it came from.
+TOML), `HOLDFAST_…` in the environment, the flag of `holdfast run`. What a setting is also called
+works at every door. A flag wins over the environment, the environment over the file, the file over
+the default. Durations are written `500ms`, `3s`, `2m`, `1h30m`, or as plain seconds. What cannot be
+read is an error that names the field, the value and where it came from.
 
 `holdfast config show --origin` prints what holds and why, `config check` everything that is wrong,
 `config diff` what differs from the defaults and from the running daemon, `config reload` (or
@@ -236,7 +236,8 @@ def _field_docstrings() -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             assert isinstance(text, ast.Expr), field.target.id
             assert isinstance(text.value, ast.Constant)
-            found[field.target.id] = said(str(text.value.value))
+            meaning = said(str(text.value.value)).replace(" See `queue_slots`.", "")
+            found[field.target.id] = re.sub(r"\bNone\b", "`null`", meaning)
     return found
 
 

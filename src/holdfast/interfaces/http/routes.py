@@ -115,6 +115,8 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def answering(operation: Callable[[bytes], Awaitable[object]]) -> Route:
+    """Return the route of an operation: its answer as JSON, or its error."""
+
     async def route(body: bytes) -> tuple[int, str, bytes]:
         try:
             return 200, _JSON, msgspec.json.encode(await operation(body))

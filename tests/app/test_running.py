@@ -29,7 +29,7 @@ from holdfast import (
     current,
 )
 from holdfast.interfaces.cli.owner import ask
-from holdfast.interfaces.http.routes import OPERATIONS
+from holdfast.interfaces.http import OPERATIONS
 from holdfast.interfaces.opening import own_store
 from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass

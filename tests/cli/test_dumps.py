@@ -35,6 +35,19 @@ def test_the_daemon_goes_on_while_it_is_dumped(here, hold, daemon):
     assert "pending:   3" in hold("--store", "copy", "status").output
 
 
+def test_what_is_shown_to_others_has_no_payload_in_it_and_does_not_run(here, hold):
+    canary = "canary-41d8"
+    assert hold("enqueue", stdin=json.dumps({"id": "a", "payload": {"k": canary}})).exit_code == 0
+    assert hold("dump", "shown.dump", "--redact").exit_code == 0
+    assert hold("--store", "copy", "load", "shown.dump").exit_code == 0
+    shown = hold("--store", "copy", "jobs", "show", "a", "--json").output
+    assert canary not in shown
+    assert '"a"' in shown
+    assert canary in hold("jobs", "show", "a", "--json").output
+    queues = json.loads(hold("--store", "copy", "queues", "list", "--json").output)
+    assert [queue["policy"]["paused"] for queue in queues] == [True]
+
+
 def test_what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing(here, hold):
     enqueue(hold, "a")
     assert hold("dump", "all.dump").exit_code == 0

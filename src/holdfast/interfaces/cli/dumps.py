@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 @click.command("dump")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--redact", is_flag=True, help="Leave out what work is about, to show it to others.")
 @json_option
 @click.pass_obj
-def dump_store(context: Context, file: Path, *, as_json: bool) -> None:
+def dump_store(context: Context, file: Path, *, redact: bool, as_json: bool) -> None:
     """Write everything that the store keeps into FILE: a backup, or to move it.
 
-    Works while the daemon runs, as of one moment, and without it.
+    Works while the daemon runs, as of one moment, and without it. With --redact payloads, results,
+    error texts, notes and reasons are left out, and the audit; loaded, its queues are paused.
     """
     from . import owner  # noqa: PLC0415 - with all that a store needs
 
@@ -41,7 +43,7 @@ def dump_store(context: Context, file: Path, *, as_json: bool) -> None:
     with progress("dump", None, wanted=not as_json) as told:
         try:
             manifest = owner.change(
-                settings, lambda operations: _write(operations, unfinished, told)
+                settings, lambda operations: _write(operations, unfinished, told, redact=redact)
             )
             unfinished.replace(file)
         finally:
@@ -52,12 +54,16 @@ def dump_store(context: Context, file: Path, *, as_json: bool) -> None:
         click.echo(f"{file}: {_said(manifest)}")
 
 
-async def _write(operations: Operations, file: Path, told: Callable[[int], None]) -> Manifest:
+async def _write(
+    operations: Operations, file: Path, told: Callable[[int], None], *, redact: bool
+) -> Manifest:
     from holdfast.engines.dump import write_dump  # noqa: PLC0415
+    from holdfast.engines.redaction import redacted  # noqa: PLC0415
 
     async def counted() -> AsyncIterator[Sequence[DumpRecord]]:
         count = 0
-        async for batch in operations.engine.dump():
+        batches = operations.engine.dump()
+        async for batch in redacted(batches) if redact else batches:
             yield batch
             count += len(batch)
             told(count)

@@ -135,7 +135,8 @@ def print_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> N
     """Print a job with its history."""
     import msgspec  # noqa: PLC0415
 
-    from holdfast.interfaces.http.routes import OPERATIONS, HistoryRequest  # noqa: PLC0415
+    from holdfast.interfaces.http import OPERATIONS  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import HistoryRequest  # noqa: PLC0415
     from holdfast.runtime.views import HistoryView  # noqa: PLC0415
 
     from . import owner  # noqa: PLC0415

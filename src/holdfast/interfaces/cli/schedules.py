@@ -84,7 +84,8 @@ def run_schedule(
 ) -> None:
     """Enqueue the job of a schedule now, as if it were time."""
     from holdfast.engines.base import Admission, Receipt  # noqa: PLC0415
-    from holdfast.interfaces.http.routes import OPERATIONS, RunScheduleRequest  # noqa: PLC0415
+    from holdfast.interfaces.http import OPERATIONS  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import RunScheduleRequest  # noqa: PLC0415
 
     from . import owner  # noqa: PLC0415
 

@@ -39,7 +39,8 @@ def enqueue(
     import msgspec  # noqa: PLC0415
 
     from holdfast.engines.base import Receipt  # noqa: PLC0415
-    from holdfast.interfaces.http.routes import OPERATIONS, EnqueueRequest  # noqa: PLC0415
+    from holdfast.interfaces.http import OPERATIONS  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import EnqueueRequest  # noqa: PLC0415
     from holdfast.runtime.job_inputs import new_jobs, read_inputs  # noqa: PLC0415
     from holdfast.runtime.operations import Operations, created  # noqa: PLC0415
 
@@ -133,7 +134,7 @@ def validate(context: Context, *, as_json: bool) -> None:
 
 def read_status(settings: Settings) -> Status:
     """Return the counts, from the owner with what runs there, or from the store itself."""
-    from holdfast.interfaces.http.routes import OPERATIONS  # noqa: PLC0415
+    from holdfast.interfaces.http import OPERATIONS  # noqa: PLC0415
     from holdfast.runtime.views import Status  # noqa: PLC0415
 
     from . import owner  # noqa: PLC0415

@@ -100,7 +100,7 @@ def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
 @click.pass_obj
 def resize(context: Context, slots: int, *, queue: str, as_json: bool) -> None:
     """Change how many jobs the daemon runs at once, until it is started again."""
-    from holdfast.interfaces.http.routes import ResizeRequest  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import ResizeRequest  # noqa: PLC0415
 
     if queue:
         check_id(queue, "--queue")
@@ -154,7 +154,7 @@ def resume(context: Context, *, who: Callable[[], Who], as_json: bool) -> None:
 
 
 def _drain(settings: Settings, who: Who, *, on: bool) -> Status:
-    from holdfast.interfaces.http.routes import DrainRequest  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import DrainRequest  # noqa: PLC0415
 
     return _tell(settings, "drain", msgspec.json.encode(DrainRequest(who, on)))
 
@@ -164,7 +164,7 @@ def _ask_status(settings: Settings) -> Status:
 
 
 def _tell(settings: Settings, what: str, body: bytes, method: str = "POST") -> Status:
-    from holdfast.interfaces.http.routes import OPERATIONS  # noqa: PLC0415
+    from holdfast.interfaces.http import OPERATIONS  # noqa: PLC0415
     from holdfast.runtime.views import Status  # noqa: PLC0415
 
     from . import owner  # noqa: PLC0415

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from holdfast.interfaces.reloading import Reloading
 
-from .routes import OPERATIONS, Route, _answering
+from . import OPERATIONS
+from .routes import Route, answering
 
 CONFIG = f"{OPERATIONS}config"
 RELOAD = f"{OPERATIONS}config/reload"
@@ -21,4 +22,4 @@ def config_routes(reloading: Reloading) -> Mapping[str, Route]:
     async def reload(_body: bytes) -> object:
         return await reloading.reload()
 
-    return {f"GET {CONFIG}": _answering(running), f"POST {RELOAD}": _answering(reload)}
+    return {f"GET {CONFIG}": answering(running), f"POST {RELOAD}": answering(reload)}

@@ -9,56 +9,26 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.engines import wire
-from holdfast.engines.base import Engine, OnDuplicate
+from holdfast.engines.base import Engine
 from holdfast.engines.clock import SystemClock
-from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.errors import HoldfastError, PayloadInvalid
 from holdfast.model.redaction import without_secrets
 from holdfast.runtime.counting import Metrics
 from holdfast.runtime.exposition import exposition
-from holdfast.runtime.job_inputs import JobInput
 from holdfast.runtime.operations import Operations
-from holdfast.runtime.orders import Who
+
+from . import OPERATIONS
+from .requests import (
+    DrainRequest,
+    EnqueueRequest,
+    HistoryRequest,
+    ResizeRequest,
+    RunScheduleRequest,
+)
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 
-OPERATIONS = "/operations/v1/"
 _JSON = "application/json"
-
-
-class EnqueueRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take these jobs."""
-
-    jobs: list[JobInput]
-    on_duplicate: OnDuplicate = "refuse"
-
-
-class HistoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Show this job and what happened to it."""
-
-    id: str
-    tenant: str = DEFAULT_TENANT
-
-
-class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Claim no more, or again."""
-
-    who: Who
-    on: bool
-
-
-class RunScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Enqueue the job of this schedule now."""
-
-    name: str
-    who: Who
-
-
-class ResizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Have this many slots."""
-
-    slots: int
-    queue: str = ""
 
 
 def health_routes(engine: Engine, unwell: Callable[[], str | None]) -> dict[str, Route]:
@@ -125,12 +95,12 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
         return await operations.run_schedule(request.name, request.who, clock.now_us())
 
     return {
-        f"POST {OPERATIONS}enqueue": _answering(enqueue),
-        f"GET {OPERATIONS}status": _answering(status),
-        f"POST {OPERATIONS}history": _answering(history),
-        f"POST {OPERATIONS}resize": _answering(resize),
-        f"POST {OPERATIONS}drain": _answering(drain),
-        f"POST {OPERATIONS}run_schedule": _answering(run_schedule),
+        f"POST {OPERATIONS}enqueue": answering(enqueue),
+        f"GET {OPERATIONS}status": answering(status),
+        f"POST {OPERATIONS}history": answering(history),
+        f"POST {OPERATIONS}resize": answering(resize),
+        f"POST {OPERATIONS}drain": answering(drain),
+        f"POST {OPERATIONS}run_schedule": answering(run_schedule),
     }
 
 
@@ -144,7 +114,9 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise PayloadInvalid("body", str(error)) from None
 
 
-def _answering(operation: Callable[[bytes], Awaitable[object]]) -> Route:
+def answering(operation: Callable[[bytes], Awaitable[object]]) -> Route:
+    """Return the route of an operation: its answer as JSON, or its error."""
+
     async def route(body: bytes) -> tuple[int, str, bytes]:
         try:
             return 200, _JSON, msgspec.json.encode(await operation(body))

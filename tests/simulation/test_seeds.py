@@ -22,6 +22,7 @@ FAULTS = {
     "stop",
     "resize",
     "leap",
+    "skew",
     "planned_kill",
     "planned_eio",
     "planned_short",

@@ -21,7 +21,7 @@ async def send(number: int, text: str = "") -> int:
 def render(number: int, text: str = "") -> None:
     """Block a thread; one in fifty is hopeless."""
     time.sleep(0.001 + number % 5 / 1000)
-    if number % 50 == 0:
+    if number % 50 == 7:
         raise Dead(f"there is nothing to report in {len(text)} characters")
 
 

@@ -6,6 +6,7 @@
 ``machine``      a state machine that compares an engine with the oracle (``comparing``: how)
 ``loop``         an event loop in virtual time
 ``app``          an application's tasks in virtual time: ``Holdfast.testing()``
+``simulation``   the whole daemon, workers and clients in storms of faults, by a seed
 """
 
 from .clock import VirtualClock

@@ -102,7 +102,7 @@ def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
         if value in ("", None):
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        click.echo(f"{name + ':':<{width}}{text}")
+        click.echo(f"{name + ': ':<{width}}{text}")
 
 
 def jobs_table(jobs: Sequence[JobView]) -> None:

@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ class SimulatedJournal(JournalEngine):
         return ProcessRunner(here())
 
     async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
-        return await asyncio.to_thread(compact, self._disk, order)
+        compacted = await asyncio.to_thread(compact, self._disk, order)
+        self.process.world.trace.note("owner.snapshot", self.process.name, str(compacted.last_seq))
+        return compacted
 
     def _note_files(self, found: Recovered) -> None:
         super()._note_files(found)

@@ -71,7 +71,7 @@ class Process(asyncio.AbstractEventLoop):
         if not self.alive:
             return
         self.alive = False
-        self.world.trace.note("fault.kill", self.name, how)
+        self.world.trace.note(f"fault.kill_{how}", self.name)
         self._ended()
 
     def leave(self) -> None:
@@ -237,11 +237,11 @@ class Process(asyncio.AbstractEventLoop):
         finally:
             _set_running_loop(others)
         if self.disk is not None and self.disk.killed:
-            self.kill("at a call to the disk")
+            self.kill("at_a_disk_call")
         elif self.turns_left is not None:
             self.turns_left -= 1
             if self.turns_left < 0:
-                self.kill("between two turns of its event loop")
+                self.kill("between_turns")
 
     def _work(self, func: Callable[[], T], future: asyncio.Future[T], after: float) -> None:
         _set_running_loop(None)  # as in a thread; whoever gave us the turn sets it back

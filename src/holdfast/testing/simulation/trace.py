@@ -20,7 +20,7 @@ class Trace:
         self, clock: VirtualClock, keep: int = 60, say: Callable[[str], None] | None = None
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """How often each kind of event happened: ``fault.…``, ``verb.…``, ``log.…``, ``run.…``."""
+        """How often each kind of event happened: ``fault.…``, ``verb.…``, ``log.…`` and so on."""
         self.failure: str | None = None
         """What was broken first."""
         self._clock = clock

@@ -69,6 +69,8 @@ class Watch:
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")
+                if isinstance(effect, fx.Retried | fx.Lost | fx.Died):
+                    self._trace.counts[f"reason.{effect.failure.error_reason}"] += 1
                 old = self._check(name, effect)
                 self._change(name, old, _after(old, effect, job))
 
@@ -95,6 +97,8 @@ class Watch:
                 self._broken(f"{outcome.id} refused its holder's outcome ({outcome.token})")
             elif not expected and answer is None:
                 self._broken(f"{outcome.id} took an outcome under the stale token {outcome.token}")
+            elif not expected:
+                self._trace.counts["refused.stale_token"] += 1
 
     def holds(self, tenant: str, job_id: str, token: int) -> bool:
         """Whether this token holds the job now."""

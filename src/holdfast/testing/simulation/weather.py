@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.model.job import MICROSECONDS
 from holdfast.testing.disk import Fault
 
 from .network import CALM_DELAY_SECONDS
@@ -30,6 +31,7 @@ class Weather:
             (2, self._kill_client),
             (1, self._pause_client),
             (3, self._leap),
+            (2, self._skew),
             (3, self._slow_disk),
             (2, self._failing_disk),
             (2, self._short_write),
@@ -157,6 +159,14 @@ class Weather:
 
     def _leap(self) -> None:
         self._world.leap(self._rng.choice([-3_600.0, -2.0, 0.7, 5.0, 60.0, 3_600.0]))
+
+    def _skew(self) -> None:
+        """Set the clock of one process alone."""
+        process = self._rng.choice([self._remote, self._client])()
+        if process is not None:
+            seconds = self._rng.choice([-40.0, 3.0, 900.0])
+            process.skew_us += int(seconds * MICROSECONDS)
+            self._note("skew", process, f"{seconds:g} s")
 
     def _cut_connections(self) -> None:
         network = self._world.network

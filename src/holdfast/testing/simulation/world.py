@@ -74,6 +74,11 @@ class World:
     def _lives_of(self, name: str) -> int:
         return self._lives if name == "salts" else 0
 
+    def _skew_us(self, name: str) -> int:
+        """Draw how far a process's wall clock is off."""
+        seconds = self.random(f"{name}/skew").choice([0.0, 0.0, -3.0, 2.5, 3_600.0])
+        return int(seconds * MICROSECONDS)
+
     def disk_seconds(self) -> tuple[float, float]:
         """Draw how long something on another thread waits and works, and is on its way back."""
         slowest = self.slowest_disk_seconds
@@ -106,6 +111,7 @@ class World:
     def start_remote(self, name: str) -> None:
         """Have a worker in a process of its own."""
         process = self.process(f"{name}.{self._lives}.{len(self.processes)}")
+        process.skew_us = self._skew_us(process.name)
         self.trace.note("worker.start", process.name)
 
         def begin() -> Coroutine[object, object, None]:
@@ -121,9 +127,7 @@ class World:
         if not self.stormy:
             return
         process = self.process(f"{name}.{len(self.processes)}")
-        process.skew_us = self.random(f"{process.name}/skew").choice(
-            [0, 0, -3_000_000, 2_500_000, 3_600_000_000]
-        )
+        process.skew_us = self._skew_us(process.name)
         self.clients[name] = process
         process.on_end = lambda: self._again(lambda: self.start_client(name))
         number = 1_000 * len(self.processes)

@@ -28,14 +28,8 @@ def test_a_life_of_which_nothing_is_left_has_used_up_its_tokens_all_the_same(mod
     async def second(disk: SimDisk) -> Job:
         engine = await opened(disk, sync=mode, sync_interval_seconds=60)
         disk.capacity_bytes = 0  # no room to begin another segment ahead of time
-<<<<<<< HEAD
         held: Job = (await engine.claim(queues=["default"], worker="zombie")).jobs[0]
         return held
-=======
-        [zombie] = (await engine.claim(queues=["default"], worker="zombie")).jobs
-        assert isinstance(zombie, Job)
-        return zombie
->>>>>>> part4-simulation
 
     async def third(disk: SimDisk, zombie: Job) -> None:
         engine = await opened(disk)

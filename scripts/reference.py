@@ -88,6 +88,7 @@ ADVICE: Mapping[str, str] = {
     "LeaseLost": "Stop working on the job: somebody else has it. Raise `lease_seconds` if often.",
     "IllegalTransition": "Look at the job's state first: `holdfast jobs show ID`.",
     "StaleVersion": "Read the job again and decide anew.",
+    "ChangedMeanwhile": "Look at what holds now and decide anew.",
     "StorageError": "The message says what the disk said. `holdfast doctor` says what to do.",
     "StorageFull": "Make room. What is under way goes on; enqueue works again by itself.",
     "DurabilityLost": "See to the disk, then start the daemon again: it recovers what was safe.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from holdfast.engines.base import Admission, Counts
 from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.passing import PassingEngine
 from holdfast.model import outcome as outcomes
 from holdfast.model.errors import (
     DuplicateId,
+    IllegalTransition,
     InvalidInput,
     JobNotFound,
     PayloadInvalid,
@@ -24,7 +26,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob, State
-from holdfast.model.policy import Rate
+from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 from holdfast.model.signals import Retry
 from holdfast.runtime.builtin import BY_TYPE, SIMULATE, add_builtin
@@ -470,3 +472,43 @@ def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
         assert len(slept) == -(-25 // at_once) - 1
 
     run(scenario, None)
+
+
+def test_two_who_change_one_queue_at_once_both_have_their_way():
+    async def run() -> None:
+        engine = MemoryEngine(clock=VirtualClock())
+
+        class Slow(PassingEngine):
+            async def policies(self) -> Mapping[str, QueuePolicy]:
+                found = await self.engine.policies()
+                await asyncio.sleep(0)  # the other one looks too
+                return found
+
+        people = [Operations(Slow(engine)) for _ in range(2)]
+        for turn in range(10):
+            await asyncio.gather(
+                people[0].change_policy("q", {"paused": not turn % 2}, WHO),
+                people[1].change_policy("q", {"max_in_flight": turn + 1}, WHO),
+            )
+            policy = (await engine.policies())["q"]
+            assert (policy.paused, policy.max_in_flight) == (not turn % 2, turn + 1)
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_a_reclaim_that_is_refused_ends_nobody_elses_lease():
+    async def run() -> None:
+        clock = VirtualClock()
+        engine = MemoryEngine(clock=clock)
+        await engine.enqueue([NewJob(task="t", id="held"), NewJob(task="t", id="free")])
+        await engine.claim(queues=["default"], worker="w", lease_seconds=5)
+        clock.advance(60)
+        with pytest.raises(IllegalTransition):
+            await Operations(engine).reclaim("free", "default", WHO)
+        [held] = await engine.get(["held"])
+        assert held is not None
+        assert (held.state, held.losses) == (State.IN_FLIGHT, 0)
+        await engine.close()
+
+    asyncio.run(run())

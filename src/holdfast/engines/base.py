@@ -338,9 +338,13 @@ class Engine(Protocol):
         policy: QueuePolicy | None,
         operation: Operation,
         *,
+        expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
-        """Give a queue a policy, from now on; None is the default one."""
+        """Give a queue a policy, from now on; None is the default one.
+
+        Raise ``ChangedMeanwhile`` if another one than what is ``expected`` holds.
+        """
 
     async def flags(self) -> Mapping[str, bool]:
         """Return the flags that were switched."""
@@ -359,9 +363,13 @@ class Engine(Protocol):
         schedule: ScheduleState | None,
         operation: Operation,
         *,
+        expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
-        """Make a schedule known, or change it; None takes it away."""
+        """Make a schedule known, or change it; None takes it away.
+
+        Raise ``ChangedMeanwhile`` if it is not as ``expected``.
+        """
 
     # --- keep --------------------------------------------------------------------------------
 

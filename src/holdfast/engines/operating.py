@@ -23,6 +23,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import (
     AccessDenied,
+    ChangedMeanwhile,
     IllegalTransition,
     InvalidInput,
     JobNotFound,
@@ -212,16 +213,23 @@ class Operating(Looking):
         policy: QueuePolicy | None,
         operation: Operation,
         *,
+        expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
         check_id(queue, "queue")
         check_policy(policy)
+        check_policy(expected)
         if policy == DEFAULT_POLICY:
             policy = None
-        await self._set(
-            "queue", queue, lambda now: PolicySet(now, queue, policy), operation, caller
-        )
+
+        def make(now_us: int) -> PolicySet:
+            holds = self._state.policies.get(queue, DEFAULT_POLICY)
+            if expected is not None and holds != expected:
+                raise ChangedMeanwhile("queue", queue)
+            return PolicySet(now_us, queue, policy)
+
+        await self._set("queue", queue, make, operation, caller)
         self._arrivals.announce((), [queue])
 
     async def flags(self) -> Mapping[str, bool]:
@@ -246,12 +254,19 @@ class Operating(Looking):
         schedule: ScheduleState | None,
         operation: Operation,
         *,
+        expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
         check_id(name, "name")
         check_schedule(schedule)
-        make = lambda now: ScheduleSet(now, name, schedule)
+        check_schedule(expected)
+
+        def make(now_us: int) -> ScheduleSet:
+            if expected is not None and self._state.schedules.get(name) != expected:
+                raise ChangedMeanwhile("schedule", name)
+            return ScheduleSet(now_us, name, schedule)
+
         await self._set("schedule", name, make, operation, caller)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:

@@ -216,10 +216,11 @@ class PassingEngine:
         policy: QueuePolicy | None,
         operation: Operation,
         *,
+        expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
-        await self.engine.set_policy(queue, policy, operation, caller=caller)
+        await self.engine.set_policy(queue, policy, operation, expected=expected, caller=caller)
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
@@ -241,10 +242,11 @@ class PassingEngine:
         schedule: ScheduleState | None,
         operation: Operation,
         *,
+        expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
-        await self.engine.set_schedule(name, schedule, operation, caller=caller)
+        await self.engine.set_schedule(name, schedule, operation, expected=expected, caller=caller)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -231,14 +231,17 @@ class RemoteOperations:
         policy: QueuePolicy | None,
         operation: Operation,
         *,
+        expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
         check_id(queue, "queue")
         check_policy(policy)
+        check_policy(expected)
         check_operation(operation)
         check_caller(caller)
-        await self._once(wire.SET_POLICY, wire.SetPolicyCall(queue, policy, operation, caller))
+        call = wire.SetPolicyCall(queue, policy, operation, caller, expected)
+        await self._once(wire.SET_POLICY, call)
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
@@ -264,14 +267,17 @@ class RemoteOperations:
         schedule: ScheduleState | None,
         operation: Operation,
         *,
+        expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
         check_id(name, "name")
         check_schedule(schedule)
+        check_schedule(expected)
         check_operation(operation)
         check_caller(caller)
-        await self._once(wire.SET_SCHEDULE, wire.SetScheduleCall(name, schedule, operation, caller))
+        call = wire.SetScheduleCall(name, schedule, operation, caller, expected)
+        await self._once(wire.SET_SCHEDULE, call)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

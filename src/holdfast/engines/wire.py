@@ -163,6 +163,7 @@ class SetPolicyCall(msgspec.Struct, frozen=True, array_like=True):
     policy: QueuePolicy | None
     operation: Operation
     caller: Caller = SYSTEM
+    expected: QueuePolicy | None = None
 
 
 class SetFlagCall(msgspec.Struct, frozen=True, array_like=True):
@@ -181,6 +182,7 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     schedule: ScheduleState | None
     operation: Operation
     caller: Caller = SYSTEM
+    expected: ScheduleState | None = None
 
 
 class AuditCall(msgspec.Struct, frozen=True, array_like=True):

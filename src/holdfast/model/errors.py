@@ -10,6 +10,7 @@ HoldfastError
 ├── LeaseLost               the token is not the job's current one
 ├── IllegalTransition       the state machine has no such move
 ├── StaleVersion            somebody else changed the job meanwhile
+├── ChangedMeanwhile        somebody else changed the policy or schedule meanwhile
 ├── StorageError            the place where work is kept
 │   ├── StorageFull         no room: enqueue is refused, work under way goes on
 │   ├── DurabilityLost      a write or sync failed: the engine has stopped
@@ -141,6 +142,20 @@ class IllegalTransition(HoldfastError):
         self.job_id = job_id
         self.state = state
         self.move = move
+
+
+class ChangedMeanwhile(HoldfastError):
+    """Somebody else changed what governs work since the caller looked."""
+
+    code = "changed_meanwhile"
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"{what} {name!r} was changed by somebody else meanwhile: look at it again and decide "
+            "anew"
+        )
+        self.what = what
+        self.name = name
 
 
 class StaleVersion(HoldfastError):

@@ -40,7 +40,7 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS: Mapping[str, str] = {
-    "action": "what an operator did: replay, archive, cancel, set_policy, …",
+    "action": "what an operator did, as the audit calls it: job.replay, queue.policy, …",
     "attempt": "which run of the job it was: 1 for the first",
     "bytes": "a size in bytes",
     "changed": "the settings that hold from now on",
@@ -454,7 +454,10 @@ _ALL = (
     LogEvent(
         name="audit.operation",
         level="info",
-        fields=("action", "user", "why", "count", "kept", "more", "queue", "job", "tenant"),
+        fields=(
+            *("action", "resource", "user", "why", "count", "kept", "more"),
+            *("queue", "job", "tenant"),
+        ),
         meaning="An operator changed work or what governs it; committed with its audit entries.",
         action="Nothing. A filter's operation has a count, an edit its job, a policy its queue.",
     ),

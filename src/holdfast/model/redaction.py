@@ -8,15 +8,21 @@ HIDDEN = "***"
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^\s/@:'\"]*):[^\s'\"]*@")
 """Up to the last @: a password may have a slash or an @ in it, and hiding too much costs little."""
+_URL_TOKEN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@:'\"]{16,}@")
+"""A user this long, and without a password, is a key."""
 _NAME = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secrets?|api[_-]?keys?|access[_-]?keys?|private[_-]?keys?|"
-    r"auth(?:orization)?|credentials?|cookies?|session[_-]?ids?|dsn|(?:[a-z]+[_-])?tokens?)"
+    r"(?:pass(?:word|wd|phrase|code)|(?<![A-Za-z])pass(?![A-Za-z])|pwd|secret|token|credential|"
+    r"(?<![A-Za-z])(?:auth|dsn)(?![A-Za-z])|authorization|cookie|session[_-]?id|"
+    r"(?:api|access|private|secret|encryption|signing|master|session|account)[_-]?key)"
 )
-_SECRET_NAME = re.compile(rf"(?:^|[_.-]){_NAME}$", re.IGNORECASE)
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _ASSIGNED = re.compile(
-    rf"(?P<name>\b(?:[A-Za-z0-9]+[_-])*{_NAME}\b[\"']?\s*[=:]\s*)"
-    r"(?:(?:bearer|basic)\s+)?(?:\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
+    rf"(?P<name>[\w.-]*{_NAME}[\w.-]*\\?[\"']?\s*[=:]\s*)(?:(?:bearer|basic|token)\s+)?"
+    r"(?:\\\"(?:(?!\\\").)*\\\"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&}\"']+)",
     re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\n\"'}]+", re.IGNORECASE
 )
 
 
@@ -27,12 +33,16 @@ def names_a_secret(name: str) -> bool:
 
 def without_passwords(text: str) -> str:
     """Return the text with the passwords of URLs in it hidden."""
-    return _URL.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", text) if "://" in text else text
+    if "://" not in text:
+        return text
+    text = _URL.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", text)
+    return _URL_TOKEN.sub(rf"\g<scheme>{HIDDEN}@", text)
 
 
 def without_secrets(text: str) -> str:
     """Return the text with passwords of URLs, and what is assigned to secret names, hidden."""
     text = without_passwords(text)
     if "=" in text or ":" in text:
+        text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
         text = _ASSIGNED.sub(rf"\g<name>{HIDDEN}", text)
     return text

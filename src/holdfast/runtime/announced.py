@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.engines.base import Operated
 from holdfast.engines.event_log import EventLog
 from holdfast.engines.passing import PassingEngine
@@ -34,49 +36,50 @@ class AnnouncedEngine(PassingEngine):
         done = await self.engine.replay(
             wanted, operation, limit=limit, run=run, fixed=fixed, caller=caller
         )
-        return _said("replay", operation, done)
+        return said("replay", operation, done)
 
     async def archive(
         self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.archive``."""
         done = await self.engine.archive(wanted, operation, limit=limit, caller=caller)
-        return _said("archive", operation, done)
+        return said("archive", operation, done)
 
     async def restore(
         self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.restore``."""
         done = await self.engine.restore(wanted, operation, limit=limit, caller=caller)
-        return _said("restore", operation, done)
+        return said("restore", operation, done)
 
     async def cancel(
         self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.cancel``."""
         done = await self.engine.cancel(wanted, operation, limit=limit, caller=caller)
-        return _said("cancel", operation, done)
+        return said("cancel", operation, done)
 
     async def purge(
         self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.purge``."""
         done = await self.engine.purge(wanted, operation, limit=limit, caller=caller)
-        return _said("purge", operation, done)
+        return said("purge", operation, done)
 
     async def confirm(
         self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.confirm``."""
         done = await self.engine.confirm(wanted, operation, limit=limit, caller=caller)
-        return _said("confirm", operation, done)
+        return said("confirm", operation, done)
 
     async def note(
         self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
     ) -> Operated:
         """See ``Engine.note``."""
         done = await self.engine.note(wanted, text, operation, caller=caller)
-        return _said("note", operation, done)
+        # What people write about a job is for those who may see it.
+        return said("note", msgspec.structs.replace(operation, why=""), done)
 
     async def edit(
         self,
@@ -91,7 +94,7 @@ class AnnouncedEngine(PassingEngine):
         edited = await self.engine.edit(job, changes, operation, version=version, caller=caller)
         log.say(
             "audit.operation",
-            action="edit",
+            action=_action(operation, "edit"),
             user=operation.by,
             why=operation.why,
             count=1,
@@ -107,13 +110,14 @@ class AnnouncedEngine(PassingEngine):
         policy: QueuePolicy | None,
         operation: Operation,
         *,
+        expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
-        await self.engine.set_policy(queue, policy, operation, caller=caller)
+        await self.engine.set_policy(queue, policy, operation, expected=expected, caller=caller)
         log.say(
             "audit.operation",
-            action="set_policy",
+            action=_action(operation, "set_policy"),
             user=operation.by,
             why=operation.why,
             queue=queue,
@@ -124,8 +128,13 @@ class AnnouncedEngine(PassingEngine):
     ) -> None:
         """See ``Engine.set_flag``."""
         await self.engine.set_flag(name, operation, on=on, caller=caller)
-        action = f"set_flag {name}={'default' if on is None else on}"
-        log.say("audit.operation", action=action, user=operation.by, why=operation.why)
+        log.say(
+            "audit.operation",
+            action=_action(operation, "set_flag"),
+            resource=f"flag {name}",
+            user=operation.by,
+            why=operation.why,
+        )
 
     async def set_schedule(
         self,
@@ -133,12 +142,18 @@ class AnnouncedEngine(PassingEngine):
         schedule: ScheduleState | None,
         operation: Operation,
         *,
+        expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
-        await self.engine.set_schedule(name, schedule, operation, caller=caller)
-        action = f"set_schedule {name}"
-        log.say("audit.operation", action=action, user=operation.by, why=operation.why)
+        await self.engine.set_schedule(name, schedule, operation, expected=expected, caller=caller)
+        log.say(
+            "audit.operation",
+            action=_action(operation, "set_schedule"),
+            resource=f"schedule {name}",
+            user=operation.by,
+            why=operation.why,
+        )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""
@@ -155,13 +170,19 @@ class AnnouncedEngine(PassingEngine):
         return head
 
 
-def _said(action: str, operation: Operation, done: Operated) -> Operated:
+def _action(operation: Operation, otherwise: str) -> str:
+    """Return what the audit calls it."""
+    return operation.audit[0].action if operation.audit else otherwise
+
+
+def said(action: str, operation: Operation, done: Operated) -> Operated:
+    """Say that somebody operated on jobs; return what came of it."""
     one = done.jobs[0] if len(done.jobs) == 1 else None
     log.say(
         "audit.operation",
-        action=action,
+        action=_action(operation, action),
         user=operation.by,
-        why=operation.why,
+        why=operation.why or None,
         count=len(done.jobs),
         kept=done.kept,
         more=done.more,

@@ -256,7 +256,7 @@ def _hidden(name: str, value: object, depth: int) -> object:
 
 def _for_json(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     record: logging.LogRecord = fields["_record"]
-    fields["pid"] = record.process
+    fields.setdefault("pid", record.process)  # of a process that it is about, if it names one
     return fields
 
 

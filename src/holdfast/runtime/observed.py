@@ -30,7 +30,7 @@ from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
-from .announced import AnnouncedEngine
+from .announced import AnnouncedEngine, said
 from .counting import Metrics
 
 log = EventLog("holdfast.jobs")
@@ -147,8 +147,12 @@ class ObservedEngine(AnnouncedEngine):
         found = await self.engine.reclaim(
             limit=limit, forced=forced, operation=operation, caller=caller
         )
+        named = {(ref.tenant, ref.id) for ref in forced}
         for job in found.lost:
-            self.metrics.queue(job.queue).timeout += 1
+            if (job.tenant, job.id) not in named:
+                self.metrics.queue(job.queue).timeout += 1
+        if operation is not None:
+            said("reclaim", operation, Operated(list(found.lost)))
         self.count_lost(found.lost)
         for job in found.expired:
             self._died(job, job.failure, job.losses)

@@ -7,9 +7,10 @@ the change. Payloads never go into it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,13 @@ from msgspec.structs import replace
 from holdfast.engines.base import Admission, Engine, OnDuplicate, Operated, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, UnknownSchedule
+from holdfast.model.errors import (
+    ChangedMeanwhile,
+    IllegalTransition,
+    InvalidInput,
+    JobNotFound,
+    UnknownSchedule,
+)
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import UNFINISHED, Edit, Job, State
 from holdfast.model.operation import AuditHead, Operation, follows, head_of
@@ -51,9 +58,12 @@ from .views import (
 if TYPE_CHECKING:
     from .definition import Definition
 
+T = TypeVar("T")
 Act = Callable[[Filter, Operation, int], Awaitable[Operated]]
 Told = Callable[[int], None]
 """Hears how many are done so far."""
+
+_MOST_TRIES = 20
 
 STATES: Mapping[str, frozenset[State]] = {
     "replay": frozenset({State.DEAD}),
@@ -270,6 +280,8 @@ class Operations:
         job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
             raise JobNotFound(job_id)
+        if job.state is not State.IN_FLIGHT:
+            raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
         changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
         entry = entry_of("job.reclaim", "job", job_id, who, changes, tenant)
         operation = Operation(who.by, who.why, (entry,))
@@ -324,13 +336,18 @@ class Operations:
         self, queue: str, changes: Mapping[str, object], who: Who
     ) -> QueuePolicy:
         """Change some of the policy of a queue; return it as it is now."""
-        before = (await self.engine.policies()).get(queue, DEFAULT_POLICY)
-        policy = replace(before, **changes)
-        policy.check()
         said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
         entry = entry_of("queue.policy", "queue", queue, who, said)
-        await self.engine.set_policy(queue, policy, Operation(who.by, who.why, (entry,)))
-        return policy
+        operation = Operation(who.by, who.why, (entry,))
+
+        async def change() -> QueuePolicy:
+            before = (await self.engine.policies()).get(queue, DEFAULT_POLICY)
+            policy = replace(before, **changes)
+            policy.check()
+            await self.engine.set_policy(queue, policy, operation, expected=before)
+            return policy
+
+        return await _insisting(change)
 
     async def set_flag(self, name: str, who: Who, *, on: bool | None) -> None:
         """Switch a flag; None takes it away."""
@@ -341,14 +358,19 @@ class Operations:
         self, name: str, who: Who, change: Callable[[ScheduleState], ScheduleState]
     ) -> ScheduleState:
         """Change what is left out of a schedule; return it as it is now."""
-        known = await self.engine.schedules()
-        if name not in known:
-            raise UnknownSchedule(name, known)
-        state = change(known[name])
-        said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
-        entry = entry_of("schedule.set", "schedule", name, who, said)
-        await self.engine.set_schedule(name, state, Operation(who.by, who.why, (entry,)))
-        return state
+
+        async def set_changed() -> ScheduleState:
+            known = await self.engine.schedules()
+            if name not in known:
+                raise UnknownSchedule(name, known)
+            before, state = known[name], change(known[name])
+            said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
+            entry = entry_of("schedule.set", "schedule", name, who, said)
+            operation = Operation(who.by, who.why, (entry,))
+            await self.engine.set_schedule(name, state, operation, expected=before)
+            return state
+
+        return await _insisting(set_changed)
 
     async def run_schedule(self, name: str, who: Who, now_us: int) -> Receipt:
         """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
@@ -385,6 +407,14 @@ class Operations:
     def _run_of(self, job_id: str) -> Running | None:
         running = [] if self._worker is None else self._worker.running()
         return next((run for run in running if run.job_id == job_id), None)
+
+
+async def _insisting(change: Callable[[], Awaitable[T]]) -> T:
+    """Look and change, again if somebody else has changed it in between, and give up in the end."""
+    for _try in range(_MOST_TRIES - 1):
+        with contextlib.suppress(ChangedMeanwhile):
+            return await change()
+    return await change()
 
 
 def created(receipts: Sequence[Receipt]) -> int:

@@ -39,7 +39,7 @@ def dump_store(context: Context, file: Path, *, redact: bool, as_json: bool) -> 
         raise InvalidInput("file", f"{file} exists: name another one")
     if not file.parent.is_dir():
         raise InvalidInput("file", f"{file.parent} is no directory")
-    unfinished = file.with_name(file.name + ".part")
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
     with progress("dump", None, wanted=not as_json) as told:
         try:
             manifest = owner.change(
@@ -69,7 +69,9 @@ async def _write(
             told(count)
 
     try:
-        with file.open("wb") as out:
+        # As with the store's own files, nobody else may read it.
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
             manifest = await write_dump(out, counted())
             out.flush()
             os.fsync(out.fileno())

@@ -98,6 +98,9 @@ def clock(settings: Settings) -> list[Finding]:
     return [Finding("clock", "ok", "not behind what is on the disk")]
 
 
+_UNHEALTHY = 503
+
+
 def daemon(settings: Settings) -> list[Finding]:
     """Whether somebody owns the store, and answers."""
     if settings.directory is None:
@@ -105,7 +108,7 @@ def daemon(settings: Settings) -> list[Finding]:
     holder = LocalDisk(settings.directory).owner()
     path = socket_path(settings.directory)
     if owner.owned(settings):
-        ready = owner.ask(settings, "GET", "/health/ready", b"", dict[str, str])
+        ready = owner.ask(settings, "GET", "/health/ready", b"", dict[str, str], _UNHEALTHY)
         if ready is not None and ready.get("status") == "ready":
             return [Finding("daemon", "ok", f"process {holder or 'unknown'} owns it and is ready")]
         reason = "" if ready is None else ready.get("reason", "")

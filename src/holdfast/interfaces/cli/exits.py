@@ -31,6 +31,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.LeaseLost: EXIT_REFUSED,
     errors.IllegalTransition: EXIT_REFUSED,
     errors.StaleVersion: EXIT_REFUSED,
+    errors.ChangedMeanwhile: EXIT_REFUSED,
     errors.StorageError: EXIT_UNAVAILABLE,
     errors.StorageFull: EXIT_UNAVAILABLE,
     errors.DurabilityLost: EXIT_UNAVAILABLE,

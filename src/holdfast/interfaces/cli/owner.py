@@ -89,8 +89,13 @@ def check_kept(settings: Settings) -> None:
         raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
 
 
-def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) -> A | None:
-    """Ask the store's owner; None when there is none. Raise what the owner raised."""
+def ask(
+    settings: Settings, method: str, path: str, body: bytes, kind: type[A], *also: int
+) -> A | None:
+    """Ask the store's owner; None when there is none. Raise what the owner raised.
+
+    An answer of one of ``also``, beside 200, is an answer too.
+    """
     connection = _connected(settings)
     if connection is None:
         return None
@@ -113,7 +118,7 @@ def ask(settings: Settings, method: str, path: str, body: bytes, kind: type[A]) 
         talk.close()
     if response.status == wire.REFUSED:
         raise wire.read_error(answer)
-    if response.status != wire.OK:
+    if response.status != wire.OK and response.status not in also:
         raise Unavailable(
             f"the owner of {settings.store} answered {response.status} to {path}: is it of "
             "another version?"

@@ -60,7 +60,9 @@ async def _policies(engine: Engine, _call: wire.Nothing) -> dict[str, QueuePolic
 
 
 async def _set_policy(engine: Engine, call: wire.SetPolicyCall) -> wire.Nothing:
-    await engine.set_policy(call.queue, call.policy, call.operation, caller=call.caller)
+    await engine.set_policy(
+        call.queue, call.policy, call.operation, expected=call.expected, caller=call.caller
+    )
     return wire.Nothing()
 
 
@@ -78,7 +80,9 @@ async def _schedules(engine: Engine, _call: wire.Nothing) -> dict[str, ScheduleS
 
 
 async def _set_schedule(engine: Engine, call: wire.SetScheduleCall) -> wire.Nothing:
-    await engine.set_schedule(call.name, call.schedule, call.operation, caller=call.caller)
+    await engine.set_schedule(
+        call.name, call.schedule, call.operation, expected=call.expected, caller=call.caller
+    )
     return wire.Nothing()
 
 

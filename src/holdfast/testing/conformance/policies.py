@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.access import Caller
-from holdfast.model.errors import AccessDenied, InvalidInput
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import AccessDenied, ChangedMeanwhile, InvalidInput
 from holdfast.model.outcome import completed, dead, release, retry
-from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
 from .desk import FAILURE, OPERATION, Desk, Suite, Waiting
 
@@ -176,6 +177,28 @@ class PolicyRules(Suite):
             await waiting.still_waits()
             await desk.engine.set_policy("default", after, OPERATION)
             assert await waiting.ids() == ["b"]
+
+        self.check(scenario)
+
+    def test_what_somebody_else_changed_meanwhile_is_not_overwritten(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            engine = desk.engine
+            await engine.set_policy("default", LIMITED, OPERATION, expected=DEFAULT_POLICY)
+            for expected in (DEFAULT_POLICY, QueuePolicy(paused=True)):
+                with pytest.raises(ChangedMeanwhile):
+                    await engine.set_policy("default", None, OPERATION, expected=expected)
+            assert await engine.policies() == {"default": LIMITED}
+            await engine.set_policy("default", None, OPERATION, expected=LIMITED)
+            assert await engine.policies() == {}
+            daily, weekly = (
+                ScheduleState("0 0 * * *", "UTC", "t", "default", paused=paused)
+                for paused in (False, True)
+            )
+            await engine.set_schedule("s", daily, OPERATION)
+            with pytest.raises(ChangedMeanwhile):
+                await engine.set_schedule("s", daily, OPERATION, expected=weekly)
+            await engine.set_schedule("s", weekly, OPERATION, expected=daily)
+            assert await engine.schedules() == {"s": weekly}
 
         self.check(scenario)
 

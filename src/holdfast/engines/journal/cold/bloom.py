@@ -82,6 +82,11 @@ class KnownNames:
             if self._filling is not None:
                 self._filling.add_all(names)
 
+    def abandon(self) -> None:
+        """Give up filling; the old one, if there is one, goes on."""
+        with self._lock:
+            self._filling = None
+
     def finish(self) -> None:
         """Use what was filled."""
         with self._lock:

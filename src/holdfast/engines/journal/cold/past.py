@@ -382,6 +382,7 @@ class ColdPast:
             while await self._on(self._readers, lambda: next(steps, steps)) is not steps:
                 pass
         except HoldfastError as error:
+            self._known.abandon()
             log.say("history.unfiltered", error=error)
 
 

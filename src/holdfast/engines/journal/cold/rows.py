@@ -53,10 +53,10 @@ def body_of(value: Job | Attempt | Note | AuditRecord) -> tuple[int, str]:
 
 def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
     """Return the rows of completed and cancelled jobs, one value after the other."""
-    lines = _ENCODER.encode_lines([job for _seq, job in done])
+    lines = _ENCODER.encode_lines([job for _seq, job in done]).removesuffix(b"\n")
     values: list[str | int] = []
     for (seq, job), body, text in zip(
-        done, lines.split(b"\n"), lines.decode().split("\n"), strict=False
+        done, lines.split(b"\n"), lines.decode().split("\n"), strict=True
     ):
         values += (seq, *_COLUMNS(job), _WORDS[job.state], crc32(body), text)
     return values

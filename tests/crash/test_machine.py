@@ -14,6 +14,7 @@ from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine
 
 EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "200"))
+PARTS = 4
 SETTINGS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=50,
@@ -60,8 +61,10 @@ class JournalMachine(EngineMachine):
         self.subject = self.run(self._open())
 
 
-def test_the_journal_equals_the_oracle_through_crashes():
-    run_state_machine_as_test(JournalMachine, settings=SETTINGS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_journal_equals_the_oracle_through_crashes(part):
+    some = settings(SETTINGS, max_examples=EXAMPLES // PARTS)
+    run_state_machine_as_test(JournalMachine, settings=some)
 
 
 def test_the_machine_agrees_with_itself():

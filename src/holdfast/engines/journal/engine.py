@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -86,6 +87,7 @@ class JournalEngine(EmbeddedEngine):
             fed=self._after_feeding,
             inline=options.inline,
             most_unfed=options.most_unkept,
+            threads=self._threads,
         )
         super().__init__(capabilities, state, self.commit, self._cold, clock, random_bytes, options)
         self._disk = disk
@@ -262,6 +264,10 @@ class JournalEngine(EmbeddedEngine):
     def _runner(self, options: JournalOptions) -> Runner:
         """Return what does the flushes."""
         return InlineRunner() if options.inline else ThreadRunner(asyncio.get_running_loop())
+
+    def _threads(self, count: int, name: str) -> Executor:
+        """Return threads for the past."""
+        return ThreadPoolExecutor(count, name)
 
     async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
         """Have the next snapshot written without holding up the event loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.runtime.worker import Worker
 
 from .application import definition
-from .process import Process, here
+from .process import Process, Threads, here
 from .told import ToldEngine
 
 PATH = "simulated/holdfast.sock"
@@ -44,6 +45,9 @@ class SimulatedJournal(JournalEngine):
 
     def _runner(self, options: JournalOptions) -> Runner:  # noqa: ARG002 - the real one's
         return ProcessRunner(here())
+
+    def _threads(self, count: int, name: str) -> Executor:  # noqa: ARG002 - the real one's
+        return Threads(here())
 
     async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
         compacted = await asyncio.to_thread(compact, self._disk, order)

@@ -13,7 +13,7 @@ from asyncio import _get_running_loop, _set_running_loop  # a loop's own busines
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
 
 from holdfast.engines.clock import SystemClock, Timer
 from holdfast.testing.clock import START_US
@@ -177,15 +177,17 @@ class Process(asyncio.AbstractEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,  # noqa: ARG002 - asyncio's contract
+        executor: Executor | None,
         func: Callable[[*Ts], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
         """Do it in a thread: a while later all at once, and a while later still it is known."""
-        future: asyncio.Future[T] = self.create_future()
+        work = Work(partial(func, *args), self.create_future())
         before, after = self.world.disk_seconds()
-        self.call_later(before, partial(self._work, partial(func, *args), future, after))
-        return future
+        if isinstance(executor, Threads):
+            executor.take(work)
+        self.call_later(before, self.do, work, after)
+        return work.future
 
     async def create_unix_connection(  # type: ignore[override]
         self,
@@ -243,20 +245,56 @@ class Process(asyncio.AbstractEventLoop):
             if self.turns_left < 0:
                 self.kill("between_turns")
 
-    def _work(self, func: Callable[[], T], future: asyncio.Future[T], after: float) -> None:
-        _set_running_loop(None)  # as in a thread; whoever gave us the turn sets it back
+    def do(self, work: Work[T], after: float = 0.0) -> None:
+        """Do what a thread does, and have it known a while later."""
+        if work.begun:
+            return
+        work.begun = True
+        loop = _get_running_loop()
+        _set_running_loop(None)  # as in a thread
         try:
-            value = func()
+            tell = partial(work.future.set_result, work.func())
         except BaseException as error:  # noqa: BLE001 - it is whoever waits that must hear of it
-            self.call_later(after, _unless_done, future, partial(future.set_exception, error))
-        else:
-            self.call_later(after, _unless_done, future, partial(future.set_result, value))
+            tell = partial(work.future.set_exception, error)
+        finally:
+            _set_running_loop(loop)
+        self.call_later(after, _unless_done, work.future, tell)
 
     def _monotonic_ns(self) -> int:
         return (self.world.clock.now_us() - START_US + UP_US) * 1_000
 
     def _wall_ns(self) -> int:
         return (self.world.clock.now_us() + self.world.leapt_us + self.skew_us) * 1_000
+
+
+class Work(Generic[T]):
+    """Something for a thread to do."""
+
+    def __init__(self, func: Callable[[], T], future: asyncio.Future[T]) -> None:
+        self.func = func
+        self.future = future
+        self.begun = False
+
+
+class Threads(Executor):
+    """Threads of a simulated process. To end them is to wait until they have done their work."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._taken: list[Work[Any]] = []
+        self._ended = False
+
+    def take(self, work: Work[T]) -> None:
+        """Take something to do."""
+        if self._ended:
+            raise RuntimeError("these threads have ended")
+        self._taken = [*(one for one in self._taken if not one.begun), work]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the contract of executors
+        """Do what is left to do."""
+        self._ended = True
+        for work in self._taken:
+            self._process.do(work)
 
 
 class _Turn(asyncio.TimerHandle):

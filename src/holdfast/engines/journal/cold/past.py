@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -49,7 +49,7 @@ class ColdPast:
     ``durable_seq`` makes everything that was told so far durable in the log and returns a seq up
     to which all is durable and told: only that is fed. ``fed`` is called on the event loop
     with the new checkpoint: what it covers need not be in memory any more. ``inline`` does
-    everything on the event loop, for deterministic tests.
+    everything on the event loop, for deterministic tests; else ``threads`` makes so many.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class ColdPast:
         fed: Callable[[int], None] = lambda _checkpoint: None,
         inline: bool = False,
         most_unfed: int = MOST_UNFED,
+        threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self.failure: HoldfastError | None = None
         """Why nothing can be kept at the moment; it is tried again, and nothing is lost."""
@@ -82,11 +83,11 @@ class ColdPast:
         self._unsaid: int | None = None
         """The checkpoint of which nobody has heard, because something was pinned."""
         self._closed = False
-        self._feeder: ThreadPoolExecutor | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._feeder: Executor | None = None
+        self._readers: Executor | None = None
         if not inline:
-            self._feeder = ThreadPoolExecutor(1, "holdfast-past")
-            self._readers = ThreadPoolExecutor(READERS, "holdfast-look")
+            self._feeder = threads(1, "holdfast-past")
+            self._readers = threads(READERS, "holdfast-look")
         self._known = KnownNames()
         self._filling: asyncio.Task[None] | None = None
         self._fill_known()
@@ -346,7 +347,7 @@ class ColdPast:
 
     # --- threads -----------------------------------------------------------------------------
 
-    async def _on(self, executor: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
+    async def _on(self, executor: Executor | None, work: Callable[[], T]) -> T:
         """Do the work on one of these threads, or, without any, here and now."""
         if executor is None:
             return work()

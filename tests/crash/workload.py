@@ -97,7 +97,7 @@ async def drain(engine: JournalEngine, clock: VirtualClock, ledger: Ledger) -> N
     for _round in range(500):
         clock.advance(60)
         await engine.reclaim()
-        claim = await engine.claim(queues=["default"], worker="d", limit=4)
+        claim = await engine.claim(queues=["default"], worker="d", limit=100)
         if not claim.jobs:
             break
         for job in claim.jobs:

@@ -10,13 +10,13 @@ from typing import TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, EngineOptions
+from holdfast.engines.base import Claim, Engine, EngineOptions, Operated, Reclaim
 from holdfast.engines.memory import MemoryEngine
 from holdfast.model.access import Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
-from holdfast.model.history import Attempt
+from holdfast.model.history import Attempt, History
 from holdfast.model.job import Job
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.search import MAX_PAGE, Filter, Page
 
 from .clock import VirtualClock
 
@@ -154,6 +154,10 @@ async def pages(
             return found
 
 
+_OF_JOBS = (Claim, History, Operated, Page, Reclaim)
+"""Answers with jobs or attempts in them."""
+
+
 def plain(answer: object) -> object:
     """Return an answer without what engines number as they like: tokens and places."""
     if isinstance(answer, Job):
@@ -164,7 +168,7 @@ def plain(answer: object) -> object:
         return LeaseLost, answer.job_id
     if isinstance(answer, list | tuple):
         return [plain(item) for item in answer]
-    fields = getattr(answer, "__struct_fields__", None)
-    if fields is not None:
+    if isinstance(answer, _OF_JOBS):
+        fields = type(answer).__struct_fields__
         return type(answer), [plain(getattr(answer, field)) for field in fields]
     return answer

@@ -13,7 +13,7 @@ from holdfast.model.durations import seconds_of, shown
 from .commands import Context
 from .exits import EXIT_FAILED
 from .options import json_option
-from .printing import document
+from .printing import document, note
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,8 @@ def enqueue(
 ) -> None:
     """Enqueue jobs from a file: a JSON array, one object, or an object per line.
 
-    All of them or none. Works while the daemon runs, and without it.
+    All of them or none. Works while the daemon runs, and without it: then --app says what queue,
+    priority, attempts and time limits tasks declare, and which tasks there are.
     """
     import msgspec  # noqa: PLC0415
 
@@ -63,6 +64,11 @@ def enqueue(
         return None if found is None else [found]
 
     def alone() -> list[Receipt]:
+        if definition is None and any(one.task is not None for one in inputs):
+            note(
+                "holdfast: no daemon runs and no --app is given: what tasks declare, their queues "
+                "too, is not known here"
+            )
         return owner.with_store(
             settings,
             lambda operations: Operations(

@@ -111,7 +111,8 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     assert (
         f"  drain_seconds: 30s (default) -> 1s {file}: holdfast config reload takes it over"
     ) in lines
-    assert governed.config("reload").splitlines() == [
+    asked = ("reload", "--by", "ann", "--reason", "rush hour")
+    assert governed.config(*asked).splitlines() == [
         f"worker_count: 2 -> 4 {file}",
         f"drain_seconds: 30s -> 1s {file}",
         f"log_format: auto -> console {file}",
@@ -120,8 +121,14 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     ]
     until(lambda: rig.ledger.begun().total() == 4, "four run")
     assert rig.ask(lambda engine: engine.flags()) == {"fast": False}
-    whys = {record.entry.reason for record in rig.ask(lambda engine: engine.audited())}
-    assert whys == {f"file {governed.file}"}
+    *switched, reload = [record.entry for record in rig.ask(lambda engine: engine.audited())]
+    assert {entry.reason for entry in switched} == {f"file {governed.file}"}
+    assert (reload.action, reload.user_id, reload.reason) == (
+        *("config.reload", "ann"),
+        "rush hour",
+    )
+    changed = ["worker_count", "drain_seconds", "log_format", "flags"]
+    assert json.loads(reload.changes) == {"changed": changed}
     until(lambda: "daemon.reloaded" in governed.daemon.errors, "it is logged")
     assert not governed.daemon.errors.splitlines()[-1].startswith("{"), "no longer as JSON"
     before = governed.daemon.errors
@@ -136,6 +143,8 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     ]
     assert governed.slots() == {"": 7}
     assert len(governed.daemon.errors) > len(before)
+    last = rig.ask(lambda engine: engine.audited())[-1].entry
+    assert (last.action, last.reason) == ("config.reload", "config reload")
     rig.gate.touch()
     rig.wait_for(ids, State.COMPLETED)
     governed.daemon.stop()
@@ -162,6 +171,11 @@ def test_a_hangup_changes_the_slots_of_queues_in_every_process(rig: Rig) -> None
     governed.daemon.signal(signal.SIGHUP)
     until(lambda: rig.ledger.begun().total() == 8, "four run in each")
     assert governed.slots() == {"default": 4}
+    (entry,) = [record.entry for record in rig.ask(lambda engine: engine.audited())]
+    assert (entry.user_id, entry.reason, entry.changes) == (
+        *("settings", "SIGHUP"),
+        '{"changed":["queues"]}',
+    )
     until(lambda: "daemon.reloaded" in governed.daemon.errors, "it is logged")
     assert '"changed": "queues", "needs_restart": "processes"' in governed.daemon.errors
     governed.file.write_text("queues: other:4\nprocesses: 2\n")

@@ -283,7 +283,7 @@ def test_status_says_what_runs_and_how_many_slots_there_are():
         )
         with pytest.raises(InvalidInput, match="no slots are set aside for 'x'"):
             await operations.resize(5, WHO, queue="x")
-        with pytest.raises(InvalidInput, match="workers: 0 is not 1 to"):
+        with pytest.raises(InvalidInput, match="workers: 0 is not a whole number"):
             await operations.resize(0, WHO)
         await worker.stop(0)
         with pytest.raises(InvalidInput, match="no worker runs here"):

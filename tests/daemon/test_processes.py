@@ -292,6 +292,24 @@ def test_a_drain_waits_for_what_runs_in_worker_processes_and_a_stop_counts_it(ri
     assert daemon.exit_code() == 0, daemon.errors
 
 
+def test_a_drain_is_not_done_before_every_process_has_heard_of_it(rig):
+    daemon = rig.run("--processes", "2", "-w", "1")
+    rig.enqueue("gated", ["a", "b"], payload={"gate": str(rig.gate)})
+    until(lambda: rig.ledger.begun().total() == 2, "one runs in each")
+    other = next(pid for pid in holders(rig) if pid != daemon.pid)
+    rig.gate.touch()
+    rig.wait_for(["a", "b"], State.COMPLETED)
+    os.kill(other, signal.SIGSTOP)
+    try:
+        deaf = rig.command("workers", "drain", "--wait", "200ms", *WHY)
+        assert (deaf.returncode, "not every process" in deaf.stderr) == (5, True)
+    finally:
+        os.kill(other, signal.SIGCONT)
+    heard = rig.command("workers", "drain", "--wait", "20s", *WHY)
+    assert heard.returncode == 0, heard.stderr
+    daemon.stop()
+
+
 def test_a_reload_of_something_else_leaves_resized_slots_alone_in_every_process(rig):
     daemon, settings = governed(rig, "worker_count: 1\n")
     ids = rig.enqueue("gated", numbered("held", 9), payload={"gate": str(rig.gate)})

@@ -145,6 +145,11 @@ def drain(context: Context, *, patience: str | None, who: Callable[[], Who], as_
         click.echo(f"draining: nothing is claimed, {count_of(len(found.running))} still running")
     if found.running and wait_seconds:
         raise Unavailable(f"{count_of(len(found.running))} still running after {patience}")
+    if wait_seconds and not _drained(found):
+        raise Unavailable(
+            f"not every process of the daemon has heard of it after {patience}: "
+            "see `holdfast workers list --json`"
+        )
 
 
 @workers_group.command("resume")

@@ -67,7 +67,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queues", "pause"): ("mail", *WHY),
     ("queues", "resume"): ("mail", *WHY),
     ("queues", "set"): ("mail", "--fair", *WHY),
-    ("workers", "resize"): ("3",),
+    ("workers", "resize"): ("3", *WHY),
     ("workers", "drain"): WHY,
     ("workers", "resume"): WHY,
     ("schedules", "run"): ("nightly", *WHY),

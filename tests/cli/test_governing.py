@@ -85,12 +85,20 @@ def test_workers_are_those_who_hold_leases(shop):
 
 def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
     if not shop.owned:
-        for command in (("resize", 3), ("drain", *WHY), ("resume", *WHY)):
+        for command in (("resize", 3, *WHY), ("drain", *WHY), ("resume", *WHY)):
             assert "no daemon runs" in shop.run("workers", *command, code=5).stderr
         return
-    assert shop.run("workers", "resize", 3, "--queue", "later").stdout == "later: 3 slots\n"
+    assert "say why" in shop.run("workers", "resize", 3, "--queue", "later", code=2).stderr
+    assert shop.json("workers", "list")["slots"] == {"later": 8}
+    resize = ("workers", "resize", 3, *WHY)
+    assert shop.run(*resize, "--queue", "later").stdout == "later: 3 slots\n"
     assert shop.json("workers", "list")["slots"] == {"later": 3}
-    assert "no slots are set aside for ''" in shop.run("workers", "resize", 3, code=2).stderr
+    assert "no slots are set aside for ''" in shop.run(*resize, code=2).stderr
+    last = shop.json("audit", "list")[-1]
+    assert (last["action"], last["user_id"], last["reason"], last["changes"]) == (
+        *("worker.resize", "ops", "rush hour"),
+        {"slots": 3, "queue": "later"},
+    )
     assert "0 jobs still running" in shop.run("workers", "drain", "--wait", "5s", *WHY).stdout
     assert shop.json("workers", "list")["draining"] is True
     assert "draining: nothing is claimed" in shop.run("workers", "list").stdout
@@ -100,7 +108,8 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
     give_up = time.monotonic() + 20
     while shop.json("jobs", "show", "late")["status"] != "completed":
         assert time.monotonic() < give_up
-    assert [one["action"] for one in shop.json("audit", "list")][-2:] == [
+    assert [one["action"] for one in shop.json("audit", "list")][-3:] == [
+        "worker.resize",
         "worker.drain",
         "worker.resume",
     ]

@@ -22,6 +22,7 @@ from holdfast.model.errors import (
     InvalidInput,
     JobNotFound,
     PayloadInvalid,
+    StorageFull,
     UnknownTask,
 )
 from holdfast.model.failure import Failure
@@ -34,7 +35,7 @@ from holdfast.runtime.definition import Definition
 from holdfast.runtime.job_inputs import JobInput, read_inputs
 from holdfast.runtime.operations import Operations, created
 from holdfast.runtime.orders import Pace, Who
-from holdfast.runtime.views import JobView, status_of
+from holdfast.runtime.views import JobView, ProcessSlots, status_of
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.testing import VirtualClock
 
@@ -276,13 +277,39 @@ def test_status_says_what_runs_and_how_many_slots_there_are():
         worker = Worker(desk.engine, definition(), "w", WorkerOptions(slots=3))
         operations = Operations(desk.engine, definition(), worker)
         assert (await operations.status()).slots == {"": 3}
-        operations.resize(5)
-        assert (await operations.status()).slots == {"": 5}
+        await operations.resize(5, WHO)
+        found = await operations.status()
+        assert (found.slots, found.processes) == (
+            {"": 5},
+            {"1": ProcessSlots(5, 0, draining=False)},
+        )
         with pytest.raises(InvalidInput, match="no slots are set aside for 'x'"):
-            operations.resize(5, "x")
+            await operations.resize(5, WHO, queue="x")
+        with pytest.raises(InvalidInput, match="workers: 0 is not a whole number"):
+            await operations.resize(0, WHO)
         await worker.stop(0)
         with pytest.raises(InvalidInput, match="no worker runs here"):
-            desk.operations.resize(5)
+            await desk.operations.resize(5, WHO)
+        (entry,) = [record.entry for record in await desk.engine.audited()]
+        assert (entry.action, entry.user_id, entry.reason) == ("worker.resize", WHO.by, WHO.why)
+        assert entry.changes == '{"slots":5,"queue":""}', "what was refused leaves none"
+
+    run(scenario, None)
+
+
+def test_slots_stay_as_they_are_where_the_audit_cannot_be_kept(monkeypatch):
+    async def scenario(desk: Desk) -> None:
+        worker = Worker(desk.engine, definition(), "w", WorkerOptions(slots=3))
+        operations = Operations(desk.engine, definition(), worker)
+
+        async def full(*_args: object, **_more: object) -> None:
+            raise StorageFull("no room")
+
+        monkeypatch.setattr(desk.engine, "audit", full)
+        with pytest.raises(StorageFull):
+            await operations.resize(5, WHO)
+        assert worker.slots == {"": 3}
+        await worker.stop(0)
 
     run(scenario, None)
 

@@ -11,8 +11,10 @@ from holdfast.engines.memory import MemoryEngine
 from holdfast.interfaces.opening import worker_options
 from holdfast.interfaces.reloading import RELOADABLE, Reloading
 from holdfast.model.errors import InvalidInput, StorageFull, Unavailable
-from holdfast.model.operation import Operation
+from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.retry import RetryPolicy
+from holdfast.runtime.operations import Operations
+from holdfast.runtime.orders import Who
 from holdfast.runtime.worker import WorkerOptions
 from holdfast.settings import DEFAULT_FILE, Loaded, Settings, load
 from tests.runtime.world import World, spec_of
@@ -21,6 +23,7 @@ from .samples import FIELDS, SAMPLES
 
 ROOT = Path(__file__).parent.parent.parent
 OPERATOR = Operation("ann", "an incident")
+ANN = Who("ann", "an incident")
 
 
 class Rig:
@@ -33,7 +36,7 @@ class Rig:
         self.reloading = Reloading(
             self.load(),
             self.load,
-            self.engine,
+            Operations(self.engine),
             can_take=lambda _wanted: can_take,
             take=self.taken.append,
         )
@@ -44,6 +47,9 @@ class Rig:
     def load(self) -> Loaded:
         return load("s.yaml", environ={})
 
+    async def entries(self) -> list[AuditEntry]:
+        return [record.entry for record in await self.engine.audited()]
+
     def running(self) -> dict[str, object]:
         return self.reloading.running().settings
 
@@ -53,7 +59,7 @@ def test_every_setting_is_taken_over_or_said_to_need_a_restart() -> None:
         rig = Rig()
         for field in FIELDS:
             rig.write(f'{field}: "{SAMPLES[field][0]}"\n')
-            report = await rig.reloading.reload()
+            report = await rig.reloading.reload(ANN)
             changed = {change.field for change in report.changed}
             fixed = {change.field for change in report.needs_restart}
             assert field in (changed if field in RELOADABLE else fixed), field
@@ -65,7 +71,7 @@ def test_every_setting_is_taken_over_or_said_to_need_a_restart() -> None:
             assert change.origin == "file s.yaml"
             assert change.before != change.after
             rig.write("")
-            await rig.reloading.reload()
+            await rig.reloading.reload(ANN)
 
     asyncio.run(scenario())
 
@@ -87,7 +93,7 @@ def test_what_needs_a_restart_is_said_until_there_was_one() -> None:
         rig = Rig()
         rig.write("metrics_port: 9191\nworker_count: 4\n")
         for expected in (["worker_count"], []):
-            report = await rig.reloading.reload()
+            report = await rig.reloading.reload(ANN)
             assert [change.field for change in report.changed] == expected
             [fixed] = report.needs_restart
             assert (fixed.field, fixed.before, fixed.after) == ("metrics_port", "9090", "9191")
@@ -112,11 +118,11 @@ def test_a_bad_file_is_refused_whole(text: str) -> None:
         rig = Rig("worker_count: 2\n")
         rig.write(text)
         with pytest.raises(InvalidInput):
-            await rig.reloading.reload()
+            await rig.reloading.reload(ANN)
         assert rig.taken == []
         assert rig.running()["worker_count"] == 2
         rig.write("worker_count: 3\n")
-        await rig.reloading.reload()
+        await rig.reloading.reload(ANN)
         assert [settings.worker_count for settings in rig.taken] == [3]
 
     asyncio.run(scenario())
@@ -127,7 +133,7 @@ def test_what_clashes_only_with_what_needs_a_restart_is_refused_too() -> None:
         rig = Rig()
         rig.write("max_processing_seconds: 1h\nlease_seconds: 20m\n")
         with pytest.raises(InvalidInput, match="lease_seconds: 20m is more than"):
-            await rig.reloading.reload()
+            await rig.reloading.reload(ANN)
         assert rig.running()["lease_seconds"] == 30.0
 
     asyncio.run(scenario())
@@ -137,7 +143,7 @@ def test_other_queues_need_a_restart() -> None:
     async def scenario() -> None:
         rig = Rig("queues: mail:8\n", can_take=False)
         rig.write("queues: slow:2\nworker_count: 4\n")
-        report = await rig.reloading.reload()
+        report = await rig.reloading.reload(ANN)
         assert [change.field for change in report.changed] == ["worker_count"]
         assert [change.field for change in report.needs_restart] == ["queues"]
         assert rig.running()["queues"] == "mail:8"
@@ -150,12 +156,66 @@ def test_there_may_be_nowhere_to_read_from() -> None:
         reloading = Reloading(
             load(environ={}),
             None,
-            MemoryEngine(),
+            Operations(MemoryEngine()),
             can_take=lambda _wanted: True,
             take=lambda _settings: None,
         )
         with pytest.raises(Unavailable):
-            await reloading.reload()
+            await reloading.reload(ANN)
+
+    asyncio.run(scenario())
+
+
+# --- the audit --------------------------------------------------------------------------------
+
+
+def test_a_reload_leaves_one_entry_with_the_names_of_what_changed() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.write("worker_count: 4\nmax_attempts: 7\nmetrics_port: 9191\n")
+        await rig.reloading.reload(ANN)
+        (entry,) = await rig.entries()
+        assert (entry.action, entry.resource_type) == ("config.reload", "config")
+        assert (entry.user_id, entry.reason) == ("ann", "an incident")
+        assert entry.changes == '{"changed":["worker_count","max_attempts"]}'
+        await rig.reloading.reload(ANN)
+        rig.write("worker_count: many\n")
+        with pytest.raises(InvalidInput):
+            await rig.reloading.reload(ANN)
+        assert await rig.entries() == [entry], "nothing changed, so there is nothing to keep"
+
+    asyncio.run(scenario())
+
+
+def test_a_signal_reloads_in_the_name_of_the_settings() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.write("worker_count: 4\n")
+        rig.reloading.reload_soon()
+        while not rig.taken:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        (entry,) = await rig.entries()
+        assert (entry.action, entry.user_id, entry.reason) == (
+            *("config.reload", "settings"),
+            "SIGHUP",
+        )
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_kept_in_the_audit_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.write("worker_count: 3\n")
+
+        async def full(*_args: object, **_more: object) -> None:
+            raise StorageFull("no room")
+
+        monkeypatch.setattr(rig.engine, "audit", full)
+        with pytest.raises(StorageFull):
+            await rig.reloading.reload(ANN)
+        assert rig.taken == []
+        assert rig.running()["worker_count"] == 8
 
     asyncio.run(scenario())
 
@@ -167,15 +227,16 @@ def test_flags_are_switched_with_who_and_why() -> None:
     async def scenario() -> None:
         rig = Rig()
         rig.write("flags: {fast: on, slow: off}\n")
-        report = await rig.reloading.reload()
+        report = await rig.reloading.reload(ANN)
         assert [change.after for change in report.changed] == ['{"fast":true,"slow":false}']
         assert await rig.engine.flags() == {"fast": True, "slow": False}
-        entries = [record.entry for record in await rig.engine.audited()]
+        *entries, reload = await rig.entries()
         assert [(entry.action, entry.resource_id, entry.changes) for entry in entries] == [
-            ("set_flag", "fast", '{"on":true}'),
-            ("set_flag", "slow", '{"on":false}'),
+            ("flag.set", "fast", '{"on":true}'),
+            ("flag.set", "slow", '{"on":false}'),
         ]
         assert {(entry.user_id, entry.reason) for entry in entries} == {("settings", "file s.yaml")}
+        assert (reload.action, reload.changes) == ("config.reload", '{"changed":["flags"]}')
 
     asyncio.run(scenario())
 
@@ -187,10 +248,10 @@ def test_a_flag_that_a_person_switched_is_left_alone_by_a_reload_of_something_el
         assert await rig.engine.flags() == {"fast": True}
         await rig.engine.set_flag("fast", OPERATOR, on=False)
         rig.write("flags: {fast: on}\nworker_count: 3\n")
-        await rig.reloading.reload()
+        await rig.reloading.reload(ANN)
         assert await rig.engine.flags() == {"fast": False}
         rig.write("flags: {fast: on, more: on}\n")
-        await rig.reloading.reload()
+        await rig.reloading.reload(ANN)
         assert await rig.engine.flags() == {"fast": False, "more": True}
 
     asyncio.run(scenario())
@@ -201,7 +262,7 @@ def test_a_flag_that_is_named_no_more_stays_and_that_is_said() -> None:
         rig = Rig("flags: {fast: on}\n")
         await rig.reloading.switch_flags({}, rig.load())
         rig.write("")
-        report = await rig.reloading.reload()
+        report = await rig.reloading.reload(ANN)
         assert report.warnings == [
             "flags: fast stays on: it is not named any more, and nothing switches it back"
         ]
@@ -220,7 +281,7 @@ def test_a_store_that_refuses_a_flag_refuses_the_reload(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(rig.engine, "set_flag", full)
         with pytest.raises(StorageFull):
-            await rig.reloading.reload()
+            await rig.reloading.reload(ANN)
         assert rig.taken == []
         monkeypatch.undo()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.job import State
+from holdfast.model.operation import AuditEntry
 from tests.daemon.rig import APP, HOLDFAST, Daemon, Rig, numbered, until
 
 from .test_doors import DOCUMENTED
@@ -41,6 +42,11 @@ class Governed:
         done = self.rig.command("status", "--json")
         found: dict[str, int] = json.loads(done.stdout)["slots"]
         return found
+
+
+def audited(rig: Rig) -> list[AuditEntry]:
+    """Return every entry of the audit."""
+    return [record.entry for record in rig.ask(lambda engine: engine.audited())]
 
 
 def free_port(wished: int) -> int:
@@ -111,7 +117,8 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     assert (
         f"  drain_seconds: 30s (default) -> 1s {file}: holdfast config reload takes it over"
     ) in lines
-    assert governed.config("reload").splitlines() == [
+    asked = ("reload", "--by", "ann", "--reason", "rush hour")
+    assert governed.config(*asked).splitlines() == [
         f"worker_count: 2 -> 4 {file}",
         f"drain_seconds: 30s -> 1s {file}",
         f"log_format: auto -> console {file}",
@@ -120,8 +127,11 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     ]
     until(lambda: rig.ledger.begun().total() == 4, "four run")
     assert rig.ask(lambda engine: engine.flags()) == {"fast": False}
-    whys = {record.entry.reason for record in rig.ask(lambda engine: engine.audited())}
-    assert whys == {f"file {governed.file}"}
+    switched, reload = audited(rig)[:-1], audited(rig)[-1]
+    assert {entry.reason for entry in switched} == {f"file {governed.file}"}
+    assert (reload.action, reload.user_id, reload.reason) == ("config.reload", "ann", "rush hour")
+    changed = ["worker_count", "drain_seconds", "log_format", "flags"]
+    assert json.loads(reload.changes) == {"changed": changed}
     until(lambda: "daemon.reloaded" in governed.daemon.errors, "it is logged")
     assert not governed.daemon.errors.splitlines()[-1].startswith("{"), "no longer as JSON"
     before = governed.daemon.errors
@@ -131,11 +141,10 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     assert governed.slots() == {"": 4}
     governed.file.write_text("worker_count: 7\n")
     found = json.loads(governed.config("reload", "--json"))
-    assert [change["field"] for change in found["changed"]] == [
-        *("worker_count", "drain_seconds", "log_format", "flags")
-    ]
+    assert [change["field"] for change in found["changed"]] == changed
     assert governed.slots() == {"": 7}
     assert len(governed.daemon.errors) > len(before)
+    assert audited(rig)[-1].reason == "config reload"
     rig.gate.touch()
     rig.wait_for(ids, State.COMPLETED)
     governed.daemon.stop()
@@ -162,6 +171,11 @@ def test_a_hangup_changes_the_slots_of_queues_in_every_process(rig: Rig) -> None
     governed.daemon.signal(signal.SIGHUP)
     until(lambda: rig.ledger.begun().total() == 8, "four run in each")
     assert governed.slots() == {"default": 4}
+    (entry,) = audited(rig)
+    assert (entry.user_id, entry.reason, entry.changes) == (
+        *("settings", "SIGHUP"),
+        '{"changed":["queues"]}',
+    )
     until(lambda: "daemon.reloaded" in governed.daemon.errors, "it is logged")
     assert '"changed": "queues", "needs_restart": "processes"' in governed.daemon.errors
     governed.file.write_text("queues: other:4\nprocesses: 2\n")

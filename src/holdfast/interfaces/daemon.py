@@ -23,7 +23,7 @@ from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, U
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.redaction import without_secrets
 from holdfast.runtime.builtin import add_builtin
-from holdfast.runtime.counting import Metrics, ProcessFigures
+from holdfast.runtime.counting import Metrics
 from holdfast.runtime.definition import Definition, Hook
 from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.logs import SummingUp, sum_up
@@ -85,6 +85,8 @@ class Daemon:
         self._operations: Operations | None = None
         self._worker: Worker | None = None
         self._processes: WorkerProcesses | None = None
+        self.workforce: Workforce | None = None
+        """Those who run jobs here, in all processes, once it has started."""
 
     async def start(self) -> None:
         """Own the store, recover, listen, and begin to work."""
@@ -113,10 +115,14 @@ class Daemon:
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
         worker = self._worker = self._hire(engine)
+        # Before anybody can ask for a drain: those that are started later are to know of it.
+        processes = WorkerProcesses(self._definition, settings, engine, worker)
+        self._processes = processes
+        self.workforce = Workforce(worker, processes, engine)
         operations = Operations(
             engine,
             self._definition,
-            Workforce(worker, lambda: self._processes),
+            self.workforce,
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
                 **metrics.totals(),
@@ -128,17 +134,15 @@ class Daemon:
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)
-        metrics.processes = lambda: self._figures(worker, lag)
+        metrics.processes = lambda: {"1": worker.figures(lag.seconds), **processes.figures}
         probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
-        governing = config_routes(await self._governed(engine, worker))
+        governing = config_routes(await self._governed(operations, worker))
         await self._listen(engine, {**probes, **governing, **operation_routes(operations)})
         await self._serve_metrics(probes)
         self._say(f"workers: {self._slots_shown(worker)}")
         await worker.look_for_queues()
         worker.start()
-        if settings.processes > 1:
-            self._processes = WorkerProcesses(self._definition, self.settings, engine)
-            self._processes.start()
+        processes.start()
         supervisor = Supervisor(self._loops(engine, journal, worker), journal.clock, self._fail)
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
@@ -196,17 +200,14 @@ class Daemon:
     async def stop(self) -> None:
         """Stop claiming, wait for what runs, hand back the rest, close everything."""
         self._stopping = True
-        worker = self._worker
-        if worker is not None:
-            busy = len(worker.running())
+        worker, workforce, processes = self._worker, self.workforce, self._processes
+        if worker is not None and workforce is not None and processes is not None:
+            busy = len(workforce.running())
             self._say(
                 f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
             )
             log.say("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
-            draining = [worker.stop(self.settings.drain_seconds)]
-            if self._processes is not None:
-                draining.append(self._processes.stop())
-            await asyncio.gather(*draining)
+            await asyncio.gather(worker.stop(self.settings.drain_seconds), processes.stop())
         await self._run_hooks(self._definition.on_stop, quiet=True)
         log.say("daemon.closing")
         try:
@@ -260,10 +261,6 @@ class Daemon:
         self._metrics_at = f"http://{host}:{port}/metrics"
         self._say(f"metrics: {self._metrics_at}")
 
-    def _figures(self, worker: Worker, lag: LoopLag) -> dict[str, ProcessFigures]:
-        others = {} if self._processes is None else self._processes.figures
-        return {"1": worker.figures(lag.seconds), **others}
-
     def _unwell(self) -> str | None:
         if self._stopping:
             return "stopping"
@@ -296,17 +293,17 @@ class Daemon:
             problem = InvalidInput("default_task", str(error))
             raise with_origin(problem, self._origins) from None
 
-    async def _governed(self, engine: Engine, worker: Worker) -> Reloading:
+    async def _governed(self, operations: Operations, worker: Worker) -> Reloading:
         """Switch the flags that the settings name, and be ready to read them again."""
         loaded = Loaded(self.settings, self._origins)
         self._reloading = Reloading(
             loaded,
             self._reload,
-            engine,
+            operations,
             can_take=lambda wanted: worker.can_change(worker_options(wanted)),
             take=self._take,
         )
-        await self._reloading.switch_flags(await engine.flags(), loaded)
+        await self._reloading.switch_flags(await operations.engine.flags(), loaded)
         return self._reloading
 
     def _take(self, settings: Settings) -> None:

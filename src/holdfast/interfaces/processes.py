@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypedDict
 
 import msgspec
@@ -19,7 +19,7 @@ from holdfast.model.outcome import lost, release
 from holdfast.runtime.counting import ProcessFigures
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
-from holdfast.runtime.views import Running
+from holdfast.runtime.views import ProcessSlots, Running
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
@@ -40,6 +40,9 @@ class ProcessCharter(msgspec.Struct, frozen=True):
     reference: str | None
     settings: Settings
     name: str
+    slots: Mapping[str, int]
+    """How many it is to have by their queues, whatever the settings say: they may be resized."""
+    draining: bool
     reports: int | None = None
     """The file descriptor on which it says how it is doing, a line of ``ProcessFigures`` each."""
 
@@ -47,10 +50,17 @@ class ProcessCharter(msgspec.Struct, frozen=True):
 class WorkerProcesses:
     """Keeps ``processes - 1`` worker processes alive."""
 
-    def __init__(self, definition: Definition, settings: Settings, engine: ObservedEngine) -> None:
+    def __init__(
+        self, definition: Definition, settings: Settings, engine: ObservedEngine, worker: Worker
+    ) -> None:
+        """Take whose they are: each of them has as many slots as the owner's own worker."""
         self._reference = definition.reference
         self._settings = settings
         self._engine = engine
+        self._worker = worker
+        numbers = map(str, range(2, settings.processes + 1))
+        self.names = {number: own_name(settings, f"-{number}") for number in numbers}
+        """As whom they claim, by their number."""
         self._keepers: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
@@ -60,9 +70,8 @@ class WorkerProcesses:
 
     def start(self) -> None:
         """Start them all."""
-        for number in range(2, self._settings.processes + 1):
-            name = own_name(self._settings, f"-{number}")
-            keeper = asyncio.get_running_loop().create_task(self._keep(str(number), name))
+        for number, name in self.names.items():
+            keeper = asyncio.get_running_loop().create_task(self._keep(number, name))
             self._keepers.append(keeper)
 
     def apply(self, settings: Settings) -> None:
@@ -73,6 +82,10 @@ class WorkerProcesses:
     def drain(self) -> None:
         """Have all of them, and those that are started from now on, claim no more."""
         self._draining = True
+        for number, name in self.names.items():
+            if name in self._running:  # it may claim until it says that it has heard this
+                figures = self.figures.get(number, ProcessFigures())
+                self.figures[number] = msgspec.structs.replace(figures, draining=False)
         self._tell_all(_DRAIN)
 
     def resume(self) -> None:
@@ -80,9 +93,9 @@ class WorkerProcesses:
         self._draining = False
         self._tell_all(_RESUME)
 
-    def resize(self, slots: int) -> None:
-        """Have this many slots in each of them."""
-        self.apply(msgspec.structs.replace(self._settings, worker_count=slots))
+    def resize(self, slots: int, queue: str = "") -> None:
+        """Have this many slots in each of them; one that is started later has the owner's."""
+        self._tell_all(f"resize {slots} {queue}\n".encode())
 
     def _tell_all(self, line: bytes) -> None:
         for process in self._running.values():
@@ -106,14 +119,16 @@ class WorkerProcesses:
 
     async def _keep(self, number: str, name: str) -> None:
         while not self._stopping:
-            process, listening = await self._spawn(number, name)
+            try:
+                process, listening = await self._spawn(number, name)
+            except OSError as error:  # too many files or processes, or too little memory
+                log.say("worker.process_not_started", worker=name, error=error)
+                await asyncio.sleep(_RESTART_SECONDS)
+                continue
             self._running[name] = process
             log.say("worker.process_started", worker=name, pid=process.pid)
-            if process.stdin is not None:
-                if self._draining:
-                    process.stdin.write(_DRAIN)
-                if self._stopping:  # since it was started
-                    process.stdin.write(_STOP)
+            if process.stdin is not None and self._stopping:  # since it was started
+                process.stdin.write(_STOP)
             try:
                 code = await process.wait()
             finally:
@@ -148,7 +163,12 @@ class WorkerProcesses:
             os.close(theirs)
         listening = asyncio.get_running_loop().create_task(self._listen(number, ours))
         charter = ProcessCharter(
-            self._reference, self._settings, name, theirs if _passed(theirs) else None
+            self._reference,
+            self._settings,
+            name,
+            self._worker.slots,
+            self._draining,
+            theirs if _passed(theirs) else None,
         )
         if process.stdin is not None:
             process.stdin.write(msgspec.json.encode(charter) + b"\n")
@@ -182,9 +202,10 @@ class WorkerProcesses:
 class Workforce:
     """The slots of the owner and of its worker processes, as ``operations.Slots`` has them."""
 
-    def __init__(self, worker: Worker, processes: Callable[[], WorkerProcesses | None]) -> None:
+    def __init__(self, worker: Worker, processes: WorkerProcesses, engine: ObservedEngine) -> None:
         self._worker = worker
         self._processes = processes
+        self._engine = engine
 
     @property
     def slots(self) -> Mapping[str, int]:
@@ -192,34 +213,49 @@ class Workforce:
         return self._worker.slots
 
     @property
+    def processes(self) -> Mapping[str, ProcessSlots | None]:
+        """The slots of each process by its number; None is one that has not said anything yet."""
+        found: dict[str, ProcessSlots | None] = {**self._worker.processes}
+        for number in self._processes.names:
+            said = self._processes.figures.get(number)
+            found[number] = (
+                None if said is None else ProcessSlots(said.slots, said.busy, said.draining)
+            )
+        return found
+
+    @property
     def draining(self) -> bool:
         """Whether no more is claimed."""
         return self._worker.draining
 
     def running(self) -> list[Running]:
-        """Return what is under way in the owner itself."""
-        return self._worker.running()
+        """Return what is under way: attempts in the owner, and every other lease of any process."""
+        found, known = self._worker.running(), self._worker.tokens()
+        names = self._worker.name, *self._processes.names.values()
+        return found + [
+            Running(job.id, job.task, job.queue, job.attempt, seconds, None, "")
+            for job, seconds in self._engine.held_for(*names)
+            if job.token not in known
+        ]
+
+    def check_resize(self, slots: int, queue: str = "") -> None:
+        """Raise ``InvalidInput`` if there cannot be this many slots."""
+        self._worker.check_resize(slots, queue)
 
     def resize(self, slots: int, queue: str = "") -> None:
         """Have this many slots in each process."""
         self._worker.resize(slots, queue)
-        processes = self._processes()
-        if processes is not None and not queue:
-            processes.resize(slots)
+        self._processes.resize(slots, queue)
 
     def drain(self) -> None:
         """Claim no more, in any process."""
         self._worker.drain()
-        processes = self._processes()
-        if processes is not None:
-            processes.drain()
+        self._processes.drain()
 
     def resume(self) -> None:
         """Claim again."""
         self._worker.resume()
-        processes = self._processes()
-        if processes is not None:
-            processes.resume()
+        self._processes.resume()
 
 
 class _Passed(TypedDict, total=False):

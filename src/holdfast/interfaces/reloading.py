@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.engines.base import Engine
 from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.model.operation import TEXT_LIMIT, AuditEntry, Operation
+from holdfast.model.operation import TEXT_LIMIT
+from holdfast.runtime.operations import Operations
+from holdfast.runtime.orders import Who
 from holdfast.settings import Loaded, Settings, plain, written
 
 log = EventLog("holdfast.daemon")
@@ -36,7 +37,8 @@ RELOADABLE = (
 )
 """What can change while the daemon runs; of ``queues`` only the numbers of slots."""
 SETTLER = "settings"
-"""Who it is that switches a flag because the settings say so."""
+"""Who it is that switches a flag because the settings say so, and that reloads at a signal."""
+SIGNAL = "SIGHUP"
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ class Reloading:
         self,
         loaded: Loaded,
         read_again: Callable[[], Loaded] | None,
-        engine: Engine,
+        operations: Operations,
         *,
         can_take: Callable[[Settings], bool],
         take: Callable[[Settings], None],
@@ -81,7 +83,7 @@ class Reloading:
         """Take what runs now. ``can_take`` says whether the same queues are served."""
         self._loaded = loaded
         self._read_again = read_again
-        self._engine = engine
+        self._operations = operations
         self._can_take = can_take
         self._take = take
         self._one_at_a_time = asyncio.Lock()
@@ -94,15 +96,13 @@ class Reloading:
 
     async def switch_flags(self, before: Mapping[str, bool], now: Loaded) -> None:
         """Switch the flags that the settings name, as far as they differ from these."""
-        origin = now.origins.get("flags", "default")[:TEXT_LIMIT]
+        who = Who(SETTLER, now.origins.get("flags", "default")[:TEXT_LIMIT])
         for name, on in now.settings.flags.items():
             if before.get(name) is not on:
-                changes = msgspec.json.encode({"on": on}).decode()
-                entry = AuditEntry("set_flag", "flag", name, SETTLER, changes, origin)
-                await self._engine.set_flag(name, Operation(SETTLER, origin, (entry,)), on=on)
+                await self._operations.set_flag(name, who, on=on)
 
-    async def reload(self) -> Reloaded:
-        """Read the settings again and take over what can change.
+    async def reload(self, who: Who) -> Reloaded:
+        """Read the settings again and take over what can change, as this person asked.
 
         Raise ``InvalidInput`` if there is anything wrong with them; then nothing has changed.
         """
@@ -113,6 +113,8 @@ class Reloading:
             loaded, report = self._merged(wanted)
             before = self._loaded.settings.flags
             await self.switch_flags(before, loaded)
+            if report.changed:
+                await self._operations.note_reload([one.field for one in report.changed], who)
             self._take(loaded.settings)
             self._loaded = loaded
         log.say(
@@ -125,14 +127,14 @@ class Reloading:
         return report
 
     def reload_soon(self) -> None:
-        """Reload without anybody waiting for it; a refusal is logged."""
+        """Reload because of a signal, without anybody waiting for it; a refusal is logged."""
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def _reload_quietly(self) -> None:
         try:
-            await self.reload()
+            await self.reload(Who(SETTLER, SIGNAL))
         except HoldfastError as error:
             log.say("daemon.reload_refused", error=error)
 

@@ -8,7 +8,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import BinaryIO
 
 import msgspec
@@ -43,7 +43,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     life_line = os.fdopen(os.dup(0), "rb")
     leave_no_input()  # what a task reads must not be the owner's word
-    charter = msgspec.json.decode(life_line.readline(), type=ProcessCharter)
+    line = life_line.readline()
+    if not line:
+        os._exit(1)  # the owner is gone, or could not keep us
+    charter = msgspec.json.decode(line, type=ProcessCharter)
     settings = charter.settings
     configure_logging(LogTerms(settings.log_level, settings.log_format))
     with looping(settings) as runner:
@@ -66,7 +69,6 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     definition = load_definition(charter.reference) if charter.reference else Definition()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
     outlive_nobody(os.getppid(), lambda: os._exit(1))
     for hook in definition.on_start:
         pending = hook()
@@ -77,35 +79,27 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     let_go_in_forks(path, life_line.fileno(), *reports)
     engine = ClientEngine(path)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
+    for queue, slots in charter.slots.items():
+        worker.resize(slots, queue)
+    if charter.draining:
+        worker.drain()
     await worker.look_for_queues()
     worker.start()
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    loops: list[Loop] = [leases, SummingUp()]
-    loops += [Reporting(worker, into) for into in reports]
+    reporting = [Reporting(worker, into) for into in reports]
+    loops: list[Loop] = [leases, SummingUp(), *reporting]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
         Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
 
-    def hear(line: bytes) -> None:
-        nonlocal settings
-        if line == b"stop\n":
-            stop.set()
-        elif line == b"drain\n":
-            worker.drain()
-        elif line == b"resume\n":
-            worker.resume()
-        else:
-            settings = msgspec.json.decode(line, type=Settings)
-            change(worker, leases, settings)
-            configure_logging(LogTerms(settings.log_level, settings.log_format))
-
-    threading.Thread(target=_listen, args=(life_line, loop, hear), daemon=True).start()
-    await stop.wait()
-    await worker.stop(settings.drain_seconds)
+    orders = Orders(settings, worker, leases, reporting)
+    threading.Thread(target=_listen, args=(life_line, loop, orders.hear), daemon=True).start()
+    await orders.stop.wait()
+    await worker.stop(orders.settings.drain_seconds)
     await supervisor.stop()
     for hook in definition.on_stop:
         try:
@@ -119,6 +113,42 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leave_in_time(loop, 0)
 
 
+class Orders:
+    """What the owner says to a worker process of its own, a line each."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: Worker,
+        leases: LeaseLoop,
+        reporting: Sequence[Reporting],
+    ) -> None:
+        self.settings = settings
+        """Those that hold now."""
+        self.stop = asyncio.Event()
+        self._worker = worker
+        self._leases = leases
+        self._reporting = reporting
+
+    def hear(self, line: bytes) -> None:
+        """Do what the owner says, and tell it how things are now."""
+        if line == b"stop\n":
+            self.stop.set()
+        elif line == b"drain\n":
+            self._worker.drain()
+        elif line == b"resume\n":
+            self._worker.resume()
+        elif line.startswith(b"resize "):
+            _word, slots, queue = line.decode().rstrip("\n").split(" ", 2)
+            self._worker.resize(int(slots), queue)
+        else:
+            settings = self.settings = msgspec.json.decode(line, type=Settings)
+            change(self._worker, self._leases, settings)
+            configure_logging(LogTerms(settings.log_level, settings.log_format))
+        for one in self._reporting:
+            one.report()
+
+
 class Reporting:
     """A loop: tells the owner how this process is doing, for its metrics."""
 
@@ -130,11 +160,15 @@ class Reporting:
         self._lag.start()
 
     async def step(self, now_us: int) -> int:
+        """Tell it once a second."""
+        self.report()
+        return now_us + MICROSECONDS
+
+    def report(self) -> None:
         """Tell it; if the owner does not listen, leave it."""
         with contextlib.suppress(OSError):
             figures = self._worker.figures(self._lag.seconds)
             os.write(self._into, msgspec.json.encode(figures) + b"\n")
-        return now_us + MICROSECONDS
 
 
 def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:

@@ -238,6 +238,14 @@ _ALL = (
         action="Nothing.",
     ),
     LogEvent(
+        name="worker.process_not_started",
+        level="error",
+        fields=("worker", "error"),
+        meaning="The system would not start a worker process. It is tried again, twice a second.",
+        action="Look at the limits that the error is about: open files, processes, memory.",
+        summed=True,
+    ),
+    LogEvent(
         name="worker.process_ended",
         level="warning",
         fields=("worker", "pid", "code"),

@@ -70,6 +70,7 @@ class ProcessFigures(msgspec.Struct, frozen=True):
     abandoned_tasks: int = 0
     child_kills: int = 0
     loop_lag_seconds: float = 0.0
+    draining: bool = False
 
 
 class Metrics:

@@ -63,7 +63,12 @@ class ObservedEngine(AnnouncedEngine):
 
     def held_by(self, worker: str) -> list[Job]:
         """Return what this worker has claimed here and not settled."""
-        return [job for job, _since in self._held.values() if job.worker == worker]
+        return [job for job, _seconds in self.held_for(worker)]
+
+    def held_for(self, *workers: str) -> list[tuple[Job, float]]:
+        """Return what these workers have claimed here and not settled, and for how many seconds."""
+        now = monotonic()
+        return [(job, now - since) for job, since in self._held.values() if job.worker in workers]
 
     async def enqueue(
         self,

@@ -106,6 +106,7 @@ class Operations:
             counts,
             self._worker.running(),
             self._worker.slots,
+            self._worker.processes,
             self._totals(),
             [] if self._definition is None else self._definition.tasks,
             draining=self._worker.draining,
@@ -385,9 +386,13 @@ class Operations:
 
     # --- those who work here -----------------------------------------------------------------
 
-    def resize(self, slots: int, queue: str = "") -> None:
+    async def resize(self, slots: int, who: Who, *, queue: str = "") -> None:
         """Change how many jobs the worker runs at once."""
-        self._here().resize(slots, queue)
+        worker = self._here()
+        worker.check_resize(slots, queue)
+        changes: dict[str, object] = {"slots": slots, "queue": queue}
+        await self.engine.audit([entry_of("worker.resize", "worker", "", who, changes)])
+        worker.resize(slots, queue)
 
     async def drain(self, who: Who, *, on: bool) -> None:
         """Have the worker claim no more, or again."""
@@ -398,6 +403,11 @@ class Operations:
             worker.drain()
         else:
             worker.resume()
+
+    async def note_reload(self, changed: Sequence[str], who: Who) -> None:
+        """Keep that settings of these names are about to change; their values are not kept."""
+        entry = entry_of("config.reload", "config", "", who, {"changed": list(changed)})
+        await self.engine.audit([entry])
 
     def _here(self) -> Slots:
         if self._worker is None:

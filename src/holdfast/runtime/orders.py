@@ -11,7 +11,7 @@ from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.policy import Rate
 from holdfast.model.search import EVERYTHING, Filter
 
-from .views import JobView, Running
+from .views import JobView, ProcessSlots, Running
 
 CHUNK = 1_000
 """How many jobs one commit of a long operation changes."""
@@ -62,7 +62,11 @@ class Slots(Protocol):
 
     @property
     def slots(self) -> Mapping[str, int]:
-        """How many slots there are, by the queues that they serve."""
+        """How many slots there are in each process, by the queues that they serve."""
+
+    @property
+    def processes(self) -> Mapping[str, ProcessSlots | None]:
+        """The slots of each process by its number; None is one that has not said anything yet."""
 
     @property
     def draining(self) -> bool:
@@ -71,8 +75,11 @@ class Slots(Protocol):
     def running(self) -> list[Running]:
         """Return what is under way."""
 
+    def check_resize(self, slots: int, queue: str = "") -> None:
+        """Raise ``InvalidInput`` if there cannot be this many slots."""
+
     def resize(self, slots: int, queue: str = "") -> None:
-        """Have this many slots."""
+        """Have this many slots in each process."""
 
     def drain(self) -> None:
         """Claim no more."""

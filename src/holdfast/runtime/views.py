@@ -35,6 +35,15 @@ class QueueStatus(msgspec.Struct, frozen=True):
     counts: Counts
 
 
+class ProcessSlots(msgspec.Struct, frozen=True):
+    """The slots of one process of a daemon, as it last said."""
+
+    slots: int
+    busy: int
+    draining: bool
+    """Whether it has heard that it is to claim no more."""
+
+
 class Status(msgspec.Struct, frozen=True):
     """Everything in numbers."""
 
@@ -47,7 +56,11 @@ class Status(msgspec.Struct, frozen=True):
     archived: int
     queues: list[QueueStatus]
     running: list[Running] = []
+    """What the daemon has under way; of jobs in its worker processes no progress is known."""
     slots: Mapping[str, int] = {}
+    """How many slots there are in each process of the daemon, by the queues that they serve."""
+    processes: Mapping[str, ProcessSlots | None] = {}
+    """The processes of the daemon by their number; None for one that has not said anything yet."""
     draining: bool = False
     totals: Mapping[str, float] = {}
     """What the daemon has counted since it started, by the name of the counter."""
@@ -300,6 +313,7 @@ def status_of(
     counts: Mapping[str, Counts],
     running: Sequence[Running] = (),
     slots: Mapping[str, int] | None = None,
+    processes: Mapping[str, ProcessSlots | None] | None = None,
     totals: Mapping[str, float] | None = None,
     tasks: Iterable[str] = (),
     *,
@@ -316,6 +330,7 @@ def status_of(
         queues=queues,
         running=list(running),
         slots=slots or {},
+        processes=processes or {},
         draining=draining,
         totals=totals or {},
         tasks=sorted(tasks),

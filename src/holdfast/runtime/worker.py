@@ -16,7 +16,7 @@ from .counting import ProcessFigures
 from .crew import Crew
 from .definition import Definition
 from .executor import Executor
-from .views import Running
+from .views import ProcessSlots, Running
 
 MAX_SLOTS = 10_000
 
@@ -104,7 +104,20 @@ class Worker:
             abandoned_tasks=sum(crew.abandoned for crew in self._crews.values()),
             child_kills=self._executor.child_kills,
             loop_lag_seconds=loop_lag_seconds,
+            draining=self._draining,
         )
+
+    @property
+    def processes(self) -> dict[str, ProcessSlots | None]:
+        """The slots of the one process that it is."""
+        found = self.figures()
+        return {"1": ProcessSlots(found.slots, found.busy, found.draining)}
+
+    def tokens(self) -> set[int]:
+        """Return the tokens of what is under way."""
+        return {
+            attempt.job.token for crew in self._crews.values() for attempt in crew.running.values()
+        }
 
     def running(self) -> list[Running]:
         """Return what is under way."""
@@ -125,12 +138,15 @@ class Worker:
 
     def resize(self, slots: int, label: str = "") -> None:
         """Have this many slots, in the crew of this label; a larger crew shrinks as it frees."""
+        self.check_resize(slots, label)
+        self._crews[label].resize(slots)
+
+    def check_resize(self, slots: int, label: str = "") -> None:
+        """Raise ``InvalidInput`` if no crew of this label can have this many slots."""
         check_size("workers", slots, 1, MAX_SLOTS)
-        crew = self._crews.get(label)
-        if crew is None:
+        if label not in self._crews:
             known = ", ".join(repr(name) for name in self._crews)
             raise InvalidInput("queue", f"no slots are set aside for {label!r}; there are {known}")
-        crew.resize(slots)
 
     def change(self, options: WorkerOptions) -> None:
         """Work by other options from now on; what is under way goes on.

@@ -61,8 +61,16 @@ def diff(*, as_json: bool) -> None:
 
 
 @config.command("reload")
+@click.option("--by", metavar="NAME", help="Who does it (default: who is logged in).")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    default="config reload",
+    show_default=True,
+    help="Why: it is kept with the names of the settings that change.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def reload(*, as_json: bool) -> None:
+def reload(*, by: str | None, reason: str, as_json: bool) -> None:
     """Have the running daemon read its settings again, as a SIGHUP does, and say what changed.
 
     The daemon reads its own file, environment and flags. If anything is wrong there, it goes on as
@@ -70,4 +78,4 @@ def reload(*, as_json: bool) -> None:
     """
     from . import configuring  # noqa: PLC0415
 
-    configuring.reload(as_json=as_json)
+    configuring.reload(by, reason, as_json=as_json)

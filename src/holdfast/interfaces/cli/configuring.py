@@ -112,19 +112,22 @@ def diff(*, as_json: bool) -> None:
         click.echo(f"  {one.field}: {one.before} ({one.before_origin}) -> {after}: {then}")
 
 
-def reload(*, as_json: bool) -> None:
+def reload(by: str | None, reason: str, *, as_json: bool) -> None:
     """Have the running daemon read its settings again, as a SIGHUP does, and say what changed.
 
     The daemon reads its own file, environment and flags. If anything is wrong there, it goes on as
     before.
     """
     from holdfast.interfaces.http.config_routes import RELOAD  # noqa: PLC0415
+    from holdfast.interfaces.http.requests import ReloadRequest  # noqa: PLC0415
     from holdfast.interfaces.reloading import Reloaded  # noqa: PLC0415
 
+    from .options import who_of  # noqa: PLC0415
     from .owner import ask  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
-    report = ask(settings, "POST", RELOAD, b"", Reloaded)
+    body = msgspec.json.encode(ReloadRequest(who_of(by, reason)))
+    report = ask(settings, "POST", RELOAD, body, Reloaded)
     if report is None:
         raise NoOwner(
             f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or name "

@@ -63,6 +63,7 @@ class View(msgspec.Struct, frozen=True):
     at: float
     running_daemon: bool
     slots: int
+    """Those of all processes of the daemon."""
     busy: int
     draining: bool
     totals: Mapping[str, float]
@@ -131,7 +132,7 @@ def _look(settings: Settings, before: View | None) -> View:
     found = View(
         at=at,
         running_daemon=bool(status.slots),
-        slots=sum(status.slots.values()),
+        slots=sum(one.slots for one in status.processes.values() if one is not None),
         busy=len(status.running),
         draining=status.draining,
         totals=status.totals,

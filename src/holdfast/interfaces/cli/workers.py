@@ -46,6 +46,7 @@ def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
             {
                 "workers": found,
                 "slots": here.slots,
+                "processes": here.processes,
                 "draining": here.draining,
                 "running": here.running,
             }
@@ -56,7 +57,8 @@ def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
         return
     if here.slots:
         slots = ", ".join(f"{queue or 'all queues'}: {size}" for queue, size in here.slots.items())
-        click.echo(f"slots: {slots}{' (draining: nothing is claimed)' if here.draining else ''}")
+        drained = " (draining: nothing is claimed)" if here.draining else ""
+        click.echo(f"slots: {slots}{_in_each(here)}{drained}")
     if found:
         table(
             ("WORKER", "LEASES", "OLDEST", "FIRST ENDS", "TASKS"),
@@ -96,20 +98,25 @@ def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
 @workers_group.command("resize")
 @click.argument("slots", type=click.IntRange(1, 10_000))
 @click.option("--queue", default="", help="Of the slots set aside for this queue.")
+@who_options
 @json_option
 @click.pass_obj
-def resize(context: Context, slots: int, *, queue: str, as_json: bool) -> None:
-    """Change how many jobs the daemon runs at once, until it is started again."""
+def resize(
+    context: Context, slots: int, *, queue: str, who: Callable[[], Who], as_json: bool
+) -> None:
+    """Change how many jobs each process of the daemon runs at once, until it is started again."""
     from holdfast.interfaces.http.requests import ResizeRequest  # noqa: PLC0415
 
     if queue:
         check_id(queue, "--queue")
     settings = context.settings()
-    found = _tell(settings, "resize", msgspec.json.encode(ResizeRequest(slots, queue)))
+    found = _tell(settings, "resize", msgspec.json.encode(ResizeRequest(who(), slots, queue)))
     if as_json:
-        document({"slots": found.slots})
+        document({"slots": found.slots, "processes": len(found.processes)})
     else:
-        click.echo(f"{queue or 'all queues'}: {count_of(slots, 'slot')}")
+        count = len(found.processes)
+        each = f" in each of {count} processes" if count > 1 else ""
+        click.echo(f"{queue or 'all queues'}: {count_of(slots, 'slot')}{each}")
 
 
 @workers_group.command("drain")
@@ -126,10 +133,10 @@ def drain(context: Context, *, patience: str | None, who: Callable[[], Who], as_
     settings = context.settings()
     found = _drain(settings, who(), on=True)
     give_up = time.monotonic() + wait_seconds
-    with progress("draining", found.in_flight, wanted=not as_json) as told:
-        before = found.in_flight
-        while found.running and time.monotonic() < give_up:
-            told(max(0, before - found.in_flight))
+    before = len(found.running)
+    with progress("draining", before, wanted=not as_json) as told:
+        while not _drained(found) and time.monotonic() < give_up:
+            told(max(0, before - len(found.running)))
             time.sleep(_LOOK_AGAIN_SECONDS)
             found = _ask_status(settings)
     if as_json:
@@ -138,6 +145,11 @@ def drain(context: Context, *, patience: str | None, who: Callable[[], Who], as_
         click.echo(f"draining: nothing is claimed, {count_of(len(found.running))} still running")
     if found.running and wait_seconds:
         raise Unavailable(f"{count_of(len(found.running))} still running after {patience}")
+    if wait_seconds and not _drained(found):
+        raise Unavailable(
+            f"not every process of the daemon has heard of it after {patience}: "
+            "see `holdfast workers list --json`"
+        )
 
 
 @workers_group.command("resume")
@@ -151,6 +163,23 @@ def resume(context: Context, *, who: Callable[[], Who], as_json: bool) -> None:
         document({"draining": found.draining, "running": found.running})
     else:
         click.echo("claiming again")
+
+
+def _in_each(found: Status) -> str:
+    """Return what the processes of the daemon have in all, if there are several."""
+    said = [one.slots for one in found.processes.values() if one is not None]
+    count = len(found.processes)
+    if count < 2:
+        return ""
+    silent = "" if len(said) == count else f", {count - len(said)} not up yet"
+    return f", in each of {count} processes ({sum(said)} in all{silent})"
+
+
+def _drained(found: Status) -> bool:
+    """Whether nothing runs, and no process may claim because it has not heard of the drain."""
+    return not found.running and all(
+        one is None or one.draining for one in found.processes.values()
+    )
 
 
 def _drain(settings: Settings, who: Who, *, on: bool) -> Status:

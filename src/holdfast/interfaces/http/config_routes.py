@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from holdfast.interfaces.reloading import Reloading
 
 from . import OPERATIONS
-from .routes import Route, answering
+from .requests import ReloadRequest
+from .routes import Route, answering, read_body
 
 CONFIG = f"{OPERATIONS}config"
 RELOAD = f"{OPERATIONS}config/reload"
@@ -19,7 +20,7 @@ def config_routes(reloading: Reloading) -> Mapping[str, Route]:
     async def running(_body: bytes) -> object:
         return reloading.running()
 
-    async def reload(_body: bytes) -> object:
-        return await reloading.reload()
+    async def reload(body: bytes) -> object:
+        return await reloading.reload(read_body(body, ReloadRequest).who)
 
     return {f"GET {CONFIG}": answering(running), f"POST {RELOAD}": answering(reload)}

@@ -41,5 +41,12 @@ class RunScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ResizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Have this many slots."""
 
+    who: Who
     slots: int
     queue: str = ""
+
+
+class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Read the settings again."""
+
+    who: Who

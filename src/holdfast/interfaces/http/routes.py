@@ -70,28 +70,28 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
     clock = SystemClock()
 
     async def enqueue(body: bytes) -> object:
-        request = _read(body, EnqueueRequest)
+        request = read_body(body, EnqueueRequest)
         return await operations.enqueue(request.jobs, request.on_duplicate)
 
     async def status(_body: bytes) -> object:
         return await operations.status()
 
     async def history(body: bytes) -> object:
-        request = _read(body, HistoryRequest)
+        request = read_body(body, HistoryRequest)
         return await operations.history(request.id, request.tenant)
 
     async def resize(body: bytes) -> object:
-        request = _read(body, ResizeRequest)
-        operations.resize(request.slots, request.queue)
+        request = read_body(body, ResizeRequest)
+        await operations.resize(request.slots, request.who, queue=request.queue)
         return await operations.status()
 
     async def drain(body: bytes) -> object:
-        request = _read(body, DrainRequest)
+        request = read_body(body, DrainRequest)
         await operations.drain(request.who, on=request.on)
         return await operations.status()
 
     async def run_schedule(body: bytes) -> object:
-        request = _read(body, RunScheduleRequest)
+        request = read_body(body, RunScheduleRequest)
         return await operations.run_schedule(request.name, request.who, clock.now_us())
 
     return {
@@ -107,7 +107,8 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
 T = TypeVar("T")
 
 
-def _read(body: bytes, kind: type[T]) -> T:
+def read_body(body: bytes, kind: type[T]) -> T:
+    """Return what was asked for, or raise ``PayloadInvalid``."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,0 +1,17 @@
+"""What every test gets."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.runtime import logs
+
+
+@pytest.fixture(autouse=True)
+def no_log_of_others() -> Iterator[None]:
+    """Take away the handler that a command, run in this process, has put in place for good."""
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [one for one in root.handlers if not isinstance(one, logs.SummingHandler)]
+    logs._terms = None

@@ -20,12 +20,10 @@ from holdfast.model.job import NewJob, State
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 from holdfast.runtime.operations import Operations
-from holdfast.runtime.orders import Pace, Who
+from holdfast.runtime.orders import Pace
 from holdfast.testing import VirtualClock
 
-from .test_operations import Desk, run
-
-WHO = Who("ann", "the server is back")
+from .test_operations import WHO, Desk, run
 
 
 async def bury(desk: Desk, *ids: str, reason: str = "upstream_5xx") -> None:

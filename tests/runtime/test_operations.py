@@ -30,6 +30,7 @@ from holdfast.runtime.builtin import BY_TYPE, SIMULATE, add_builtin
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.job_inputs import JobInput, read_inputs
 from holdfast.runtime.operations import Operations, created
+from holdfast.runtime.orders import Who
 from holdfast.runtime.views import JobView, ProcessSlots, status_of
 from holdfast.runtime.worker import Worker, WorkerOptions
 from holdfast.testing import VirtualClock
@@ -37,6 +38,7 @@ from holdfast.testing import VirtualClock
 from .world import spec_of
 
 T = TypeVar("T")
+WHO = Who("ann", "the server is back")
 
 
 def mail(to: str) -> None: ...

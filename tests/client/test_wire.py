@@ -57,6 +57,7 @@ ERRORS = [
     errors.UnknownTask("x", ["y", "z"]),
     errors.UnknownDependency("a", "b"),
     errors.StaleVersion("a", 1, 2),
+    errors.ChangedMeanwhile("queue", "mail"),
     errors.CorruptHistory("cold.sqlite", "dead", "7", "its checksum is wrong"),
     errors.HistoryMissing("cold.sqlite", 3, 7),
     errors.CorruptDump("a.dump", "it ends too early"),

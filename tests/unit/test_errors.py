@@ -8,6 +8,7 @@ import pytest
 from holdfast.model import errors
 from holdfast.model.errors import (
     AccessDenied,
+    ChangedMeanwhile,
     CorruptDump,
     CorruptHistory,
     CorruptLog,
@@ -35,6 +36,7 @@ CODES = {
     "LeaseLost": "lease_lost",
     "IllegalTransition": "illegal_transition",
     "StaleVersion": "stale_version",
+    "ChangedMeanwhile": "changed_meanwhile",
     "StorageError": "storage",
     "StorageFull": "storage_full",
     "DurabilityLost": "durability_lost",
@@ -144,6 +146,11 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
             StaleVersion("j1", 2, 3),
             ["job 'j1' is at version 3, not 2"],
             {"job_id": "j1", "expected": 2, "version": 3},
+        ),
+        (
+            ChangedMeanwhile("queue", "mail"),
+            ["queue 'mail' was changed by somebody else", "look at it again"],
+            {"what": "queue", "name": "mail"},
         ),
         (
             AccessDenied("tenant", "acme"),

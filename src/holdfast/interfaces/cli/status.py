@@ -13,7 +13,7 @@ from holdfast.model.durations import seconds_of, shown
 from .commands import Context
 from .exits import EXIT_FAILED
 from .options import json_option
-from .printing import document, note
+from .printing import document
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,11 +64,6 @@ def enqueue(
         return None if found is None else [found]
 
     def alone() -> list[Receipt]:
-        if definition is None and any(one.task is not None for one in inputs):
-            note(
-                "holdfast: no daemon runs and no --app is given: what tasks declare, their queues "
-                "too, is not known here"
-            )
         return owner.with_store(
             settings,
             lambda operations: Operations(

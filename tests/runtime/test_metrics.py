@@ -157,7 +157,7 @@ def test_leases_that_run_out_and_jobs_that_expire_are_counted():
         counter.clock.advance(6)
         await counter.engine.reclaim()
         assert counter.counters()["dead"] == 2
-        assert counter.counters()["timeout"] == 2
+        assert counter.counters()["timeout"] == 1
         assert counter.metrics.terminal["default", "expired"] == 1
 
     run(scenario)

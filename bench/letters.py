@@ -24,7 +24,7 @@ from . import ours
 from .large import resident_bytes
 
 BATCH = 1_000
-PAIRS, WORK = 7, 100_000
+PAIRS, WORK = 5, 100_000
 REASONS = ["upstream_5xx", "timeout", "connection", "business_error", "parse_error"]
 TENANTS = 50
 WHY = Operation("bench", "to see how quick it is")
@@ -176,6 +176,7 @@ async def what_history_costs(directory: Path) -> dict[str, float]:
 
 async def measure(directory: Path, count: int) -> dict[str, float]:
     """Measure everything."""
+    directory.mkdir(parents=True, exist_ok=True)
     found = await what_history_costs(directory)
     found["turns_before_another_tenant"] = await fairness(directory / "fair")
     engine = await JournalEngine.open(directory / "letters", options=ours.OPTIONS)

@@ -226,7 +226,7 @@ LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] 
         None,
     ),
     (
-        "… ÷ the same without keeping history (median of seven pairs)",
+        "… ÷ the same without keeping history (median of five pairs)",
         lambda r: r["work_told_share"],
         "≥ 0.75",
         lambda value: value >= 0.75,
@@ -235,7 +235,7 @@ LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] 
     ("… highest", lambda r: r["work_told_share_highest"], "", None),
     ("claim + settle in hundreds, 100,000 /s", lambda r: r["settle_told_per_second"], "", None),
     (
-        "… ÷ the same without keeping history (median of seven pairs)",
+        "… ÷ the same without keeping history (median of five pairs)",
         lambda r: r["settle_told_share"],
         "≥ 0.75",
         lambda value: value >= 0.75,

@@ -176,7 +176,6 @@ async def what_history_costs(directory: Path) -> dict[str, float]:
 
 async def measure(directory: Path, count: int) -> dict[str, float]:
     """Measure everything."""
-    directory.mkdir(parents=True, exist_ok=True)
     found = await what_history_costs(directory)
     found["turns_before_another_tenant"] = await fairness(directory / "fair")
     engine = await JournalEngine.open(directory / "letters", options=ours.OPTIONS)
@@ -191,4 +190,5 @@ async def measure(directory: Path, count: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
     print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), int(sys.argv[2])))))

@@ -94,8 +94,8 @@ async def latency(seconds: float) -> list[float]:
     from . import jobs  # noqa: PLC0415
 
     jobs.late_seconds.clear()
-    until_time = time.monotonic() + seconds
     async with working(8):
+        until_time = time.monotonic() + seconds
         while time.monotonic() < until_time:
             handle = await jobs.started.enqueue(time.monotonic())
             await handle.result(5)

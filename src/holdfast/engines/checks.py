@@ -25,9 +25,11 @@ def check_limit(limit: int) -> None:
 
 
 def check_reach(tenant: str, scope: str, caller: Caller) -> None:
-    """Raise ``AccessDenied`` if the caller may have no job there."""
+    """Raise ``AccessDenied`` if the caller may have no job there, ``InvalidInput`` for nonsense."""
     if caller.tenant is not None and tenant != caller.tenant:
         raise AccessDenied("tenant", tenant)
+    if not isinstance(scope, str):
+        raise InvalidInput("scope", f"{scope!r} is not text")
     if not caller.reaches(tenant, scope):
         raise AccessDenied("scope", scope)
 

@@ -11,6 +11,7 @@ from holdfast.model.access import Caller
 from holdfast.model.errors import (
     AccessDenied,
     EngineClosed,
+    InvalidInput,
     LeaseLost,
 )
 from holdfast.model.outcome import (
@@ -52,6 +53,8 @@ class ReachRules(Suite):
                 with pytest.raises(AccessDenied) as refused:
                     await desk.engine.enqueue([job], caller=caller)
                 assert refused.value.field == field
+            with pytest.raises(InvalidInput):
+                await desk.engine.enqueue([new_job(tenant="acme", scope=7)], caller=caller)
             good = new_job(tenant="acme", scope="library:42/book:7")
             assert len(await desk.engine.enqueue([good], caller=caller)) == 1
             assert (await desk.counts()).pending == 1

@@ -39,8 +39,8 @@ types: $(READY) ## mypy --strict
 	$(BIN)/mypy
 
 .PHONY: test
-test: lint types ## the whole check
-	$(BIN)/pytest -n 2 --dist worksteal
+test: lint types ## the whole check; a third process, since many tests wait for others
+	$(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo
 demo: ## 100 jobs, a kill -9 in the middle, and nothing lost
@@ -54,7 +54,7 @@ metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
 .PHONY: soak
 soak: $(READY) ## the long versions: more of everything, and 15 minutes of mixed load
 	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
-	  HOLDFAST_TEST_SEEDS=10000 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200 \
+	  HOLDFAST_TEST_SEEDS=10000 $(BIN)/pytest -n 3 --dist worksteal --timeout 7200 \
 	  tests/crash tests/fuzz tests/conformance tests/daemon tests/simulation
 	$(BIN)/python scripts/soak.py
 

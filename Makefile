@@ -40,6 +40,7 @@ types: $(READY) ## mypy --strict
 
 .PHONY: test
 test: lint types ## the whole check; a third process, since many tests wait for others
+	$(BIN)/python -m compileall -q src tests scripts  # hundreds of processes start from these
 	$(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo

@@ -260,7 +260,7 @@ def cli_page() -> str:
 def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
+        for name in command.list_commands(click.Context(command)):
             child = command.commands[name]
             if child.name == name:
                 yield from _walk(f"{path} {name}", child)

@@ -93,6 +93,7 @@ STORELESS = {
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    group.list_commands(click.Context(group))  # which imports them
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             if name != "failed":  # the same group by another name

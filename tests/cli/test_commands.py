@@ -21,6 +21,7 @@ from holdfast.model import errors
 
 def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = [path]
+    group.list_commands(click.Context(group))  # which imports them
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             found += commands(command, *path, name)

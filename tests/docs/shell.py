@@ -151,7 +151,7 @@ def environment(home: Path) -> dict[str, str]:
 def _without_notices(printed: str) -> str:
     """Leave out what the shell itself says of the processes that it started."""
     lines = printed.splitlines(keepends=True)
-    ours = re.compile(r"(\[\d+\].*|bash: line \d+: +\d+ (Killed|Terminated).*)\n?")
+    ours = re.compile(r"(\[\d+\].*|(\S*/)?bash: line \d+: +\d+ (Killed|Terminated).*)\n?")
     return "".join(line for line in lines if not ours.fullmatch(line))
 
 

@@ -8,6 +8,7 @@ it is used.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 import zlib
@@ -103,7 +104,12 @@ DumpRecord = (
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
-_BATCHES: msgspec.msgpack.Decoder[list[DumpRecord]] = msgspec.msgpack.Decoder(list[DumpRecord])
+
+
+@functools.cache
+def _batches() -> msgspec.msgpack.Decoder[list[DumpRecord]]:
+    """Return what reads a block; making it takes longer than many a command should."""
+    return msgspec.msgpack.Decoder(list[DumpRecord])
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -196,7 +202,7 @@ def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]
         if zlib.crc32(packed) != crc:
             raise CorruptDump(_name(file), "a block is damaged")
         try:
-            yield _BATCHES.decode(zlib.decompress(packed))
+            yield _batches().decode(zlib.decompress(packed))
         except (zlib.error, msgspec.MsgspecError, ValueError) as error:
             raise CorruptDump(_name(file), f"a block cannot be read ({error})") from None
 

@@ -9,7 +9,6 @@ import math
 import traceback as tracebacks
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -162,6 +161,8 @@ def retry_after_seconds(value: str, now: datetime) -> float | None:
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value[:12])
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a dozen modules, for this alone
+
     try:
         when = parsedate_to_datetime(value)
     except (TypeError, ValueError, OverflowError):

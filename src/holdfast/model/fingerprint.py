@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 FINGERPRINT_LIMIT = 160
 _READ_LIMIT = 500
@@ -19,18 +19,18 @@ _OTHERS = r"""
     | (?P<number> [+-]?\d+(?:[.,:]\d+)* )
     """
 _FLAGS = re.VERBOSE | re.IGNORECASE
-_VARYING = {
-    (url, email): re.compile(_URL * url + _EMAIL * email + _OTHERS, _FLAGS)
-    for url in (False, True)
-    for email in (False, True)
-}
-"""By whether there may be an address of the web, or of a person: looking for those takes long."""
+
+
+@cache
+def _varying(*, url: bool, email: bool) -> re.Pattern[str]:
+    """By whether there may be an address of the web, or of a person: looking for those is slow."""
+    return re.compile(_URL * url + _EMAIL * email + _OTHERS, _FLAGS)
 
 
 @lru_cache(maxsize=4096)
 def fingerprint(message: str) -> str:
     """Return the message's first line with numbers, ids, addresses, paths and quotes as marks."""
     line = message[:_READ_LIMIT].strip().partition("\n")[0]
-    varying = _VARYING["://" in line, "@" in line]
+    varying = _varying(url="://" in line, email="@" in line)
     shape = varying.sub(lambda found: f"<{found.lastgroup}>", line)
     return " ".join(shape.split())[:FINGERPRINT_LIMIT]

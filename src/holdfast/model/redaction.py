@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 HIDDEN = "***"
@@ -15,20 +16,19 @@ _NAME = (
     r"(?<![A-Za-z])(?:auth|dsn)(?![A-Za-z])|authorization|cookie|session[_-]?id|"
     r"(?:api|access|private|secret|encryption|signing|master|session|account)[_-]?key)"
 )
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-_ASSIGNED = re.compile(
+_ASSIGNED = (
     rf"(?P<name>[\w.-]*{_NAME}[\w.-]*\\?[\"']?\s*[=:]\s*)(?:(?:bearer|basic|token)\s+)?"
-    r"(?:\\\"(?:(?!\\\").)*\\\"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&}\"']+)",
-    re.IGNORECASE,
+    r"(?:\\\"(?:(?!\\\").)*\\\"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&}\"']+)"
 )
-_HEADER = re.compile(
-    r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\n\"'}]+", re.IGNORECASE
-)
+_HEADER = r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\n\"'}]+"
+
+_pattern = functools.cache(functools.partial(re.compile, flags=re.IGNORECASE))
+"""Compiled when needed: plain commands start without."""
 
 
 def names_a_secret(name: str) -> bool:
     """Whether what has this name is nobody's business: ``db_password``, ``api_key``, …"""
-    return _SECRET_NAME.search(name) is not None
+    return _pattern(_NAME).search(name) is not None
 
 
 def without_passwords(text: str) -> str:
@@ -43,6 +43,6 @@ def without_secrets(text: str) -> str:
     """Return the text with passwords of URLs, and what is assigned to secret names, hidden."""
     text = without_passwords(text)
     if "=" in text or ":" in text:
-        text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
-        text = _ASSIGNED.sub(rf"\g<name>{HIDDEN}", text)
+        text = _pattern(_HEADER).sub(rf"\g<name>{HIDDEN}", text)
+        text = _pattern(_ASSIGNED).sub(rf"\g<name>{HIDDEN}", text)
     return text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +19,27 @@ if TYPE_CHECKING:
 
 
 class Commands(click.Group):
-    """A group whose commands end in a sentence and an exit code, never in a traceback."""
+    """A group whose commands end in a sentence and an exit code, never in a traceback.
+
+    ``elsewhere`` says where commands are, as module:name beside this one: a module is imported
+    when its command is used or listed.
+    """
+
+    elsewhere: Mapping[str, str] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, and import them all."""
+        for name in self.elsewhere:
+            self.get_command(ctx, name)
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name."""
+        if cmd_name in self.elsewhere and cmd_name not in self.commands:
+            module, _, attribute = self.elsewhere[cmd_name].partition(":")
+            found = importlib.import_module(f".{module}", __package__)
+            self.add_command(getattr(found, attribute), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the whole of their first sentence."""

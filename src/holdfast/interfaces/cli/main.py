@@ -14,23 +14,9 @@ import click
 from holdfast import __version__
 from holdfast.model import errors
 
-from .audit import audit_group
-from .bench import bench
 from .commands import Commands, Context
-from .completion import completion
-from .config import WithEverySetting, config
-from .dead import dead_group, replay
-from .doctor import doctor
-from .dumps import dump_store, load_store
+from .config import WithEverySetting
 from .exits import MEANINGS
-from .flags import flags_group
-from .jobs import jobs_group
-from .journal import journal_group
-from .queues import queues_group
-from .schedules import schedules_group
-from .status import enqueue, status, validate
-from .top import top
-from .workers import workers_group
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code}  {meaning}" for code, meaning in MEANINGS.items()
@@ -100,26 +86,25 @@ def run(context: Context, /, app: str | None, queue: tuple[str, ...], **flags: o
     raise SystemExit(code)
 
 
-for _command in (
-    enqueue,
-    status,
-    jobs_group,
-    dead_group,
-    replay,
-    queues_group,
-    workers_group,
-    schedules_group,
-    flags_group,
-    audit_group,
-    validate,
-    doctor,
-    top,
-    dump_store,
-    load_store,
-    journal_group,
-    bench,
-    completion,
-    config,
-):
-    main.add_command(_command)
-main.add_command(dead_group, "failed")
+main.elsewhere = {
+    "audit": "audit:audit_group",
+    "bench": "bench:bench",
+    "completion": "completion:completion",
+    "config": "config:config",
+    "dead": "dead:dead_group",
+    "doctor": "doctor:doctor",
+    "dump": "dumps:dump_store",
+    "enqueue": "status:enqueue",
+    "failed": "dead:dead_group",
+    "flags": "flags:flags_group",
+    "jobs": "jobs:jobs_group",
+    "journal": "journal:journal_group",
+    "load": "dumps:load_store",
+    "queues": "queues:queues_group",
+    "replay": "dead:replay",
+    "schedules": "schedules:schedules_group",
+    "status": "status:status",
+    "top": "top:top",
+    "validate": "status:validate",
+    "workers": "workers:workers_group",
+}

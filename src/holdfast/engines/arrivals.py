@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 
 from .clock import Clock
 
@@ -40,14 +41,28 @@ class Arrivals:
         self, queues: Collection[str], tasks: Collection[str] | None, until_us: int
     ) -> None:
         """Return when work may have come in these queues for these tasks, or at ``until_us``."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[future] = (queues, None if tasks is None else frozenset(tasks))
-        timer = self._clock.call_at(until_us, lambda: _wake(future))
+        with self.expecting(queues, tasks) as woken:
+            await self.sleep(woken, until_us)
+
+    @contextlib.contextmanager
+    def expecting(
+        self, queues: Collection[str], tasks: Collection[str] | None
+    ) -> Iterator[asyncio.Future[None]]:
+        """Yield a future that is done once work may have come for these."""
+        woken = asyncio.get_running_loop().create_future()
+        self._waiting[woken] = (queues, None if tasks is None else frozenset(tasks))
         try:
-            await future
+            yield woken
+        finally:
+            del self._waiting[woken]
+
+    async def sleep(self, woken: asyncio.Future[None], until_us: int) -> None:
+        """Return when that future is done, or at ``until_us``."""
+        timer = self._clock.call_at(until_us, lambda: _wake(woken))
+        try:
+            await woken
         finally:
             timer.cancel()
-            del self._waiting[future]
 
 
 _Wanted = tuple[Collection[str], Collection[str] | None]

@@ -1,0 +1,51 @@
+"""Verbs as conversations: they ask the database, are told the rows, and go on.
+
+A verb is a generator: it knows statements and rows, not connections. So the same verb runs on the
+engine's own connections and in a transaction of the caller's, whatever driver that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Row: TypeAlias = tuple[Any, ...]
+"""As the driver returns it; ``rows`` says what is in it."""
+
+
+class Ask(NamedTuple):
+    """A statement, by name, and what goes into it."""
+
+    name: str
+    parameters: Mapping[str, object]
+
+
+class Asks(NamedTuple):
+    """Statements that go out together, in this order. After the ``last`` ones it is committed."""
+
+    asks: Sequence[Ask]
+    last: bool = False
+
+
+Verb: TypeAlias = Generator[Asks, list[list[Row]], T]
+"""Asks, is told the rows of each statement, and returns its answer."""
+
+
+def ask(name: str, /, **parameters: object) -> Verb[list[Row]]:
+    """Ask one thing; return its rows."""
+    [rows] = yield Asks([Ask(name, parameters)])
+    return rows
+
+
+def ask_last(*asks: Ask) -> Verb[list[list[Row]]]:
+    """Ask for the last time in this transaction."""
+    return (yield Asks(asks, last=True))
+
+
+def ask_all(*asks: Ask) -> Verb[list[list[Row]]]:
+    """Ask several things at once; return the rows of each."""
+    if not asks:
+        return []
+    return (yield Asks(asks))

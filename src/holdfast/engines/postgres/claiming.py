@@ -1,0 +1,152 @@
+"""Handing out work: the common lines of queues without limits, in one statement.
+
+A lane is the line of one queue and one priority. Where each begins is remembered while there is
+enough to hand out: what was claimed before leaves dead rows behind, and nobody should walk past
+them time and again, least of all while an old transaction keeps them from being swept up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.model.access import Caller
+from holdfast.model.job import Job
+
+from . import rows
+from .asking import Ask, Asks, Row, Verb, ask_all
+from .conditions import Conditions
+
+LOOK_AGAIN_SECONDS = 1.0
+"""How long it may take until a claim sees work that was put before what it claimed last."""
+
+
+class Lane(NamedTuple):
+    """The jobs of one queue and priority, from this place on."""
+
+    queue: str
+    priority: int
+    run_at_us: int
+    seq: int
+
+
+class Looked(NamedTuple):
+    """What was seen before a claim: the time, where the lanes begin, and which queues limit."""
+
+    now_us: int
+    lanes: list[Lane]
+    limits: list[Row]
+
+
+class Wish(NamedTuple):
+    """What a claim asks for."""
+
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...] | None
+    limit: int
+    worker: str
+    nonce: int
+    lease_seconds: float
+    caller: Caller
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What claims that walk the same lanes have in common."""
+        return self.queues, self.tasks, self.caller
+
+    def parameters(self, on: Conditions) -> dict[str, object]:
+        """Return it as statements take it."""
+        return {
+            **rows.reach(self.caller),
+            "tasks": None if self.tasks is None else list(self.tasks),
+            "limit": self.limit,
+            "worker": self.worker,
+            "nonce": self.nonce,
+            "lease_seconds": float(self.lease_seconds),
+            "max_processing_seconds": on.max_processing_seconds,
+            "now_us": on.now_us,
+        }
+
+
+class Lanes:
+    """Where the lanes begin, as far as this process knows, for each kind of claim."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._known: dict[tuple[object, ...], tuple[float, list[Lane]]] = {}
+
+    def of(self, wish: Wish) -> list[Lane] | None:
+        """Return the lanes for this wish; None when they have to be looked for."""
+        until, lanes = self._known.get(wish.kind, (0.0, []))
+        return lanes if lanes and self._monotonic() < until else None
+
+    def found(self, wish: Wish, lanes: Iterable[Lane], took_seconds: float) -> None:
+        """Remember lanes that were looked for; the longer that took, the longer."""
+        if len(self._known) > 1_000:
+            self._known.clear()
+        until = self._monotonic() + max(LOOK_AGAIN_SECONDS, 20 * took_seconds)
+        self._known[wish.kind] = until, list(lanes)
+
+    def claimed(self, wish: Wish, jobs: Sequence[Job]) -> None:
+        """Go on from there: everything before it is taken."""
+        until, lanes = self._known.get(wish.kind, (0.0, []))
+        if len(jobs) < wish.limit:
+            self._known.pop(wish.kind, None)  # there may be more by now, in any lane
+            return
+        last = {(lane.queue, lane.priority): lane for lane in lanes}
+        for job in jobs:
+            lane = last.get((job.queue, job.priority))
+            if lane is not None and job.place > (lane.run_at_us, lane.seq):
+                last[job.queue, job.priority] = Lane(job.queue, job.priority, *job.place)
+        self._known[wish.kind] = until, list(last.values())
+
+    def forget(self) -> None:
+        """Look again: work may have been put anywhere."""
+        self._known.clear()
+
+
+def look(wish: Wish) -> list[Ask]:
+    """Return what asks for the lanes, and for the limits of queues that have any."""
+    queues = {"queues": list(wish.queues)}
+    return [Ask("lanes", queues), Ask("limits", queues)]
+
+
+def lanes_of(told: Collection[Row]) -> list[Lane]:
+    """Return the lanes of these rows."""
+    return [Lane(*row) for row in told]
+
+
+def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions) -> Ask:
+    """Ask for the first due jobs of these lanes."""
+    return Ask("claim", {**wish.parameters(on), **lane_columns(lanes)})
+
+
+def claim_alone(
+    wish: Wish, lanes: Sequence[Lane], before: Sequence[Ask], on: Conditions
+) -> Verb[tuple[list[list[Row]], list[Job]]]:
+    """Claim in one step with what goes before; return the rows of that, and the jobs in order."""
+    if not lanes:
+        return (yield Asks(before, last=True)) if before else [], []
+    *others, taken = yield Asks([*before, claim(wish, lanes, on)], last=True)
+    return others, in_order(map(rows.job_of, taken))
+
+
+def claimed_under(wish: Wish) -> Verb[list[Job]]:
+    """Return what a claim of this number took, whose answer was lost."""
+    [told] = yield from ask_all(Ask("claimed", {"nonce": wish.nonce, "worker": wish.worker}))
+    return in_order(map(rows.job_of, told))
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Return jobs in the order in which they are handed out."""
+    return sorted(jobs, key=lambda job: (-job.priority, job.run_at_us, job.seq))
+
+
+def lane_columns(lanes: Sequence[Lane]) -> dict[str, object]:
+    """Return lanes as columns."""
+    return {
+        "lane_queues": [lane.queue for lane in lanes],
+        "lane_priorities": [lane.priority for lane in lanes],
+        "lane_run_at_us": [lane.run_at_us for lane in lanes],
+        "lane_seqs": [lane.seq for lane in lanes],
+    }

@@ -1,0 +1,485 @@
+"""The PostgreSQL engine: the same promises, kept by a server that many machines share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.arrivals import Arrivals
+from holdfast.engines.base import (
+    DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
+    Capabilities,
+    Claim,
+    Counts,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
+from holdfast.engines.checks import (
+    check_all,
+    check_filter,
+    check_limit,
+    check_names,
+    check_operation,
+)
+from holdfast.engines.clock import Clock, SystemClock, monotonic
+from holdfast.engines.doubt import Order
+from holdfast.engines.entropy import random_bytes
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost, Unavailable
+from holdfast.model.history import History
+from holdfast.model.ids import RANDOM_BYTES, uuid7s
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    MICROSECONDS,
+    Job,
+    JobRef,
+    NewJob,
+    State,
+    check_id,
+    check_seconds,
+    check_size,
+    encode_payload,
+)
+from holdfast.model.operation import AuditRecord, Operation
+from holdfast.model.outcome import Outcome, release
+from holdfast.model.search import (
+    EVERYTHING,
+    Filter,
+    Group,
+    Page,
+    check_page,
+    place_of,
+    read_cursor,
+    write_cursor,
+)
+
+from . import auditing, claiming, enqueueing, limiting, looking, settling
+from .asking import Ask, ask_all
+from .changing import Changes
+from .claiming import Lanes, Looked, Wish
+from .conditions import Conditions
+from .connecting import Database
+from .enqueueing import Request
+from .failures import Doubt, check_url
+from .gathering import Gathering
+from .options import PostgresOptions
+from .settling import Lease, lease_of
+
+
+class Moving:
+    """The verbs that move work, and those that look at it."""
+
+    def __init__(
+        self, url: str, options: PostgresOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        """Take where the server is. ``clock`` is for tests: usually the server's time counts."""
+        self.capabilities = Capabilities(name="postgres", durable=True, shared=True)
+        self.leases_refused = 0
+        self._options = options or PostgresOptions()
+        self._database = Database(check_url(url), self._options)
+        self._given_clock = clock
+        self._clock = clock or SystemClock()
+        self._arrivals = Arrivals(self._clock)
+        self._lanes = Lanes(monotonic)
+        self._simple_requests = Gathering(self._enqueue_all)
+        self._other_requests = Gathering(self._enqueue_all)
+        self._handing_back: set[asyncio.Task[None]] = set()
+
+    def _on(self) -> Conditions:
+        now_us = None if self._given_clock is None else self._given_clock.now_us()
+        return Conditions(self._options, self._options.schema, now_us)
+
+    def _number(self) -> int:
+        return int.from_bytes(random_bytes(8), "big") >> 1
+
+    # --- move --------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        self._database.check_open()
+        jobs = check_all("jobs", jobs, NewJob)
+        if on_duplicate not in ("refuse", "skip"):
+            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        ids = uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
+        request = Request(jobs, caller, on_duplicate, ids)
+        line = self._simple_requests if request.simple else self._other_requests
+        await line.add(request)
+        return request.receipts()
+
+    async def _enqueue_all(self, requests: Sequence[Request]) -> None:
+        """Decide on requests that came together."""
+        on = self._on()
+        try:
+            taken = await self._database.perform(lambda: enqueueing.enqueue(requests, on))
+        except Doubt:
+            for request in requests:
+                request.answer = await self._after_doubt(request)
+            taken = []
+        self._lanes.forget()
+        kinds = {(job.queue, job.task) for job in taken if job.state is State.PENDING}
+        queues = () if taken else {new.queue for one in requests for new in one.jobs}
+        self._arrivals.announce(kinds, queues)
+
+    async def _after_doubt(self, request: Request) -> list[Receipt] | Exception:
+        """Find out what became of an enqueue whose answer was lost; do it if nothing did."""
+        fresh = iter(request.ids)
+        try:
+            named = [
+                replace(new, id=new.id or next(fresh), payload=encode_payload(new.payload))
+                for new in request.jobs
+            ]
+            sent_us = self._clock.now_us() - _SKEW_US
+            made, caller = frozenset(request.ids), request.caller
+            order = Order(named, made, caller, request.on_duplicate, sent_us)
+            on = self._on()
+            known = await self._database.read(lambda: looking.get(order.names(), SYSTEM, on))
+            taken = any(order.has(new, known) for new in named)
+            again = Request(named, caller, "skip" if taken else request.on_duplicate, ())
+            await self._database.perform(lambda: enqueueing.enqueue([again], on))
+            return order.restored(again.receipts(), known) if taken else again.receipts()
+        except Doubt:
+            return unknown("enqueue")
+        except HoldfastError as error:
+            return error
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        self._database.check_open()
+        checked = _checked(check_all("outcomes", outcomes, Outcome))
+        if not checked:
+            return []
+        return self._counted(settling.answers(checked, await self._settle(checked, caller)))
+
+    async def _settle(self, outcomes: Sequence[Outcome], caller: Caller) -> set[Lease]:
+        """Settle; return the leases that ended by it, also where an answer was lost."""
+        on = self._on()
+        doubtful = False
+        done: set[Lease] = set()
+        left = list(outcomes)
+        try:
+            done, left = await self._database.perform(
+                lambda: settling.settle_simply(outcomes, caller, on)
+            )
+        except Doubt:
+            doubtful = True
+        if left:
+            ended, doubted = await self._settle_with_care(left, caller)
+            done |= ended
+            doubtful |= doubted
+        if doubtful:
+            missing = [lease for lease in map(lease_of, outcomes) if lease not in done]
+            done |= await self._settled(missing)
+        return done
+
+    async def _settle_with_care(
+        self, outcomes: Sequence[Outcome], caller: Caller
+    ) -> tuple[set[Lease], bool]:
+        """Settle; return the leases that ended by it, and whether that may not be all."""
+        doubtful = False
+        verb = lambda: settling.settle_with_care(outcomes, caller, self._on())
+        while True:
+            try:
+                done, changes = await self._database.perform(verb)
+            except Doubt as doubt:
+                if doubtful:
+                    raise unknown("settle") from doubt.__cause__
+                doubtful = True
+                continue
+            self._announce(changes)
+            return done, doubtful
+
+    async def _settled(self, missing: Sequence[Lease]) -> set[Lease]:
+        """Return which of these leases were ended by a settle, according to the record."""
+        if not missing:
+            return set()
+        [told] = await self._database.read(
+            lambda: ask_all(Ask("settled", settling.leases(missing)))
+        )
+        tokens = {token for (token,) in told}
+        return {lease for lease in missing if lease[2] in tokens}
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        check_limit(limit)
+        check_id(worker, "worker")
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        names = check_names("queues", queues)
+        known = None if tasks is None else check_names("tasks", tasks)
+        outcomes = _checked(check_all("settle", settle, Outcome))
+        if wait_seconds != 0:
+            check_seconds("wait_seconds", wait_seconds)
+        wish = Wish(names, known, limit, worker, self._number(), float(lease_seconds), caller)
+        give_up_us = self._clock.now_us() + int(wait_seconds * MICROSECONDS)
+        while True:
+            with self._arrivals.expecting(names, known) as woken:
+                claim, looked = await self._not_in_vain(self._claim(wish, outcomes))
+                if claim.jobs or outcomes or self._clock.now_us() >= give_up_us:
+                    return claim
+                if looked is not None:
+                    wake_us = await self._wake_us(wish, looked)
+                    await self._arrivals.sleep(woken, min(give_up_us, wake_us))
+                self._lanes.forget()
+
+    async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
+        """Claim; if nobody waits for the answer any more, hand back what came."""
+        task = asyncio.ensure_future(claiming_now)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._hand_back)
+            raise
+
+    def _hand_back(self, task: asyncio.Task[Claimed]) -> None:
+        if task.cancelled() or task.exception() is not None or not task.result()[0].jobs:
+            return
+        back = asyncio.ensure_future(self._release(task.result()[0].jobs))
+        self._handing_back.add(back)
+        back.add_done_callback(self._handing_back.discard)
+
+    async def _release(self, jobs: Sequence[Job]) -> None:
+        with contextlib.suppress(HoldfastError):  # their leases run out instead
+            await self.settle([release(job) for job in jobs])
+
+    async def _claim(self, wish: Wish, outcomes: Sequence[Outcome]) -> Claimed:
+        """Settle and claim, in one step where nothing stands against it."""
+        first = settling.first_of_each(outcomes)
+        plain = settling.completions(first.values())
+        lanes = self._lanes.of(wish)
+        if lanes is None or len(plain) < len(first):
+            # Others may be waiting for what these outcomes make of their jobs.
+            done = await self._settle(outcomes, wish.caller) if outcomes else set()
+            jobs, looked = await self._claim_afresh(wish)
+            return Claim(jobs, self._counted(settling.answers(outcomes, done))), looked
+        on = self._on()
+        before = [settling.complete(plain, wish.caller, on)] if plain else []
+        try:
+            told, jobs = await self._database.perform(
+                lambda: claiming.claim_alone(wish, lanes, before, on)
+            )
+        except Doubt:
+            jobs = await self._database.read(lambda: claiming.claimed_under(wish))
+            done = await self._settle(outcomes, wish.caller) if outcomes else set()
+            done |= await self._settled([lease for lease in first if lease not in done])
+            return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
+        self._lanes.claimed(wish, jobs)
+        tokens = {token for (token,) in told[0]} if told else set()
+        done = {lease_of(outcome) for outcome in plain if outcome.token in tokens}
+        left = [outcome for lease, outcome in first.items() if lease not in done]
+        if left:
+            ended, doubtful = await self._settle_with_care(left, wish.caller)
+            done |= ended
+            if doubtful:
+                done |= await self._settled([lease for lease in first if lease not in done])
+            if len(jobs) < wish.limit:
+                rest = wish._replace(limit=wish.limit - len(jobs), nonce=self._number())
+                jobs += (await self._claim_afresh(rest))[0]
+        return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
+
+    async def _claim_afresh(self, wish: Wish) -> tuple[list[Job], Looked]:
+        """Look where the lanes begin, and claim; with limits, if there are any."""
+        began = monotonic()
+        told = await self._database.read(lambda: ask_all(self._on().now(), *claiming.look(wish)))
+        looked = Looked(told[0][0][0], claiming.lanes_of(told[1]), told[2])
+        took_seconds = monotonic() - began
+        try:
+            if looked.limits:
+                jobs = await self._database.perform(
+                    lambda: limiting.claim_with_limits(wish, self._on())
+                )
+                return jobs, looked
+            _told, jobs = await self._database.perform(
+                lambda: claiming.claim_alone(wish, looked.lanes, (), self._on())
+            )
+        except Doubt:
+            return await self._database.read(lambda: claiming.claimed_under(wish)), looked
+        self._lanes.found(wish, looked.lanes, took_seconds)
+        self._lanes.claimed(wish, jobs)
+        return jobs, looked
+
+    async def _wake_us(self, wish: Wish, looked: Looked) -> int:
+        """Return when to look again if nothing is told of, by the clock of this process."""
+        columns = claiming.lane_columns(looked.lanes)
+        due = Ask(
+            "next_due",
+            {
+                "now_us": self._on().now_us,
+                "after_us": looked.now_us,
+                "queues": list(wish.queues),
+                "lane_queues": columns["lane_queues"],
+                "lane_priorities": columns["lane_priorities"],
+            },
+        )
+        [[[now_us, due_us]]] = await self._database.read(lambda: ask_all(due))
+        opens_us = limiting.opens_at_us(looked.limits, looked.now_us)
+        moments = [moment for moment in (due_us, opens_us) if moment is not None]
+        wait_us = int(self._options.poll_interval_seconds * MICROSECONDS)
+        for moment in moments:
+            wait_us = min(wait_us, max(0, moment - now_us))
+        return self._clock.now_us() + wait_us
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        self._database.check_open()
+        if not leases:
+            return []
+        answers = await self._database.perform(
+            lambda: settling.extend(leases, lease_seconds, caller, self._on()), harmless=True
+        )
+        self.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
+        return answers
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        if operation is not None:
+            check_operation(operation)
+        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
+        try:
+            found, changes = await self._database.perform(verb, harmless=operation is None)
+        except Doubt as doubt:
+            raise unknown("reclaim") from doubt.__cause__
+        self._announce(changes)
+        return found
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        names = [(tenant, job_id) for job_id in wanted if _could_be_an_id(job_id)]
+        found = await self._database.read(lambda: looking.get(names, caller, self._on()))
+        return [found.get((tenant, job_id)) for job_id in wanted]
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        check_page(limit)
+        wanted, after = check_filter(wanted), read_cursor(cursor)
+        jobs = await self._database.read(
+            lambda: looking.find(wanted, after, limit + 1, caller, self._on(), newest=newest)
+        )
+        if len(jobs) <= limit:
+            return Page(jobs)
+        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self._database.read(lambda: looking.counts(caller, self._on()))
+
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """See ``Engine.groups``."""
+        wanted = check_filter(wanted)
+        return await self._database.read(lambda: looking.groups(wanted, caller, self._on()))
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_size("ids", len(wanted), 0, MAX_CLAIM)
+        names = [(tenant, job_id) for job_id in wanted]
+        possible = [name for name in names if _could_be_an_id(name[1])]
+        told = await self._database.read(lambda: looking.history(possible, caller, self._on()))
+        found = dict(zip(possible, told, strict=True))
+        return [found.get(name) for name in names]
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
+        return await self._database.read(lambda: auditing.audited(after, limit))
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self._database.read(looking.problems)
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        self._arrivals.announce_end()
+        if self._handing_back:
+            await asyncio.wait(self._handing_back, timeout=self._options.patience_seconds)
+        await self._database.close()
+
+    # --- afterwards --------------------------------------------------------------------------
+
+    def _announce(self, changes: Changes) -> None:
+        """Wake the claims of this process for which there may be something now."""
+        self._lanes.forget()
+        self._arrivals.announce((), changes.queues())
+
+    def _counted(self, answers: list[LeaseLost | None]) -> list[LeaseLost | None]:
+        self.leases_refused += sum(answer is not None for answer in answers)
+        return answers
+
+
+Claimed = tuple[Claim, Looked | None]
+
+_SKEW_US = 60 * MICROSECONDS
+"""How far this machine's clock may be ahead of the server's."""
+
+
+def _checked(outcomes: list[Outcome]) -> list[Outcome]:
+    for outcome in outcomes:
+        outcome.check()
+    return outcomes
+
+
+def _could_be_an_id(value: str) -> bool:
+    return "\0" not in value and value.isprintable()
+
+
+def unknown(verb: str) -> Unavailable:
+    """Return what to say when nobody knows whether something was done."""
+    return Unavailable(
+        f"the connection broke before an answer came, so that nobody here knows whether "
+        f"this {verb} was recorded: look before you call again"
+    )

@@ -1,0 +1,202 @@
+"""Jobs as rows: what SQL asks for has columns of its own, the rest is packed into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.model.access import Caller
+from holdfast.model.failure import Failure
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
+
+from .asking import Row
+
+STATES = (
+    State.BLOCKED,
+    State.PENDING,
+    State.IN_FLIGHT,
+    State.COMPLETED,
+    State.CANCELLED,
+    State.DEAD,
+    State.ARCHIVED,
+)
+NUMBERS: Mapping[State, int] = {state: number for number, state in enumerate(STATES)}
+"""How states are written. Never give a number to another state."""
+
+_BETWEEN = "\x1f"
+"""Between ids in a text: no id has it, as it cannot be printed."""
+
+
+class More(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What most jobs have nothing of. New fields go at the end."""
+
+    version: Whole = 1
+    losses: Whole = 0
+    attempts_before_replay: Whole = 0
+    depends_on: tuple[str, ...] = ()
+    hold: bool = False
+    replays: Replays | None = None
+    cancel_reason: str = ""
+
+
+_NOTHING_MORE = More()
+_ENCODER = msgspec.msgpack.Encoder()
+_MORE = msgspec.msgpack.Decoder(More)
+_FAILURE = msgspec.msgpack.Decoder(Failure)
+
+
+def job_of(row: Row) -> Job:
+    """Return the job of a row, whatever table it is from."""
+    (
+        job_id,
+        tenant,
+        scope,
+        queue,
+        task,
+        payload,
+        priority,
+        max_attempts,
+        created_at_us,
+        run_at_us,
+        seq,
+        state,
+        attempt,
+        expires_at_us,
+        unique,
+        estimated_seconds,
+        max_processing_seconds,
+        token,
+        worker,
+        claimed_at_us,
+        lease_until_us,
+        failure,
+        finished_at_us,
+        result,
+        key,
+        key_seq,
+        waiting_for,
+        stop_requested,
+        packed,
+    ) = row
+    more = _NOTHING_MORE if packed is None else _MORE.decode(packed)
+    ties = NO_TIES
+    if key is not None or packed is not None or waiting_for is not None:
+        waits = () if waiting_for is None else tuple(waiting_for)
+        ties = Ties(key, key_seq or 0, more.depends_on, waits, more.hold)
+    return Job(
+        job_id,
+        tenant,
+        scope,
+        queue,
+        task,
+        payload,
+        priority,
+        max_attempts,
+        created_at_us,
+        run_at_us,
+        seq,
+        state=STATES[state],
+        attempt=attempt,
+        expires_at_us=expires_at_us,
+        unique=unique,
+        estimated_seconds=estimated_seconds,
+        max_processing_seconds=max_processing_seconds,
+        version=more.version,
+        token=token,
+        worker=worker,
+        claimed_at_us=claimed_at_us,
+        lease_until_us=lease_until_us,
+        losses=more.losses,
+        failure=None if failure is None else _FAILURE.decode(failure),
+        finished_at_us=finished_at_us,
+        result=result,
+        attempts_before_replay=more.attempts_before_replay,
+        ties=ties,
+        replays=more.replays,
+        stop_requested=stop_requested,
+        cancel_reason=more.cancel_reason,
+    )
+
+
+def _more_of(job: Job) -> bytes | None:
+    more = More(
+        job.version,
+        job.losses,
+        job.attempts_before_replay,
+        job.ties.depends_on,
+        job.ties.hold,
+        job.replays,
+        job.cancel_reason,
+    )
+    return None if more == _NOTHING_MORE else _ENCODER.encode(more)
+
+
+def columns(jobs: Sequence[Job]) -> dict[str, object]:
+    """Return these jobs as columns, for a statement that puts them anywhere."""
+    waits = [_BETWEEN.join(job.ties.waiting_for) or None for job in jobs]
+    return {
+        "created_at_us": [job.created_at_us for job in jobs],
+        "run_at_us": [job.run_at_us for job in jobs],
+        "seqs": [job.seq for job in jobs],
+        "tokens": [job.token for job in jobs],
+        "claimed_at_us": [job.claimed_at_us for job in jobs],
+        "lease_until_us": [job.lease_until_us for job in jobs],
+        "finished_at_us": [job.finished_at_us for job in jobs],
+        "attempts": [job.attempt for job in jobs],
+        "max_attempts": [job.max_attempts for job in jobs],
+        "priorities": [job.priority for job in jobs],
+        "states": [NUMBERS[job.state] for job in jobs],
+        "stops": [job.stop_requested for job in jobs],
+        "tenants": [job.tenant for job in jobs],
+        "ids": [job.id for job in jobs],
+        "scopes": [job.scope for job in jobs],
+        "queues": [job.queue for job in jobs],
+        "tasks": [job.task for job in jobs],
+        "workers": [job.worker for job in jobs],
+        "payloads": [job.payload for job in jobs],
+        "results": [job.result for job in jobs],
+        "expires_at_us": [job.expires_at_us for job in jobs],
+        "uniques": [job.unique for job in jobs],
+        "estimated_seconds": [job.estimated_seconds for job in jobs],
+        "max_processing_seconds": [job.max_processing_seconds for job in jobs],
+        "keys": [job.ties.key for job in jobs],
+        "key_seqs": [None if job.ties.key is None else job.ties.key_seq for job in jobs],
+        "waits": waits,
+        "failures": [None if job.failure is None else pack(job.failure) for job in jobs],
+        "replay_runs": [None if job.replays is None else job.replays.run for job in jobs],
+        "mores": [_more_of(job) for job in jobs],
+    }
+
+
+def failure_columns(jobs: Sequence[Job]) -> dict[str, object]:
+    """Return what dead letters are found and grouped by."""
+    failures = [job.failure or Failure.of("unexpected", "") for job in jobs]
+    return {
+        "error_reasons": [failure.error_reason for failure in failures],
+        "failure_classes": [failure.failure_class.value for failure in failures],
+        "fingerprints": [without_nul(fingerprint(failure.message)) for failure in failures],
+        "messages": [without_nul(failure.message) for failure in failures],
+    }
+
+
+def without_nul(text: str) -> str:
+    """Return a text as PostgreSQL can keep it: it has no character of code 0."""
+    return text.replace("\0", "\ufffd")
+
+
+def pack(value: msgspec.Struct) -> bytes:
+    """Return a struct as bytes."""
+    return _ENCODER.encode(value)
+
+
+def names(jobs: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Return the names of jobs, tenant and id, as columns."""
+    listed = list(jobs)
+    return {"tenants": [one[0] for one in listed], "ids": [one[1] for one in listed]}
+
+
+def reach(caller: Caller) -> dict[str, object]:
+    """Return what a caller reaches, as every statement takes it."""
+    return {"caller_tenant": caller.tenant, "caller_scopes": list(caller.scopes) or None}

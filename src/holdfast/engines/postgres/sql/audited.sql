@@ -1,0 +1,6 @@
+-- The records of the audit after this one.
+SELECT a.record
+FROM holdfast.audit AS a
+WHERE a.number > %(after)s::bigint
+ORDER BY a.number
+LIMIT %(limit)s::int

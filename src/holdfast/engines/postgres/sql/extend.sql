@@ -1,0 +1,27 @@
+-- Renew leases from now: never past the cap on processing, and never to end sooner.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
+)
+UPDATE holdfast.jobs AS j
+SET lease_until_us = greatest(
+    j.lease_until_us,
+    least(
+        clock.now_us + %(lease_us)s::bigint,
+        j.claimed_at_us + trunc(
+            1000000 * coalesce(j.max_processing_seconds, %(max_processing_seconds)s::float8)
+        )::bigint
+    )
+)
+FROM clock
+CROSS JOIN (
+    SELECT DISTINCT o.tenant, o.id, o.token
+    FROM unnest(%(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[]) AS o (tenant, id, token)
+    ORDER BY 1, 2
+) AS o
+WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token AND j.state = 2
+    AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
+    AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
+        SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)
+        WHERE j.scope = s.scope OR starts_with(j.scope, s.scope || '/')
+    ))
+RETURNING j.token, j.tenant, j.id, j.lease_until_us, j.stop_requested

@@ -1,0 +1,10 @@
+-- Wait for whoever is claiming a job of these keys at this moment.
+SELECT count(*)
+FROM (
+    SELECT
+    FROM holdfast.jobs AS j
+    JOIN unnest(%(tenants)s::text[], %(queues)s::text[], %(keys)s::text[]) AS k (tenant, queue, key)
+        ON j.tenant = k.tenant AND j.queue = k.queue AND j.key = k.key
+    WHERE j.line <> 0
+    FOR UPDATE OF j
+) AS l

@@ -1,0 +1,2 @@
+-- The schedules that are known.
+SELECT s.name, s.schedule FROM holdfast.schedules AS s ORDER BY s.name

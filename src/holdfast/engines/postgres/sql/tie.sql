@@ -1,0 +1,5 @@
+-- Have these settled with care: somebody waits for them.
+UPDATE holdfast.jobs AS j
+SET tied = true
+FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)
+WHERE j.tenant = n.tenant AND j.id = n.id AND NOT j.tied

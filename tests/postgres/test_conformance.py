@@ -1,0 +1,38 @@
+"""The one suite, on PostgreSQL."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.engines.base import Engine, EngineOptions
+from holdfast.engines.postgres import PostgresEngine, PostgresOptions
+from holdfast.testing import VirtualClock
+from holdfast.testing.conformance import EngineConformance
+
+from .servers import Databases
+
+
+def postgres_options(options: EngineOptions, **more: object) -> PostgresOptions:
+    shared = {field: getattr(options, field) for field in EngineOptions.__struct_fields__}
+    return PostgresOptions(**shared, **more)
+
+
+class TestPostgres18(EngineConformance):
+    @pytest.fixture(autouse=True)
+    def server(self, server18: Databases) -> Iterator[None]:
+        with contextlib.ExitStack() as self._stack:
+            self._databases = server18
+            yield
+
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        url = self._stack.enter_context(self._databases.fresh())
+        return await PostgresEngine.open(url, clock=clock, options=postgres_options(options))
+
+
+class TestPostgres16(TestPostgres18):
+    @pytest.fixture(autouse=True)
+    def server(self, server16: Databases) -> Iterator[None]:
+        with contextlib.ExitStack() as self._stack:
+            self._databases = server16
+            yield

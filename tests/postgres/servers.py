@@ -30,6 +30,8 @@ INSTALLED = {16: "pginstall", 18: "pginstall18"}
 """Where the wheel keeps each version."""
 QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """For tests in which no server dies."""
+_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
+"""Where a server that need not survive anything makes databases ten times as fast."""
 _NUMBERS = itertools.count()
 
 
@@ -61,7 +63,8 @@ class Server:
         self.version = version
         self._as = _unprivileged()
         self._settings = settings
-        self.directory = Path(tempfile.mkdtemp(prefix="hfpg"))
+        in_memory = settings == QUICK and os.access(_MEMORY, os.W_OK)
+        self.directory = Path(tempfile.mkdtemp(prefix="hfpg", dir=_MEMORY if in_memory else None))
         self._data = self.directory / "data"
         self._process: subprocess.Popen[bytes] | None = None
         if self._as:

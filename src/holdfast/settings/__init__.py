@@ -20,7 +20,7 @@ from .doors import (
 )
 from .fields import DEFAULTS, Settings
 from .masking import masked
-from .places import MEMORY_STORE, refuse_unkept
+from .places import MEMORY_STORE
 from .readers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
 from .written import changed, plain, written
 
@@ -43,7 +43,6 @@ __all__ = [
     "plain",
     "queue_slots",
     "read",
-    "refuse_unkept",
     "unusable_places",
     "with_origin",
     "written",

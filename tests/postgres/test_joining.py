@@ -1,179 +1,34 @@
 """Enqueueing in the caller's own transaction: what they commit and the job come together."""
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
-import sqlalchemy
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session
 
-from holdfast import DuplicateId, Holdfast, InvalidInput, JobNotFound, Unavailable
+from holdfast import DuplicateId, Holdfast, InvalidInput, JobNotFound
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, joining
 from holdfast.model.errors import UnknownDependency
 from holdfast.model.job import NewJob
 from holdfast.testing import VirtualClock
 
-from .servers import Databases
+from .shops import (
+    ASYNC_KINDS,
+    INSERT,
+    KINDS,
+    Shop,
+    alchemy,
+    psycopg_async,
+    psycopg_connection,
+)
 
 OPTIONS = PostgresOptions()
 
 
-@pytest.fixture(scope="module")
-def shared(server18: Databases) -> Iterator[str]:
-    """One database for all of these tests; each begins with no jobs."""
-    with server18.fresh() as database:
-        yield store_of(database)
-
-
-def store_of(database: str) -> str:
-    """Return a URL, as settings take it, of what the driver connects to."""
-    parts = {key: str(value) for key, value in conninfo_to_dict(database).items()}
-    name, user = parts.pop("dbname"), parts.pop("user")
-    return f"postgresql://{quote(user)}@/{name}?{urlencode(parts)}"
-
-
-@pytest.fixture
-def url(shared: str) -> Iterator[str]:
-    with psycopg.connect(shared, autocommit=True) as connection:
-        connection.execute("SET lock_timeout = '5s'")
-        connection.execute("TRUNCATE holdfast.jobs, holdfast.dead, holdfast.history")
-        connection.execute("DROP TABLE IF EXISTS orders")
-        connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-    yield shared
-
-
-class Shop:
-    """An application with a task, and what there is in its database."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.app = Holdfast(url)
-
-        @self.app.task(queue="mail")
-        def confirm(order: int) -> None: ...
-
-        self.confirm = confirm
-
-    def jobs(self) -> list[str]:
-        """Return the ids of the jobs that are committed."""
-        return [row[0] for row in self._ask("SELECT id FROM holdfast.jobs ORDER BY seq")]
-
-    def orders(self) -> list[int]:
-        return [row[0] for row in self._ask("SELECT id FROM orders ORDER BY id")]
-
-    def _ask(self, query: Any) -> list[tuple]:
-        with psycopg.connect(self.url) as connection:
-            return connection.execute(query).fetchall()
-
-
-@pytest.fixture
-def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url)
-    yield made
-    made.app.close_sync()
-
-
-# --- every kind of connection -----------------------------------------------------------------
-
-
-def sqlalchemy_url(url: str) -> sqlalchemy.URL:
-    return sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
-
-
-INSERT = "INSERT INTO orders VALUES (7)"
-
-
-@contextlib.contextmanager
-def psycopg_connection(url: str) -> Iterator[tuple[Any, ...]]:
-    with psycopg.connect(url) as connection:
-        yield connection, lambda: connection.execute(INSERT)
-
-
-@contextlib.contextmanager
-def psycopg_rows_of_their_own(url: str) -> Iterator[tuple[Any, ...]]:
-    """What they want of rows and cursors is for their statements."""
-    with psycopg.connect(url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as one:
-        yield one, lambda: one.execute(INSERT)
-
-
-@contextlib.contextmanager
-def alchemy(url: str, **options: Any) -> Iterator[sqlalchemy.Engine]:
-    engine = sqlalchemy.create_engine(sqlalchemy_url(url), **options)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
-@contextlib.contextmanager
-def alchemy_connection(url: str) -> Iterator[tuple[Any, ...]]:
-    with alchemy(url) as engine, engine.connect() as connection:
-        yield connection, lambda: connection.execute(sqlalchemy.text(INSERT))
-
-
-@contextlib.contextmanager
-def alchemy_session(url: str) -> Iterator[tuple[Any, ...]]:
-    with alchemy(url) as engine, Session(engine) as session:
-        yield session, lambda: session.execute(sqlalchemy.text(INSERT))
-
-
-@contextlib.contextmanager
-def alchemy_scoped_session(url: str) -> Iterator[tuple[Any, ...]]:
-    with alchemy(url) as engine:
-        session = scoped_session(sessionmaker(engine))
-        try:
-            yield session, lambda: session.execute(sqlalchemy.text(INSERT))
-        finally:
-            session.remove()
-
-
-KINDS = [
-    psycopg_connection,
-    psycopg_rows_of_their_own,
-    alchemy_connection,
-    alchemy_session,
-    alchemy_scoped_session,
-]
-
-
-@contextlib.asynccontextmanager
-async def psycopg_async(url: str) -> AsyncIterator[tuple[Any, ...]]:
-    connection = await psycopg.AsyncConnection.connect(url)
-    async with connection:
-        yield connection, lambda: connection.execute(INSERT)
-
-
-@contextlib.asynccontextmanager
-async def alchemy_async(url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(sqlalchemy_url(url))
-    try:
-        yield engine
-    finally:
-        await engine.dispose()
-
-
-@contextlib.asynccontextmanager
-async def alchemy_async_connection(url: str) -> AsyncIterator[tuple[Any, ...]]:
-    async with alchemy_async(url) as engine, engine.connect() as connection:
-        yield connection, lambda: connection.execute(sqlalchemy.text(INSERT))
-
-
-@contextlib.asynccontextmanager
-async def alchemy_async_session(url: str) -> AsyncIterator[tuple[Any, ...]]:
-    async with alchemy_async(url) as engine, AsyncSession(engine) as session:
-        yield session, lambda: session.execute(sqlalchemy.text(INSERT))
-
-
-ASYNC_KINDS = [psycopg_async, alchemy_async_connection, alchemy_async_session]
 both_orders = pytest.mark.parametrize("first", ["job", "order"])
 
 
@@ -240,3 +95,229 @@ def test_an_asynchronous_rollback_leaves_nothing(shop, kind, first):
 
     asyncio.run(scenario())
     assert (shop.jobs(), shop.orders()) == ([], [])
+
+
+# --- the transaction is theirs ------------------------------------------------------------------
+
+
+def test_an_enqueue_that_commits_by_itself_would_be_noticed(shop, monkeypatch):
+    """The negative control of the rollbacks above."""
+    monkeypatch.setattr(joining, "_KEEP", joining.Statement(b"COMMIT"))
+    with pytest.raises(AssertionError):
+        test_a_rollback_leaves_nothing(shop, psycopg_connection, "order")
+
+
+def test_a_savepoint_of_theirs_takes_the_job_with_it(shop):
+    with psycopg.connect(shop.url, autocommit=True) as connection, connection.transaction():
+        kept = shop.confirm.options(connection=connection).enqueue_sync(1)
+        with connection.transaction(force_rollback=True):
+            shop.confirm.options(connection=connection).enqueue_sync(2)
+        connection.execute("SAVEPOINT holdfast")  # the name of ours is not taken
+        shop.confirm.options(connection=connection).enqueue_sync(3)
+        connection.execute("ROLLBACK TO SAVEPOINT holdfast")
+    assert shop.jobs() == [kept.id]
+
+
+def test_a_nested_transaction_of_sqlalchemy_takes_the_job_with_it(shop):
+    with alchemy(shop.url) as engine, Session(engine) as session, session.begin():
+        kept = shop.confirm.options(connection=session).enqueue_sync(1)
+        with session.begin_nested() as nested:
+            shop.confirm.options(connection=session).enqueue_sync(2)
+            nested.rollback()
+    assert shop.jobs() == [kept.id]
+
+
+def test_many_at_once_and_by_name(shop):
+    async def scenario() -> list[str]:
+        async with psycopg_async(shop.url) as (connection, _insert):
+            joined = shop.confirm.options(connection=connection)
+            some = await joined.enqueue_many([(1,), {"order": 2}])
+            assert await joined.enqueue_many([]) == []
+            named = await shop.app.enqueue("confirm", {"order": 3}, connection=connection)
+            assert shop.jobs() == []
+            await connection.commit()
+            return [job.id for job in [*some, named]]
+
+    ids = asyncio.run(scenario())
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection, priority=3)
+        ids += [job.id for job in joined.enqueue_many_sync([(4,), (5,)])]
+    assert shop.jobs() == ids
+
+
+def test_it_needs_no_engine_and_no_loop(shop):
+    """From any thread, also beside a running loop."""
+
+    def place_one() -> None:
+        with psycopg.connect(shop.url) as connection:
+            shop.confirm.options(connection=connection).enqueue_sync(1)
+
+    async def beside_a_loop() -> None:
+        place_one()
+        await asyncio.to_thread(place_one)
+
+    asyncio.run(beside_a_loop())
+    assert len(shop.jobs()) == 2
+    assert shop.app._binding._loop is None
+    assert shop.app._binding._engine is None
+    assert "holdfast-calls" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_is_enqueued_is_checked_as_always(shop):
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection)
+        with pytest.raises(InvalidInput, match="order"):
+            joined.enqueue_sync("seven")
+        with pytest.raises(InvalidInput, match="queue"):
+            joined.options(queue="").enqueue_sync(7)
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+        with pytest.raises(InvalidInput, match="on_duplicate"):
+            joining.enqueue_sync(connection, [], options=OPTIONS, on_duplicate="x")  # type: ignore[arg-type]
+
+
+# --- who sees it, and when ----------------------------------------------------------------------
+
+
+def notified(listener: psycopg.Connection, url: str) -> list[str]:
+    """Return what was told so far: what is sent after it comes after it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("NOTIFY holdfast, 'end'")
+    told: list[str] = []
+    for notice in listener.notifies(timeout=20):
+        if notice.payload == "end":
+            return told
+        told.append(notice.payload)
+    raise AssertionError("not even the end was told")
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=["simple", "with care"])
+def test_listeners_are_told_at_the_commit_and_not_of_a_rollback(shop, options):
+    """Nobody waited when it was enqueued: who begins to wait before the commit is told, too."""
+    with (
+        psycopg.connect(shop.url, autocommit=True) as listener,
+        psycopg.connect(shop.url) as connection,
+    ):
+        listener.execute("LISTEN holdfast")
+        joined = shop.confirm.options(connection=connection, **options)
+        joined.enqueue_sync(1)
+        assert notified(listener, shop.url) == []
+        connection.rollback()
+        assert notified(listener, shop.url) == []
+        joined.enqueue_many_sync([(1,), (2,)])
+        assert notified(listener, shop.url) == []
+        connection.commit()
+        assert notified(listener, shop.url) == ["mail"]
+
+
+def test_a_worker_gets_it_after_the_commit(shop):
+    async def scenario() -> None:
+        engine = await PostgresEngine.open(shop.url)
+        try:
+            async with psycopg_async(shop.url) as (connection, _insert):
+                job = await shop.confirm.options(connection=connection).enqueue(7)
+                claim = await engine.claim(queues=["mail"], worker="w")
+                assert claim.jobs == []
+                with pytest.raises(JobNotFound):
+                    await job.get()
+                waiting = asyncio.create_task(
+                    engine.claim(queues=["mail"], worker="w", wait_seconds=20)
+                )
+                await asyncio.sleep(0)
+                await connection.commit()
+                assert [one.id for one in (await waiting).jobs] == [job.id]
+        finally:
+            await engine.close()
+            await shop.app.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_was_adopted_says_where(shop):
+    """``holdfast run --store …``: the application itself may be told nothing."""
+
+    async def scenario() -> None:
+        app = Holdfast("memory:")
+        engine = await PostgresEngine.open(shop.url, clock=VirtualClock())
+        app._binding.adopt(engine)
+        try:
+            async with psycopg_async(shop.url) as (connection, _insert):
+                await app.enqueue("confirm", {"order": 1}, connection=connection)
+        finally:
+            app._binding.adopt(None)
+            await engine.close()
+
+    asyncio.run(scenario())
+    assert len(shop.jobs()) == 1
+
+
+# --- ids, unique keys, keys, dependencies ---------------------------------------------------------
+
+
+def test_a_duplicate_is_refused_and_the_transaction_goes_on(shop):
+    with psycopg.connect(shop.url) as connection:
+        named = shop.confirm.options(connection=connection, id="first")
+        named.enqueue_sync(1)
+        connection.commit()
+        connection.execute(INSERT)
+        with pytest.raises(DuplicateId):
+            named.enqueue_sync(2)
+        [receipt] = joining.enqueue_sync(
+            connection,
+            [NewJob(id="first", task="confirm", payload={})],
+            options=OPTIONS,
+            on_duplicate="skip",
+        )
+        assert receipt.id == "first"
+        named.options(id="second").enqueue_sync(3)
+        with pytest.raises(DuplicateId):
+            named.options(id="second").enqueue_sync(4)
+    assert (shop.jobs(), shop.orders()) == (["first", "second"], [7])
+
+
+def test_a_unique_key_is_taken_within_the_transaction_too(shop):
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection, unique="u")
+        first = joined.enqueue_sync(1)
+        second = joined.enqueue_sync(1)
+        assert (first.existed, second.existed, second.id) == (False, True, first.id)
+        connection.rollback()
+        assert not joined.enqueue_sync(1).existed
+    assert len(shop.jobs()) == 1
+
+
+def test_jobs_of_a_key_run_in_the_order_of_the_transaction(shop):
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection, key="k")
+        first, second = joined.enqueue_sync(1), joined.enqueue_sync(2)
+
+    async def claimed() -> list[str]:
+        engine = await PostgresEngine.open(shop.url)
+        try:
+            claim = await engine.claim(queues=["mail"], worker="w", limit=5)
+            return [job.id for job in claim.jobs]
+        finally:
+            await engine.close()
+
+    assert shop.jobs() == [first.id, second.id]
+    assert asyncio.run(claimed()) == [first.id]
+
+
+def test_a_job_may_wait_for_one_of_the_same_transaction(shop):
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection)
+        first = joined.enqueue_sync(1)
+        second = joined.options(depends_on=[first]).enqueue_sync(2)
+    assert shop.jobs() == [first.id, second.id]
+    rows = shop.ask("SELECT id, state, tied, waiting_for FROM holdfast.jobs ORDER BY seq")
+    assert rows == [(first.id, 1, True, None), (second.id, 0, False, [first.id])]
+
+
+def test_a_job_that_would_wait_for_a_later_one_is_refused_unless_they_come_together(shop):
+    with psycopg.connect(shop.url) as connection:
+        joined = shop.confirm.options(connection=connection)
+        with pytest.raises(UnknownDependency):
+            joined.options(id="b", depends_on=["a"]).enqueue_sync(2)
+        later = NewJob(id="b", task="confirm", payload={"order": 2}, depends_on=("a",))
+        first = NewJob(id="a", task="confirm", payload={"order": 1})
+        joining.enqueue_sync(connection, [first, later], options=OPTIONS)
+    assert shop.jobs() == ["a", "b"]

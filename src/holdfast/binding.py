@@ -231,7 +231,7 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
 
         return await open_server(settings)
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} cannot be opened")
+        raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
     if own:
         from holdfast.interfaces.opening import own_store  # noqa: PLC0415
 

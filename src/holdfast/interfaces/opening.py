@@ -46,7 +46,9 @@ async def own_store(
 ) -> JournalEngine:
     """Become the owner of the store, waiting a little for one who is about to leave."""
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} is not a directory that can be owned")
+        raise InvalidInput(
+            "store", f"{settings.store_shown!r} is not a directory that can be owned"
+        )
     options = JournalOptions(
         remember_seconds=settings.remember_seconds,
         max_processing_seconds=settings.max_processing_seconds,

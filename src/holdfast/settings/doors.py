@@ -10,11 +10,11 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.model.errors import InvalidInput
+from holdfast.model.masking import has_secret, shown
 
 from .clashes import doubts
 from .fields import Settings
 from .files import read_file
-from .masking import has_secret, shown
 from .places import DEFAULT_PLACES, database_url, unusable
 from .readers import READERS
 

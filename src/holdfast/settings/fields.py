@@ -8,10 +8,10 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.masking import masked
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
 from .clashes import clashes
-from .masking import masked
 from .places import DEFAULT_PLACES, is_directory, is_server, placed
 from .readers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord, WakeWord
 

@@ -9,8 +9,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from holdfast.model.errors import InvalidInput
-
-from .masking import masked, shown
+from holdfast.model.masking import masked, shown
 
 MEMORY_STORE = "memory:"
 DEFAULT_PLACES: Mapping[str, str] = MappingProxyType(

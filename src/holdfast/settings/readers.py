@@ -16,9 +16,9 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.masking import shown
 from holdfast.model.schema_name import check_schema
 
-from .masking import shown
 from .places import file_path, store
 
 SyncWord = Literal["always", "interval", "off"]

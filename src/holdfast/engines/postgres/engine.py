@@ -82,7 +82,9 @@ class Moving:
         self, url: str, options: PostgresOptions | None = None, clock: Clock | None = None
     ) -> None:
         """Take where the server is. ``clock`` is for tests: usually the server's time counts."""
-        self.capabilities = Capabilities(name="postgres", durable=True, shared=True)
+        self.capabilities = Capabilities(
+            name="postgres", durable=True, shared=True, calls_at_once=2
+        )
         self.leases_refused = 0
         self._options = options or PostgresOptions()
         self._database = Database(check_url(url), self._options)

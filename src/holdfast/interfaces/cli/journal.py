@@ -108,7 +108,7 @@ def _disk(settings: Settings) -> LocalDisk:
     from holdfast.engines.journal.disk import LOG, SNAPSHOTS, LocalDisk  # noqa: PLC0415
 
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} has no log")
+        raise InvalidInput("store", f"{settings.store_shown!r} has no log")
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
     if not disk.names(LOG) and not disk.names(SNAPSHOTS):
         # Nothing would be whole, and nothing to save: most likely it is another directory.

@@ -91,7 +91,7 @@ def owned(settings: Settings) -> bool:
 def check_kept(settings: Settings) -> None:
     """Raise ``InvalidInput`` if another process cannot reach the store at all."""
     if settings.directory is None and not settings.on_server:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
+        raise InvalidInput("store", f"{settings.store_shown!r} ends with the process that has it")
 
 
 def ask(

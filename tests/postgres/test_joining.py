@@ -97,6 +97,26 @@ def test_an_asynchronous_rollback_leaves_nothing(shop, kind, first):
     assert (shop.jobs(), shop.orders()) == ([], [])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_alone_is_something_to_commit(shop, kind):
+    """Also for those who keep account themselves of whether a transaction has begun."""
+    with kind(shop.url) as (connection, _insert):
+        job = shop.confirm.options(connection=connection).enqueue_sync(7)
+        connection.commit()
+    assert shop.jobs() == [job.id]
+
+
+@pytest.mark.parametrize("kind", ASYNC_KINDS)
+def test_a_job_alone_is_something_to_commit_asynchronously(shop, kind):
+    async def scenario() -> str:
+        async with kind(shop.url) as (connection, _insert):
+            job = await shop.confirm.options(connection=connection).enqueue(7)
+            await connection.commit()
+            return str(job.id)
+
+    assert [asyncio.run(scenario())] == shop.jobs()
+
+
 # --- the transaction is theirs ------------------------------------------------------------------
 
 

@@ -97,6 +97,21 @@ def test_a_transaction_that_cannot_see_others_is_told_to_begin_anew(shop, option
     assert (len(shop.jobs()), shop.orders()) == (2, [])
 
 
+def test_a_connection_is_none_the_worse_for_many_lost_races(shop, caplog):
+    """The driver prepares what it sees often, and must not be mistaken about what it prepared."""
+    with psycopg.connect(shop.url) as connection:
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        connection.execute(INSERT)
+        with psycopg.connect(shop.url) as other:
+            shop.confirm.options(connection=other, unique="u").enqueue_sync(1)
+        for _time in range(12):
+            with pytest.raises(Unavailable, match="unseen by a repeatable read transaction"):
+                shop.confirm.options(connection=connection, unique="u").enqueue_sync(2)
+        shop.confirm.options(connection=connection).enqueue_sync(3)
+    assert (len(shop.jobs()), shop.orders()) == (2, [7])
+    assert [record for record in caplog.records if record.name == "psycopg"] == []
+
+
 def test_jobs_of_one_key_wait_for_the_commit_of_the_one_before(shop):
     with psycopg.connect(shop.url) as connection:
         second = race(shop, connection, "COMMIT", key="k")
@@ -159,7 +174,7 @@ def test_a_schema_that_is_not_there_leaves_the_transaction_usable(shop):
     with psycopg.connect(shop.url) as connection:
         connection.execute(INSERT)
         with pytest.raises(
-            Unavailable, match=r"schema 'elsewhere' in PostgreSQL.*holdfast migrate"
+            Unavailable, match=r"schema 'elsewhere' in postgresql://.*holdfast migrate"
         ):
             joining.enqueue_sync(connection, [NewJob(task="t", payload={})], options=elsewhere)
     assert shop.orders() == [7]

@@ -28,17 +28,20 @@ from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import NewJob
 
 from . import enqueueing
+from .arrays import with_arrays
 from .asking import Ask, Asks, Row
 from .conditions import Conditions
 from .enqueueing import Request
 from .failures import TRY_AGAIN, said, translated
 from .options import PostgresOptions
-from .recognizing import Async, Sync, check_usable, driver_of, driver_of_async
+from .recognizing import Async, Sync, check_usable, driver_of, driver_of_async, url_of
 from .statements import statement
 
 T = TypeVar("T")
 _TRIES = 20
 """How often an enqueue begins anew because somebody else was first."""
+_PREPARE = False
+"""Not on their connection: the driver takes what follows an error in a pipeline for prepared."""
 
 
 class Statement(NamedTuple):
@@ -70,7 +73,7 @@ async def enqueue(
     driver = await driver_of_async(connection)
     async with _alone_async(driver):
         check_usable(driver)
-        return await _converse_async(driver, _steps(request, options, driver.info.dsn))
+        return await _converse_async(driver, _steps(request, options, url_of(driver)))
 
 
 def enqueue_sync(
@@ -86,7 +89,7 @@ def enqueue_sync(
     driver = driver_of(connection)
     with _alone(driver):
         check_usable(driver)
-        return _converse(driver, _steps(request, options, driver.info.dsn))
+        return _converse(driver, _steps(request, options, url_of(driver)))
 
 
 def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) -> Request:
@@ -154,7 +157,7 @@ def _ending(request: Request, batch: Asks, options: PostgresOptions) -> list[Sta
 
 
 def _statement(ask: Ask, options: PostgresOptions) -> Statement:
-    return Statement(statement(ask.name, options.schema), ask.parameters)
+    return Statement(statement(ask.name, options.schema), with_arrays(ask.parameters))
 
 
 def _others_were_first(how: str) -> Unavailable:
@@ -172,9 +175,7 @@ def _converse(connection: Sync, steps: Steps[T]) -> T:
         batch = next(steps)
         while True:
             try:
-                with connection.pipeline():
-                    cursors = [_execute(connection, one) for one in batch]
-                told = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+                told = _tell(connection, batch)
             except BaseException as error:  # noqa: BLE001 - they decide, and raise it
                 batch = steps.throw(error)
             else:
@@ -184,10 +185,24 @@ def _converse(connection: Sync, steps: Steps[T]) -> T:
         return answer
 
 
-def _execute(connection: Sync, one: Statement) -> psycopg.Cursor[Row]:
-    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-    cursor.format = Format.BINARY
-    return cursor.execute(one.text, one.parameters)
+def _tell(connection: Sync, batch: list[Statement]) -> list[list[Row]]:
+    """Send statements together; return the rows of each. The first error is the one that counts."""
+    cursors: list[psycopg.Cursor[Row]] = []
+    first: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                for one in batch:
+                    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+                    cursor.format = Format.BINARY
+                    cursors.append(cursor.execute(one.text, one.parameters, prepare=_PREPARE))
+            except psycopg.Error as error:
+                first = error
+    except psycopg.Error as error:
+        raise (first or error) from None
+    if first is not None:
+        raise first
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
 async def _converse_async(connection: Async, steps: Steps[T]) -> T:
@@ -195,9 +210,7 @@ async def _converse_async(connection: Async, steps: Steps[T]) -> T:
         batch = next(steps)
         while True:
             try:
-                async with connection.pipeline():
-                    cursors = [await _execute_async(connection, one) for one in batch]
-                told = [await one.fetchall() if one.description else [] for one in cursors]
+                told = await _tell_async(connection, batch)
             except BaseException as error:  # noqa: BLE001 - they decide, and raise it
                 batch = steps.throw(error)
             else:
@@ -207,10 +220,24 @@ async def _converse_async(connection: Async, steps: Steps[T]) -> T:
         return answer
 
 
-async def _execute_async(connection: Async, one: Statement) -> psycopg.AsyncCursor[Row]:
-    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
-    cursor.format = Format.BINARY
-    return await cursor.execute(one.text, one.parameters)
+async def _tell_async(connection: Async, batch: list[Statement]) -> list[list[Row]]:
+    """Send statements together; return the rows of each. The first error is the one that counts."""
+    cursors: list[psycopg.AsyncCursor[Row]] = []
+    first: psycopg.Error | None = None
+    try:
+        async with connection.pipeline():
+            try:
+                for one in batch:
+                    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+                    cursor.format = Format.BINARY
+                    cursors.append(await cursor.execute(one.text, one.parameters, prepare=_PREPARE))
+            except psycopg.Error as error:
+                first = error
+    except psycopg.Error as error:
+        raise (first or error) from None
+    if first is not None:
+        raise first
+    return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
 # --- one at a time ------------------------------------------------------------------------------

@@ -93,6 +93,14 @@ def check_usable(driver: Sync | Async) -> None:
         raise InvalidInput("connection", problem)
 
 
+def url_of(driver: Sync | Async) -> str:
+    """Return where a connection leads, without secrets."""
+    info = driver.info
+    if info.host.startswith("/"):
+        return f"postgresql://{info.user}@/{info.dbname}?host={info.host}"
+    return f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
+
+
 def _in_django(connection: Any) -> object:  # noqa: ANN401 - Django is not imported here
     if connection.vendor != "postgresql":
         raise _refused(connection, f"is one to {connection.vendor}, not to PostgreSQL")
@@ -131,7 +139,7 @@ def _unusable(connection: object, error: Exception) -> HoldfastError:
     """Return why something of SQLAlchemy cannot be used."""
     cause = getattr(error, "orig", None)
     if isinstance(cause, psycopg.Error):
-        return translated(cause, "", "")
+        return translated(cause, "PostgreSQL", "")
     return _refused(connection, f"cannot be used: {said(error)}")
 
 

@@ -97,11 +97,6 @@ class Moving:
         self._other_requests = Gathering(self._enqueue_all)
         self._handing_back: set[asyncio.Task[None]] = set()
 
-    @property
-    def options(self) -> PostgresOptions:
-        """How it was opened."""
-        return self._options
-
     def _on(self) -> Conditions:
         now_us = None if self._given_clock is None else self._given_clock.now_us()
         return Conditions(self._options, self._options.schema, now_us)

@@ -201,11 +201,23 @@ class Holdfast:
     # --- use ---------------------------------------------------------------------------------
 
     async def enqueue(
-        self, task: str, payload: Mapping[str, object] | None = None, *, queue: str | None = None
+        self,
+        task: str,
+        payload: Mapping[str, object] | None = None,
+        *,
+        queue: str | None = None,
+        connection: object = None,
     ) -> JobHandle:
-        """Enqueue a task by name: for processes that do not have its code."""
+        """Enqueue a task by name: for processes that do not have its code.
+
+        With ``connection`` in the transaction of that one: see ``Task.options``.
+        """
         job = self._named(task, payload, queue)
-        receipts: list[Receipt] = await self._binding.call(lambda engine: engine.enqueue([job]))
+        receipts: list[Receipt]
+        if connection is not None:
+            receipts = await self._binding.join(connection, [job])
+        else:
+            receipts = await self._binding.call(lambda engine: engine.enqueue([job]))
         return JobHandle(self._binding, receipts[0], job.tenant)
 
     def job(self, job_id: str, tenant: str = "default") -> JobHandle:

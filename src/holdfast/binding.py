@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.engines.base import Engine
+from holdfast.engines.base import Engine, Receipt
+from holdfast.engines.passing import PassingEngine
 from holdfast.model.errors import InvalidInput, WrongLoop
+from holdfast.model.job import NewJob
 from holdfast.settings import MEMORY_STORE, Settings
+
+if TYPE_CHECKING:
+    from holdfast.engines.postgres import PostgresOptions
 
 T = TypeVar("T")
 Call = Callable[[Engine], Awaitable[T]]
@@ -96,6 +101,50 @@ class Binding:
         if self._stage is not None:
             return self._stage.run(_awaiting(verb, self._stage.engine))
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
+
+    async def join(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Enqueue in the transaction of the caller's own connection; no engine is needed."""
+        options = self._options_for_joining()
+        from holdfast.engines.postgres import joining  # noqa: PLC0415 - an extra
+
+        return await joining.enqueue(connection, jobs, options=options)
+
+    def join_sync(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Do what ``join`` does in this thread, from code that is not asynchronous."""
+        options = self._options_for_joining()
+        from holdfast.engines.postgres import joining  # noqa: PLC0415 - an extra
+
+        return joining.enqueue_sync(connection, jobs, options=options)
+
+    def _options_for_joining(self) -> PostgresOptions:
+        """Return the options of the store if transactions of others can be joined there."""
+        self._check_process()
+        if self._stage is not None:
+            raise _cannot_join("a rehearsal keeps work in memory")
+        engine = self._engine
+        while isinstance(engine, PassingEngine):
+            engine = engine.engine
+        settings = self._settings()
+        if not settings.on_server if engine is None else engine.capabilities.name != "postgres":
+            kept = (
+                settings.store_shown if engine is None else f"a {engine.capabilities.name} engine"
+            )
+            raise _cannot_join(f"this application's is {kept}")
+        try:
+            from holdfast.engines.postgres import (  # noqa: PLC0415 - an extra
+                PostgresEngine,
+                PostgresOptions,
+            )
+        except ImportError as error:
+            problem = f"this needs psycopg ({error}): pip install 'holdfast[postgres]'"
+            raise InvalidInput("store", problem) from None
+        if isinstance(engine, PostgresEngine):
+            return engine.options
+        return PostgresOptions(
+            remember_seconds=settings.remember_seconds,
+            max_processing_seconds=settings.max_processing_seconds,
+            schema=settings.schema,
+        )
 
     async def close(self) -> None:
         """Let go of the engine, if this is the loop that it belongs to."""
@@ -191,6 +240,14 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
     from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
 
     return ClientEngine(socket_path(settings.directory))
+
+
+def _cannot_join(why: str) -> InvalidInput:
+    return InvalidInput(
+        "connection",
+        f"only a PostgreSQL store can join a transaction of the caller's, and {why}: set "
+        "HOLDFAST_STORE=postgresql://user@host/database, or enqueue without connection=",
+    )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

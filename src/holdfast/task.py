@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic, ParamSpec, TypeVar
 
@@ -96,12 +96,14 @@ class Task(Generic[P, R]):
         binding: Binding,
         defaults: Callable[[], int],
         extra: Mapping[str, object] | None = None,
+        connection: object = None,
     ) -> None:
         self.spec = spec
         self._function = function
         self._binding = binding
         self._default_max_attempts = defaults
         self._extra = dict(extra or {})
+        self._connection = connection
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", spec.name)
         self.__wrapped__ = function
@@ -120,13 +122,11 @@ class Task(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
         """Have a worker call it with these arguments; on disk when this returns."""
-        job = self._job(args, kwargs)
-        return (await self._binding.call(self._sending([job])))[0]
+        return (await self._send([self._job(args, kwargs)]))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
         """Do what ``enqueue`` does, from code that is not asynchronous."""
-        job = self._job(args, kwargs)
-        return self._binding.call_sync(self._sending([job]))[0]
+        return self._send_sync([self._job(args, kwargs)])[0]
 
     async def enqueue_many(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
@@ -136,13 +136,13 @@ class Task(Generic[P, R]):
         Each is a tuple of positional or a mapping of named arguments. One commit takes up to
         8 MiB; send more than that in several calls.
         """
-        return await self._binding.call(self._sending(self._jobs(calls)))
+        return await self._send(self._jobs(calls))
 
     def enqueue_many_sync(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
     ) -> list[JobHandle]:
         """Do what ``enqueue_many`` does, from code that is not asynchronous."""
-        return self._binding.call_sync(self._sending(self._jobs(calls)))
+        return self._send_sync(self._jobs(calls))
 
     def options(
         self,
@@ -167,11 +167,12 @@ class Task(Generic[P, R]):
 
         Jobs of one ``key`` run one after another. A job waits for those in ``depends_on``, and
         with ``hold`` until a person confirms it.
+
+        With ``connection``, your own to the database that keeps the work, jobs are enqueued in its
+        transaction: they are there once you commit, and never if you roll back. It may be of
+        psycopg 3, SQLAlchemy or Django; asynchronous ones are for ``enqueue``, others for
+        ``enqueue_sync``.
         """
-        if connection is not None:
-            raise InvalidInput(
-                "connection", "only a PostgreSQL store can join a transaction of the caller's"
-            )
         asked: dict[str, object] = {
             "id": id,
             "queue": queue,
@@ -195,6 +196,7 @@ class Task(Generic[P, R]):
             self._binding,
             self._default_max_attempts,
             {**self._extra, **given},
+            self._connection if connection is None else connection,
         )
 
     def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> list[NewJob]:
@@ -224,12 +226,18 @@ class Task(Generic[P, R]):
         make: Callable[..., NewJob] = NewJob
         return make(task=spec.name, payload=spec.signature.encode(args, kwargs), **fields)
 
-    def _sending(self, jobs: list[NewJob]) -> Callable[[Engine], Awaitable[list[JobHandle]]]:
-        async def send(engine: Engine) -> list[JobHandle]:
-            receipts = await engine.enqueue(jobs)
-            return [JobHandle(self._binding, receipt, self._tenant) for receipt in receipts]
+    async def _send(self, jobs: list[NewJob]) -> list[JobHandle]:
+        if self._connection is not None:
+            return self._handles(await self._binding.join(self._connection, jobs))
+        return self._handles(await self._binding.call(lambda engine: engine.enqueue(jobs)))
 
-        return send
+    def _send_sync(self, jobs: list[NewJob]) -> list[JobHandle]:
+        if self._connection is not None:
+            return self._handles(self._binding.join_sync(self._connection, jobs))
+        return self._handles(self._binding.call_sync(lambda engine: engine.enqueue(jobs)))
+
+    def _handles(self, receipts: list[Receipt]) -> list[JobHandle]:
+        return [JobHandle(self._binding, receipt, self._tenant) for receipt in receipts]
 
     @property
     def _tenant(self) -> str:

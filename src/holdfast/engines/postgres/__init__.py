@@ -21,3 +21,8 @@ class PostgresEngine(Operating):
         engine = cls(url, options, clock)
         await engine._database.open()
         return engine
+
+    @property
+    def options(self) -> PostgresOptions:
+        """How it was opened."""
+        return self._options

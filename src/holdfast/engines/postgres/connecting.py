@@ -164,8 +164,10 @@ class Database:
             answer: T = stop.value
             return answer
         except BaseException:
-            if begun and not connection.closed:
+            if not connection.closed:
                 with contextlib.suppress(psycopg.Error, OSError):
+                    # Also without a BEGIN: it makes the driver forget statements that it believes
+                    # to have prepared in a pipeline that was aborted.
                     await connection.execute("ROLLBACK")
             raise
 

@@ -8,19 +8,18 @@ from importlib.resources import files
 from holdfast.model.errors import InvalidInput
 
 DEFAULT_SCHEMA = "holdfast"
-MIGRATIONS = "migrations"
 
 
 def check_schema(schema: str) -> str:
-    """Return the name of a schema that needs no quotes, or raise ``InvalidInput``."""
+    """Return the name of a schema that is written as it is called, or raise ``InvalidInput``."""
     plain = type(schema) is str and schema.isascii() and schema.replace("_", "a").isalnum()
     if not plain or not schema.islower() or schema[0].isdigit() or len(schema) > 63:
         raise InvalidInput(
             "schema",
             f"{schema!r} is not a name of small letters, digits and _, 63 at most",
         )
-    if schema.startswith("pg_"):
-        raise InvalidInput("schema", f"{schema!r}: names that begin with pg_ are PostgreSQL's own")
+    if schema.startswith("pg_") or schema == "information_schema":
+        raise InvalidInput("schema", f"{schema!r} is PostgreSQL's own: give Holdfast another one")
     return schema
 
 
@@ -31,9 +30,12 @@ def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """Return the SQL, which is written for the usual schema, for this one."""
-    return text if schema == DEFAULT_SCHEMA else text.replace(f"{DEFAULT_SCHEMA}.", f"{schema}.")
+    """Return the SQL, which is written for the usual schema, for this one.
+
+    It stands in quotes there: it may be a word of SQL, such as ``user``.
+    """
+    return text if schema == DEFAULT_SCHEMA else text.replace(f"{DEFAULT_SCHEMA}.", f'"{schema}".')
 
 
 def _read(directory: str, name: str) -> str:
-    return files(__package__).joinpath(directory, f"{name}.sql").read_text()
+    return files(__package__).joinpath(directory, f"{name}.sql").read_text(encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
@@ -22,6 +24,35 @@ TRY_AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, p
 NOT_THERE = (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName, pg.UndefinedColumn)
 GONE = (psycopg.OperationalError, psycopg.InterfaceError)
 """The connection is, or may be."""
+
+
+_UNREACHED = {
+    r"authentication failed|no password supplied": (
+        "refuses this user or this password: correct them in the URL, PGPASSWORD or .pgpass"
+    ),
+    r"pg_hba\.conf": (
+        "lets this user in neither from here nor so: see pg_hba.conf there, and sslmode in the URL"
+    ),
+    r'role ".*" does not exist': "has no such user: correct it in the URL, or create it",
+    r'role ".*" is not permitted to log in': "does not let this user log in: ALTER ROLE … LOGIN",
+    r'database ".*" does not exist': (
+        "is not there: create this database, or correct its name in the URL"
+    ),
+    r"permission denied for database": "does not let this user connect: GRANT CONNECT to it",
+    r"failed to resolve host|could not translate host name": (
+        "cannot be reached: the host has no address; correct its name in the URL"
+    ),
+    r"Connection refused|on socket .* failed: No such file": (
+        "cannot be reached: nobody listens there; start the server, or correct host and port"
+    ),
+    r"timeout expired|timed out": (
+        "cannot be reached: it does not answer; see whether a firewall stands in between"
+    ),
+    r"too many clients|connection slots|too many connections": (
+        "has no connection left: raise max_connections there, or open fewer"
+    ),
+}
+"""What the server or the driver says when there is no connection, and what to say instead."""
 
 
 class Doubt(Exception):
@@ -77,16 +108,33 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
     ):
         return StorageFull(f"{where} has no room ({said(error)}): free some space")
     if is_gone(error):
-        return Unavailable(f"{where} cannot be reached: {said(error)}")
+        return Unavailable(f"{where} {_unreached(error)}")
     if isinstance(error, pg.ProgrammingError | pg.DataError):
         return InvariantViolation(f"{where} does not understand Holdfast: {said(error)}")
     return StorageError(f"{where} failed: {said(error)}")
 
 
+def _unreached(error: BaseException) -> str:
+    """Return why there is no connection, and what to do; as far as the server's words are known."""
+    text = str(error)
+    for signs, sentence in _UNREACHED.items():
+        if re.search(signs, text):
+            return sentence
+    return f"cannot be reached: {said(error)}"
+
+
 def check_url(url: str) -> str:
-    """Return a URL that the driver can read, or raise ``InvalidInput``."""
+    """Return a URL that the driver can read, or raise ``InvalidInput``, without what is secret."""
+    advice = "in a password write / as %2F, ? as %3F and @ as %40"
+    address, _, query = url.partition("?")
+    path = address.partition("://")[2].partition("/")[2]
+    if "://" in url and ("@" in path or ("@" in query and "@" not in address)):
+        raise InvalidInput("store", f"not a URL of PostgreSQL: an @ follows the host; {advice}")
     try:
-        conninfo_to_dict(url)
+        ports = str(conninfo_to_dict(url).get("port") or "")
     except psycopg.Error as error:
-        raise InvalidInput("store", f"not a URL of PostgreSQL: {said(error)}") from None
+        why = said(error) if "://" in url else "it cannot be read"
+        raise InvalidInput("store", f"not a URL of PostgreSQL: {why}") from None
+    if not all(port.isdigit() or not port for port in ports.split(",")):
+        raise InvalidInput("store", f"not a URL of PostgreSQL: the port is no number; {advice}")
     return url

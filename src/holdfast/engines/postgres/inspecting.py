@@ -56,7 +56,9 @@ def look(schema: str, where: str) -> Verb[Found]:
     """Find out what there is. Raise ``Unavailable`` if that may not be read."""
     names = sorted(names_made(numbered.known()) | {BOOKKEEPING})
     [row] = yield from ask("schema_state", schema=schema, names=names)
-    standby, read_only, user, exists, may_use, columns, may_read, found = row
+    standby, read_only, encoding, user, exists, may_use, columns, may_read, found = row
+    if encoding != "UTF8":
+        raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs one of UTF8")
     ours = set(columns) >= _COLUMNS
     applied: list[Applied] = []
     if ours:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psycopg
 from psycopg import Connection, IsolationLevel
@@ -24,7 +24,7 @@ from holdfast.model.errors import Unavailable
 
 from . import numbered
 from .asking import Row, Verb
-from .failures import check_url, place, said, translated
+from .failures import check_url, is_gone, place, said, translated
 from .inspecting import Found, look, missing, refuse_read_only
 from .numbered import Migration
 from .statements import DEFAULT_SCHEMA, check_schema, in_schema, statement
@@ -56,11 +56,23 @@ def pending(connection: Connection[Row], schema: str = DEFAULT_SCHEMA) -> list[M
     return missing(_look(connection, check_schema(schema), connection.info.dsn))
 
 
-def pending_at(url: str, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
-    """Connect, and return the migrations that the schema lacks."""
+class Plan(NamedTuple):
+    """What is to be applied; all, if nobody could look: then ``unseen`` says why."""
+
+    migrations: Sequence[Migration]
+    unseen: str = ""
+
+
+def plan(url: str, schema: str = DEFAULT_SCHEMA) -> Plan:
+    """Look what the schema lacks. Raise ``Unavailable`` if it is not to be migrated."""
     check_schema(schema)
-    with _connected(url, schema) as connection:
-        return missing(_look(connection, schema, url))
+    try:
+        with _connected(url, schema) as connection:
+            return Plan(missing(_look(connection, schema, url)))
+    except Unavailable as error:
+        if error.__cause__ is None or not is_gone(error.__cause__):
+            raise
+        return Plan(numbered.known(), str(error))
 
 
 def script(schema: str = DEFAULT_SCHEMA, migrations: Sequence[Migration] | None = None) -> str:
@@ -74,7 +86,7 @@ def script(schema: str = DEFAULT_SCHEMA, migrations: Sequence[Migration] | None 
         return f"-- Schema {schema} has every migration of this version: there is nothing to do.\n"
     head = f"-- Holdfast, schema {schema}: {', '.join(one.title for one in chosen)}. For psql.\n"
     parts = [f"{_BEGIN}\n{_alone(schema)}\n{_applying(one, schema)}\nCOMMIT;\n" for one in chosen]
-    return "\n".join([f"{head}\\set ON_ERROR_STOP on\n", *parts])
+    return "\n".join([f"{head}\\set ON_ERROR_STOP on\n\\encoding UTF8\n", *parts])
 
 
 def _written(name: str, schema: str, /, **values: object) -> str:

@@ -2,6 +2,7 @@
 SELECT
     pg_is_in_recovery(),
     current_setting('transaction_read_only') = 'on',
+    current_setting('server_encoding'),
     current_user::text,
     n.oid IS NOT NULL,
     coalesce(has_schema_privilege(n.oid, 'USAGE'), false),

@@ -173,21 +173,28 @@ def test_of_several_at_once_each_migration_is_applied_by_one(bare, knowing, leve
     assert len(applied(bare)) == len(done)
 
 
-def test_without_the_lock_two_at_once_would_fail(bare, knowing, monkeypatch):
-    """The control: both look before either applies, which the lock prevents."""
+def looking_together(patience_seconds: float) -> Callable[[Found], list[Migration]]:
+    """Have two wait for each other after they looked for the first time, if that can be."""
     both = threading.Barrier(2)
+    first = threading.local()
 
-    def wait_for_the_other(found: Found) -> list[Migration]:
+    def look(found: Found) -> list[Migration]:
         lacking = missing(found)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.3)
+        if not hasattr(first, "done"):
+            first.done = True
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(patience_seconds)
         return lacking
 
-    knowing([*KNOWN, *LATER])
-    monkeypatch.setattr(migrating, "missing", wait_for_the_other)
+    return look
+
+
+def test_without_the_lock_two_at_once_would_fail(bare, monkeypatch):
+    """The control: both look before either applies, which the lock prevents."""
+    monkeypatch.setattr(migrating, "missing", looking_together(0.3))
     assert [one.exception() for one in at_once(bare, 2)] == [None, None]
     rows(bare, "DROP SCHEMA holdfast CASCADE")
-    both.reset()
+    monkeypatch.setattr(migrating, "missing", looking_together(20.0))
     monkeypatch.setattr(migrating, "_alone", lambda _schema: "SELECT 1")
     assert any(one.exception() for one in at_once(bare, 2))
 

@@ -28,17 +28,17 @@ GONE = (psycopg.OperationalError, psycopg.InterfaceError)
 
 _UNREACHED = {
     r"authentication failed|no password supplied": (
-        "refuses this user or this password: correct them in the URL, PGPASSWORD or .pgpass"
+        "refuses {user} or the password: correct them in the URL, PGPASSWORD or .pgpass"
     ),
     r"pg_hba\.conf": (
-        "lets this user in neither from here nor so: see pg_hba.conf there, and sslmode in the URL"
+        "lets {user} in neither from here nor so: see pg_hba.conf there, and sslmode in the URL"
     ),
-    r'role ".*" does not exist': "has no such user: correct it in the URL, or create it",
-    r'role ".*" is not permitted to log in': "does not let this user log in: ALTER ROLE … LOGIN",
+    r'role ".*" does not exist': "has no {user}: correct it in the URL, or create it",
+    r'role ".*" is not permitted to log in': "does not let {user} log in: ALTER ROLE … LOGIN",
     r'database ".*" does not exist': (
         "is not there: create this database, or correct its name in the URL"
     ),
-    r"permission denied for database": "does not let this user connect: GRANT CONNECT to it",
+    r"permission denied for database": "does not let {user} connect: GRANT CONNECT to it",
     r"failed to resolve host|could not translate host name": (
         "cannot be reached: the host has no address; correct its name in the URL"
     ),
@@ -108,19 +108,27 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
     ):
         return StorageFull(f"{where} has no room ({said(error)}): free some space")
     if is_gone(error):
-        return Unavailable(f"{where} {_unreached(error)}")
+        return Unavailable(f"{where} {_unreached(error, url)}")
     if isinstance(error, pg.ProgrammingError | pg.DataError):
         return InvariantViolation(f"{where} does not understand Holdfast: {said(error)}")
     return StorageError(f"{where} failed: {said(error)}")
 
 
-def _unreached(error: BaseException) -> str:
+def _unreached(error: BaseException, url: str) -> str:
     """Return why there is no connection, and what to do; as far as the server's words are known."""
     text = str(error)
     for signs, sentence in _UNREACHED.items():
         if re.search(signs, text):
-            return sentence
+            return sentence.format(user=_user(url))
     return f"cannot be reached: {said(error)}"
+
+
+def _user(url: str) -> str:
+    try:
+        name = conninfo_to_dict(url).get("user")
+    except psycopg.Error:
+        name = None
+    return f"user {name!r}" if name else "this user"
 
 
 def check_url(url: str) -> str:

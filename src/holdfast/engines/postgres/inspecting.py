@@ -166,11 +166,14 @@ def _refuse_altered(found: Found) -> None:
 
 
 def _not_granted(schema: str, where: str, user: str, rights: Mapping[str, Sequence[str]]) -> str:
-    lacking = _listed((f"{', '.join(rights[name])} on {schema}.{name}" for name in rights), "; ")
-    return f"user {user!r} lacks rights in {where}: GRANT it {lacking}"
+    tables: dict[str, list[str]] = {}
+    for name, lacking in rights.items():
+        tables.setdefault(", ".join(lacking), []).append(f"{schema}.{name}")
+    grants = "; ".join(f"{what} on {', '.join(names)}" for what, names in tables.items())
+    return f"user {user!r} lacks rights in {where}: grant it {grants}"
 
 
-def _listed(names: Iterable[str], between: str = ", ") -> str:
+def _listed(names: Iterable[str]) -> str:
     every = sorted(names)
     more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return between.join(every[:_MOST_NAMED]) + more
+    return ", ".join(every[:_MOST_NAMED]) + more

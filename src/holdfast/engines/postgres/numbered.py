@@ -8,7 +8,8 @@ line of its own what code can work with the schema that it leaves behind::
 means that whoever knows migration 3, or a later one, can go on: nothing that their statements need
 was taken away or means something else. Such are new tables, new indexes, and new columns with a
 default. Without that line only code that has the file itself can. So older workers go on during an
-upgrade whenever every migration that they do not know says that they can.
+upgrade whenever every migration that they do not know says that they can. One that runs does not
+look again: a migration that cannot say so needs them stopped first (docs/adr/0022).
 """
 
 from __future__ import annotations

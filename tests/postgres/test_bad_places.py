@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,11 +66,9 @@ def hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resul
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "OUTBOX_"))]:
         monkeypatch.delenv(name)
-    # Settings may still refuse every server.
-    monkeypatch.setattr("holdfast.settings.doors.refuse_unkept", lambda _place: None, raising=False)
 
     def run(url: str, *args: str) -> Result:
-        result = CliRunner().invoke(main, ["--store", url, *args])
+        result = CliRunner().invoke(main, ["--store", url, *args], input="{}")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
@@ -109,9 +109,12 @@ def refusal(url: str, **options: Any) -> str:
 
 UNREACHED = {
     "host": ("postgresql://u:geheim@nowhere.invalid/x", "the host has no address; correct its"),
-    "port": ("postgresql://u:geheim@127.0.0.1:1/x", "127.0.0.1:1, database x cannot be reached"),
+    "port": (
+        "postgresql://u:geheim@127.0.0.1:1/x",
+        "postgresql://u:***@127.0.0.1:1/x cannot be reached",
+    ),
     "socket": ("postgresql://u:geheim@/x?host=/nowhere", "nobody listens there; start the server"),
-    "database": ("{admin:nowhere}", "database nowhere is not there: create this database"),
+    "database": ("{admin:nowhere}", "names a database that is not there: create it"),
     "user": ("{user:nobody_at_all}", "has no user 'nobody_at_all': correct it"),
     "no login": ("{user:nologin}", "does not let user 'nologin' log in"),
     "password": ("{user:guarded:geheim2}", "refuses user 'guarded' or the password: correct"),
@@ -132,7 +135,7 @@ def test_a_server_that_does_not_let_us_in_is_a_sentence(made, hold, case):
     form, said = UNREACHED[case]
     url = url_of(form, made)
     assert said in refusal(url)
-    for args in (("migrate",), ("migrate", "--json")):
+    for args in (("migrate",), ("migrate", "--json"), ("status",), ("enqueue",)):
         result = hold(url, *args)
         assert (result.exit_code, result.stdout) == (5, "")
         assert said in result.stderr
@@ -199,6 +202,28 @@ def test_a_schema_of_another_version_is_a_sentence(made, hold, monkeypatch):
         result = hold(made, "migrate", *args)
         assert (result.exit_code, result.stdout) == (5, "")
         assert result.stderr.endswith(f"{later.title}: upgrade Holdfast\n")
+
+
+def test_the_daemon_and_the_commands_say_so_too(made, hold, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_SCHEMA", "another")
+    for command in (("status",), ("enqueue",), ("jobs", "list"), ("validate",)):
+        result = hold(made, *command)
+        assert (result.exit_code, result.stdout) == (5, "")
+        assert result.stderr.endswith(" has no schema 'another': run holdfast migrate\n")
+    daemon = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--store", made, "run", "--metrics-port", "off"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert daemon.returncode == 5
+    assert daemon.stderr.endswith(" has no schema 'another': run holdfast migrate\n")
+    assert len(daemon.stderr.splitlines()) == 1
+    assert hold(made, "migrate").stdout == "".join(
+        f"applied {one.title}\n" for one in numbered.known()
+    )
+    assert hold(made, "enqueue").exit_code == 0
 
 
 def test_foreign_tables_are_named(server, hold):

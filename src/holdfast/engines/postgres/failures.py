@@ -16,7 +16,8 @@ from holdfast.model.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.model.redaction import without_passwords
+from holdfast.model.masking import masked
+from holdfast.model.redaction import without_secrets
 
 TRY_AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.LockNotAvailable)
 """Somebody else was first: the same verb, begun anew, sees what they did."""
@@ -36,7 +37,7 @@ _UNREACHED = {
     r'role ".*" does not exist': "has no {user}: correct it in the URL, or create it",
     r'role ".*" is not permitted to log in': "does not let {user} log in: ALTER ROLE … LOGIN",
     r'database ".*" does not exist': (
-        "is not there: create this database, or correct its name in the URL"
+        "names a database that is not there: create it, or correct its name in the URL"
     ),
     r"permission denied for database": "does not let {user} connect: GRANT CONNECT to it",
     r"failed to resolve host|could not translate host name": (
@@ -67,20 +68,14 @@ def is_gone(error: BaseException) -> bool:
 
 
 def place(url: str) -> str:
-    """Return what a URL points at, for people: nothing secret is in it."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
-        return "PostgreSQL"
-    host = parts.get("host") or "the local socket"
-    port = f":{parts['port']}" if parts.get("port") else ""
-    return f"PostgreSQL at {host}{port}, database {parts.get('dbname') or parts.get('user')}"
+    """Return where the server is, for people: nothing secret is in it."""
+    return masked(url) if "://" in url else without_secrets(url)
 
 
 def said(error: BaseException) -> str:
     """Return the first line of what the server or the driver says, without secrets."""
     lines = str(error).strip().splitlines()
-    return without_passwords(lines[0] if lines else type(error).__name__)
+    return masked(without_secrets(lines[0] if lines else type(error).__name__))
 
 
 def translated(error: BaseException, url: str, schema: str) -> HoldfastError:

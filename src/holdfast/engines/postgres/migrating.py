@@ -21,13 +21,14 @@ from psycopg import errors as pg
 from psycopg.sql import Literal
 
 from holdfast.model.errors import Unavailable
+from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
 from . import numbered
 from .asking import Row, Verb
 from .failures import check_url, is_gone, place, said, translated
 from .inspecting import Found, look, missing, refuse_read_only
 from .numbered import Migration
-from .statements import DEFAULT_SCHEMA, check_schema, in_schema, statement
+from .statements import in_schema, statement
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 10
@@ -42,7 +43,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
 
     Raise ``Unavailable`` if the server cannot be used, or if this schema is not to be migrated.
     """
-    check_schema(schema)
+    check_schema("schema", schema)
     with _connected(url, schema) as connection:
         refuse_read_only(_look(connection, schema, url))
         applied: list[Migration] = []
@@ -53,7 +54,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
 
 def pending(connection: Connection[Row], schema: str = DEFAULT_SCHEMA) -> list[Migration]:
     """Return the migrations that the schema lacks, or raise ``Unavailable`` as ``migrate`` does."""
-    return missing(_look(connection, check_schema(schema), connection.info.dsn))
+    return missing(_look(connection, check_schema("schema", schema), connection.info.dsn))
 
 
 class Plan(NamedTuple):
@@ -65,7 +66,7 @@ class Plan(NamedTuple):
 
 def plan(url: str, schema: str = DEFAULT_SCHEMA) -> Plan:
     """Look what the schema lacks. Raise ``Unavailable`` if it is not to be migrated."""
-    check_schema(schema)
+    check_schema("schema", schema)
     try:
         with _connected(url, schema) as connection:
             return Plan(missing(_look(connection, schema, url)))
@@ -80,7 +81,7 @@ def script(schema: str = DEFAULT_SCHEMA, migrations: Sequence[Migration] | None 
 
     It stops at the first error, and then the migration that failed has changed nothing.
     """
-    check_schema(schema)
+    check_schema("schema", schema)
     chosen = numbered.known() if migrations is None else migrations
     if not chosen:
         return f"-- Schema {schema} has every migration of this version: there is nothing to do.\n"

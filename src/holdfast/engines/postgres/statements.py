@@ -5,22 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from holdfast.model.errors import InvalidInput
-
-DEFAULT_SCHEMA = "holdfast"
-
-
-def check_schema(schema: str) -> str:
-    """Return the name of a schema that is written as it is called, or raise ``InvalidInput``."""
-    plain = type(schema) is str and schema.isascii() and schema.replace("_", "a").isalnum()
-    if not plain or not schema.islower() or schema[0].isdigit() or len(schema) > 63:
-        raise InvalidInput(
-            "schema",
-            f"{schema!r} is not a name of small letters, digits and _, 63 at most",
-        )
-    if schema.startswith("pg_") or schema == "information_schema":
-        raise InvalidInput("schema", f"{schema!r} is PostgreSQL's own: give Holdfast another one")
-    return schema
+from holdfast.model.schema_name import DEFAULT_SCHEMA
 
 
 @cache

@@ -62,17 +62,15 @@ def _print_script(url: str, schema: str, *, as_json: bool) -> None:
 
 def _place(settings: Settings) -> tuple[str, str]:
     """Return where the schema is and what it is called; raise ``InvalidInput`` if nowhere."""
-    from holdfast.settings import masked  # noqa: PLC0415
-
-    if not settings.store.startswith("postgresql://"):
+    if not settings.on_server:
         problem = "needs no migration: only postgresql://user@host/database has a schema"
-        raise InvalidInput("store", f"{masked(settings.store)!r} {problem}")
+        raise InvalidInput("store", f"{settings.store!r} {problem}")
     try:
         import psycopg  # noqa: F401, PLC0415 - an extra
-    except ImportError:
-        problem = "psycopg is not installed: pip install 'holdfast[postgres]'"
-        raise InvalidInput("store", problem) from None
-    return settings.store, getattr(settings, "schema", "holdfast")
+    except ImportError as error:
+        problem = f"needs psycopg ({error}): pip install 'holdfast[postgres]'"
+        raise InvalidInput("store", f"{settings.store_shown} {problem}") from None
+    return settings.store, settings.schema
 
 
 def _listed(migrations: Sequence[Migration]) -> list[dict[str, object]]:

@@ -53,6 +53,7 @@ def test_there_are_the_commands_that_people_expect():
         *((name,) for name in ("replay", "validate", "doctor", "top", "bench", "completion")),
         ("dump",),
         ("load",),
+        ("migrate",),
     } <= set(EVERY_COMMAND)
 
 

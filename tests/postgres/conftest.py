@@ -1,24 +1,18 @@
 """Servers for the tests of this directory: one of each version for a whole run of a process."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import psycopg
 import pytest
 
-import holdfast.engines.postgres
+from holdfast.engines.postgres.migrating import migrate
 
 from .servers import Databases, Server
 from .shops import Shop, store_of
 
-MIGRATION = Path(holdfast.engines.postgres.__file__).parent / "migrations" / "0001_work.sql"
-
 
 def prepared(server: Server) -> Databases:
     databases = Databases(server.url, "hf")
-    with psycopg.connect(databases.url(databases.template), autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA holdfast")
-        connection.execute(MIGRATION.read_bytes())
+    migrate(databases.url(databases.template))
     return databases
 
 

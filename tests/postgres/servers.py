@@ -157,14 +157,18 @@ class Databases:
         return database_url(self._url, database)
 
     @contextlib.contextmanager
-    def fresh(self) -> Iterator[str]:
+    def fresh(self, like: str | None = None) -> Iterator[str]:
         """Make a database like the template; yield its URL; drop it, whoever is connected."""
         name = f"{self._prefix}_{next(_NUMBERS)}"
-        self._make(name, self.template)
+        self._make(name, like or self.template)
         try:
             yield self.url(name)
         finally:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def bare(self) -> contextlib.AbstractContextManager[str]:
+        """Make a database with nothing in it, otherwise as ``fresh``."""
+        return self.fresh("template0")
 
     def drop(self) -> None:
         """Drop the template."""

@@ -1,4 +1,4 @@
-"""The name of the schema in which work is kept on a server: one that needs no quotes."""
+"""The name of the schema in which work is kept on a server: small letters, digits and _."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def check_schema(field: str, value: str) -> str:
     if type(value) is not str or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
         problem = "is not a name of small letters, digits and _, 63 at most"
         raise InvalidInput(field, f"{value!r} {problem}")
-    if value.startswith("pg_"):
-        raise InvalidInput(field, f"{value!r}: names that begin with pg_ are PostgreSQL's own")
+    if value.startswith("pg_") or value == "information_schema":
+        raise InvalidInput(field, f"{value!r} is PostgreSQL's own: give Holdfast another one")
     return value

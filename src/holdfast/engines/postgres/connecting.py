@@ -21,7 +21,8 @@ from holdfast.model.errors import EngineClosed, Unavailable
 
 from .arrays import with_arrays
 from .asking import Ask, Asks, Row, Verb
-from .failures import TRY_AGAIN, Doubt, is_gone, translated
+from .failures import TRY_AGAIN, Doubt, is_gone, place, translated
+from .inspecting import check_usable
 from .options import PostgresOptions
 from .statements import statement
 
@@ -64,9 +65,16 @@ class Database:
         }
 
     async def open(self) -> None:
-        """Connect, or raise ``Unavailable`` with what is wrong."""
+        """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
+        schema = self.options.schema
         connection = await self.connect()
-        await connection.close()
+        try:
+            usable = check_usable(schema, place(self.url))
+            await self._converse(connection, usable, reading=True)
+        except (psycopg.Error, OSError, TimeoutError) as error:
+            raise translated(error, self.url, schema) from error
+        finally:
+            await connection.close()
         await self._pool.open()
 
     async def connect(self) -> AsyncConnection[Row]:

@@ -7,8 +7,6 @@ from importlib.resources import files
 
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
-MIGRATIONS = "migrations"
-
 
 @cache
 def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
@@ -17,9 +15,12 @@ def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """Return the SQL, which is written for the usual schema, for this one."""
-    return text if schema == DEFAULT_SCHEMA else text.replace(f"{DEFAULT_SCHEMA}.", f"{schema}.")
+    """Return the SQL, which is written for the usual schema, for this one.
+
+    It stands in quotes there: it may be a word of SQL, such as ``user``.
+    """
+    return text if schema == DEFAULT_SCHEMA else text.replace(f"{DEFAULT_SCHEMA}.", f'"{schema}".')
 
 
 def _read(directory: str, name: str) -> str:
-    return files(__package__).joinpath(directory, f"{name}.sql").read_text()
+    return files(__package__).joinpath(directory, f"{name}.sql").read_text(encoding="utf-8")

@@ -100,6 +100,7 @@ main.elsewhere = {
     "jobs": "jobs:jobs_group",
     "journal": "journal:journal_group",
     "load": "dumps:load_store",
+    "migrate": "migrate:migrate",
     "queues": "queues:queues_group",
     "replay": "dead:replay",
     "schedules": "schedules:schedules_group",

@@ -1,0 +1,75 @@
+"""The migrations: files called NNNN_name.sql, in the order of their numbers.
+
+A released file is never changed: what is wrong in it is put right by the next one. A file says in a
+line of its own what code can work with the schema that it leaves behind::
+
+    -- readable_from: 3
+
+means that whoever knows migration 3, or a later one, can go on: nothing that their statements need
+was taken away or means something else. Such are new tables, new indexes, and new columns with a
+default. Without that line only code that has the file itself can. So older workers go on during an
+upgrade whenever every migration that they do not know says that they can. One that runs does not
+look again: a migration that cannot say so needs them stopped first (docs/adr/0022).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+_FILE = re.compile(r"([0-9]{4})_([a-z0-9_]+)\.sql")
+_READABLE_FROM = re.compile(r"^-- readable_from: ([0-9]+)$", re.MULTILINE)
+_MAKES = re.compile(
+    r"^CREATE (?:UNLOGGED )?(?:TABLE|SEQUENCE|VIEW|MATERIALIZED VIEW) holdfast\.(\w+)",
+    re.MULTILINE,
+)
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One file: its number, its name, and its text, written for the usual schema."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return f"{self.number:04}_{self.name}"
+
+    @property
+    def checksum(self) -> str:
+        """What tells it from any other text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def readable_from(self) -> int:
+        """The migration that code must know at least to work with what this one leaves behind."""
+        found = _READABLE_FROM.search(self.text)
+        return int(found[1]) if found else self.number
+
+    @property
+    def makes(self) -> frozenset[str]:
+        """The names of the tables, sequences and views that it makes."""
+        return frozenset(_MAKES.findall(self.text))
+
+
+@cache
+def known() -> tuple[Migration, ...]:
+    """Return the migrations that this version has, in order."""
+    found = [
+        Migration(int(named[1]), named[2], file.read_text(encoding="utf-8"))
+        for file in files(__package__).joinpath("migrations").iterdir()
+        if (named := _FILE.fullmatch(file.name))
+    ]
+    return tuple(sorted(found, key=lambda one: one.number))
+
+
+def names_made(migrations: Iterable[Migration]) -> set[str]:
+    """Return the names of everything that these migrations make."""
+    return {name for migration in migrations for name in migration.makes}

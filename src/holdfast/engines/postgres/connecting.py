@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.engines.clock import monotonic
@@ -42,27 +43,15 @@ class Database:
         self.url = url
         self.options = options
         self._closed = False
+        self._settings = _settings(url, options)
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] = AsyncConnectionPool(
             url,
-            kwargs=self._settings(),
+            kwargs=self._settings,
             min_size=1,
             max_size=options.max_connections,
             timeout=options.patience_seconds,
             open=False,
         )
-
-    def _settings(self) -> dict[str, Any]:
-        timeout_ms = int(self.options.statement_timeout_seconds * 1_000)
-        return {
-            "autocommit": True,
-            "application_name": "holdfast",
-            "connect_timeout": max(1, int(self.options.patience_seconds)),
-            "options": f"-c statement_timeout={timeout_ms}",
-            "keepalives_idle": 10,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": timeout_ms,
-        }
 
     async def open(self) -> None:
         """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
@@ -79,10 +68,15 @@ class Database:
 
     async def connect(self) -> AsyncConnection[Row]:
         """Return a connection of one's own."""
-        try:
-            return await AsyncConnection.connect(self.url, **self._settings())
-        except (psycopg.Error, OSError) as error:
-            raise translated(error, self.url, self.options.schema) from error
+        while True:
+            try:
+                return await AsyncConnection.connect(self.url, **self._settings)
+            except (psycopg.Error, OSError) as error:
+                if "startup parameter" not in str(error) or "options" not in self._settings:
+                    raise translated(error, self.url, self.options.schema) from error
+            # A pooler that knows no options, and maybe no prepared statements: without both.
+            del self._settings["options"]
+            self._settings["prepare_threshold"] = None
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -198,7 +192,7 @@ class Database:
                 return [await _rows(cursor)]
             async with connection.pipeline():
                 if begins:
-                    await connection.execute("BEGIN")
+                    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 cursors = [await self._execute(connection, ask) for ask in batch.asks]
                 if begun and batch.last:
                     await connection.execute("COMMIT")
@@ -212,6 +206,21 @@ class Database:
         text, parameters = statement(ask.name, self.options.schema), with_arrays(ask.parameters)
         await cursor.execute(text, parameters, prepare=prepare)
         return cursor
+
+
+def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
+    timeout_ms = int(options.statement_timeout_seconds * 1_000)
+    theirs = conninfo_to_dict(url).get("options") or ""
+    return {
+        "autocommit": True,
+        "application_name": "holdfast",
+        "connect_timeout": max(1, int(options.patience_seconds)),
+        "options": f"{theirs} -c statement_timeout={timeout_ms}".strip(),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": timeout_ms,
+    }
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:

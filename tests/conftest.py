@@ -7,6 +7,10 @@ import pytest
 
 from holdfast.runtime import logs
 
+from .postgres.fixtures import server16, server18
+
+__all__ = ["server16", "server18"]
+
 
 @pytest.fixture(autouse=True)
 def no_log_of_others() -> Iterator[None]:

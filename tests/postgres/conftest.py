@@ -1,39 +1,12 @@
-"""Servers for the tests of this directory: one of each version for a whole run of a process."""
+"""What tests of this directory get, beside servers."""
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
-from holdfast.engines.postgres.migrating import migrate
-
-from .servers import Databases, Server
+from .servers import Databases
 from .shops import Shop, store_of
-
-
-def prepared(server: Server) -> Databases:
-    databases = Databases(server.url, "hf")
-    migrate(databases.url(databases.template))
-    return databases
-
-
-@pytest.fixture(scope="session")
-def server18() -> Iterator[Databases]:
-    server = Server(18)
-    try:
-        server.start()
-        yield prepared(server)
-    finally:
-        server.remove()
-
-
-@pytest.fixture(scope="session")
-def server16() -> Iterator[Databases]:
-    server = Server(16)
-    try:
-        server.start()
-        yield prepared(server)
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import InvalidInput
-from holdfast.settings import DEFAULTS, Settings, load, read
 from holdfast.model.masking import shown
+from holdfast.settings import DEFAULTS, Settings, load, read
 
 from .samples import FIELDS
 

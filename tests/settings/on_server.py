@@ -1,0 +1,120 @@
+"""What settings of a server do, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.migrating import migrate
+from holdfast.interfaces.opening import open_server
+from holdfast.model.job import NewJob
+from tests.postgres.servers import Databases
+
+from .observing import settings_of, until
+
+CALLS = 20
+
+
+def schemas_with_work(server: Databases, **said: object) -> list[str]:
+    """In which schemas a job is found that was enqueued with these settings."""
+
+    async def put(url: str) -> None:
+        engine = await open_server(settings_of(store=url, **said))
+        await engine.enqueue([NewJob(task="t")])
+        await engine.close()
+
+    with server.fresh() as conninfo:
+        url = server.store(conninfo)
+        for schema in ("holdfast", "work"):
+            migrate(url, schema)
+        asyncio.run(put(url))
+        with psycopg.connect(url) as connection:
+            return [
+                schema
+                for schema in ("holdfast", "work")
+                if connection.execute(f"SELECT count(*) FROM {schema}.jobs").fetchone() == (1,)  # noqa: S608
+            ]
+
+
+def connections_at_once(server: Databases, **said: object) -> int:
+    """How many connections are open when many calls wait for a lock."""
+
+    async def look(url: str) -> int:
+        engine = await open_server(settings_of(store=url, **said))
+        with psycopg.connect(url) as holder:
+            holder.execute("LOCK holdfast.jobs")
+            calls = [asyncio.ensure_future(engine.counts()) for _ in range(CALLS)]
+            seen = await _steady(url)
+            holder.rollback()
+        await asyncio.gather(*calls)
+        await engine.close()
+        return seen
+
+    with server.fresh() as conninfo:
+        return asyncio.run(look(server.store(conninfo)))
+
+
+async def _steady(url: str) -> int:
+    """Count the calls that wait for the lock, until their number has been the same for long."""
+    seen: list[int] = []
+
+    async def look() -> bool:
+        with psycopg.connect(url) as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+                " AND wait_event_type = 'Lock' AND datname = current_database()"
+            ).fetchone()
+        assert found is not None
+        seen.append(found[0])
+        return len(seen) > CALLS and min(seen[-CALLS:]) == max(seen[-CALLS:]) > 0
+
+    await until(look, "as many connections as there will be")
+    return seen[-1]
+
+
+def statement_timeout(server: Databases, **said: object) -> str:
+    """After how long the server gives a statement up."""
+
+    async def look(url: str) -> str:
+        engine = await open_server(settings_of(store=url, **said))
+        connection = await engine._database.connect()
+        found = await (await connection.execute("SHOW statement_timeout")).fetchone()
+        await connection.close()
+        await engine.close()
+        assert found is not None
+        return str(found[0])
+
+    with server.fresh() as conninfo:
+        return asyncio.run(look(server.store(conninfo)))
+
+
+def listens(server: Databases, **said: object) -> bool:
+    """Whether somebody listens while a claim waits."""
+
+    async def look(url: str) -> bool:
+        engine = await open_server(settings_of(store=url, **said))
+        waiting = asyncio.ensure_future(_claim(engine))
+        await until(lambda: _waits(url), "a claim that waits")
+        with psycopg.connect(url) as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'"
+                " AND datname = current_database()"
+            ).fetchone()
+        await engine.close()
+        await asyncio.wait([waiting])
+        return found != (0,)
+
+    with server.fresh() as conninfo:
+        return asyncio.run(look(server.store(conninfo)))
+
+
+async def _claim(engine: PostgresEngine) -> None:
+    await engine.claim(queues=["default"], worker="w", wait_seconds=60)
+
+
+async def _waits(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT count(*) FROM holdfast.waiting").fetchone()
+    return found != (0,)

@@ -68,16 +68,21 @@ class Database:
         await connection.close()
         await self._pool.open()
 
-    async def connect(self) -> AsyncConnection[Row]:
-        """Return a connection of one's own."""
+    async def connect(self, url: str | None = None) -> AsyncConnection[Row]:
+        """Return a connection of one's own, to this place if it is another."""
+        url = url or self.url
         try:
-            return await AsyncConnection.connect(self.url, **self._settings())
+            return await AsyncConnection.connect(url, **self._settings())
         except (psycopg.Error, OSError) as error:
-            raise translated(error, self.url, self.options.schema) from error
+            raise translated(error, url, self.options.schema) from error
+
+    def refuse(self) -> None:
+        """Take no more calls."""
+        self._closed = True
 
     async def close(self) -> None:
         """Let go of every connection."""
-        self._closed = True
+        self.refuse()
         await self._pool.close(timeout=self.options.patience_seconds)
 
     def check_open(self) -> None:

@@ -83,10 +83,10 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
     return StorageError(f"{where} failed: {said(error)}")
 
 
-def check_url(url: str) -> str:
+def check_url(url: str, field: str = "store") -> str:
     """Return a URL that the driver can read, or raise ``InvalidInput``."""
     try:
         conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise InvalidInput("store", f"not a URL of PostgreSQL: {said(error)}") from None
+        raise InvalidInput(field, f"not a URL of PostgreSQL: {said(error)}") from None
     return url

@@ -19,7 +19,6 @@ from holdfast.engines.base import (
     HeldJob,
     OnDuplicate,
     Receipt,
-    Reclaim,
     Renewal,
 )
 from holdfast.engines.checks import (
@@ -27,7 +26,6 @@ from holdfast.engines.checks import (
     check_filter,
     check_limit,
     check_names,
-    check_operation,
 )
 from holdfast.engines.clock import Clock, SystemClock, monotonic
 from holdfast.engines.doubt import Order
@@ -40,7 +38,6 @@ from holdfast.model.job import (
     MAX_LEASE_SECONDS,
     MICROSECONDS,
     Job,
-    JobRef,
     NewJob,
     State,
     check_id,
@@ -48,7 +45,7 @@ from holdfast.model.job import (
     check_size,
     encode_payload,
 )
-from holdfast.model.operation import AuditRecord, Operation
+from holdfast.model.operation import AuditRecord
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.search import (
     EVERYTHING,
@@ -360,27 +357,6 @@ class Moving:
         )
         self.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
         return answers
-
-    async def reclaim(
-        self,
-        *,
-        limit: int = 1_000,
-        forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
-        caller: Caller = SYSTEM,
-    ) -> Reclaim:
-        """See ``Engine.reclaim``."""
-        check_limit(limit)
-        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        if operation is not None:
-            check_operation(operation)
-        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
-        try:
-            found, changes = await self._database.perform(verb, harmless=operation is None)
-        except Doubt as doubt:
-            raise unknown("reclaim") from doubt.__cause__
-        self._announce(changes)
-        return found
 
     # --- look --------------------------------------------------------------------------------
 

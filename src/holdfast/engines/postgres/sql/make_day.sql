@@ -1,0 +1,4 @@
+-- Make the partition of history for the day that is so many days from now; return whether it is new.
+SELECT holdfast.make_day(
+    (coalesce(%(now_us)s::bigint, holdfast.now_us()) / 86400000000 + %(days)s::int) * 86400000000
+)

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, pruning
 from holdfast.engines.postgres.pruning import Pruned
+from holdfast.engines.postgres.statements import in_schema
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
 from holdfast.model.operation import Operation
@@ -20,6 +21,8 @@ from holdfast.model.search import Filter
 from holdfast.runtime.loops import PruneLoop
 from holdfast.testing import VirtualClock
 
+from .conftest import MIGRATION
+
 DAY = 86_400.0
 NOON_US = (20_833 * 86_400 + 43_200) * 1_000_000  # of 2027-01-15
 OPTIONS = PostgresOptions(remember_seconds=DAY)
@@ -27,16 +30,18 @@ OPERATION = Operation("ann", "to see")
 FAILURE = Failure.of("upstream_5xx", "503")
 
 
-@pytest.fixture
-def url(server18):
-    with server18.fresh() as fresh:
+@pytest.fixture(params=["server18", "server16"])
+def url(request):
+    with request.getfixturevalue(request.param).fresh() as fresh:
         yield fresh
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[tuple[PostgresEngine, VirtualClock]]:
+async def opened(
+    url: str, options: PostgresOptions = OPTIONS
+) -> AsyncIterator[tuple[PostgresEngine, VirtualClock]]:
     clock = VirtualClock(NOON_US)
-    engine = await PostgresEngine.open(url, options=OPTIONS, clock=clock)
+    engine = await PostgresEngine.open(url, options=options, clock=clock)
     try:
         yield engine, clock
         assert await engine.validate() == []
@@ -51,13 +56,14 @@ def ask(url: str, statement: str, *names: str) -> list[tuple]:
         return connection.execute(composed).fetchall()
 
 
-def days(url: str) -> list[str]:
+def days(url: str, schema: str = "holdfast") -> list[str]:
     """Return the partitions of history, without what they are all called."""
-    found = ask(
-        url,
-        "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid "
-        "WHERE i.inhparent = 'holdfast.history'::regclass ORDER BY 1",
-    )
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid "
+            "WHERE i.inhparent = %s::regclass ORDER BY 1",
+            [f"{schema}.history"],
+        ).fetchall()
     return [name.removeprefix("history_") for (name,) in found]
 
 
@@ -188,6 +194,23 @@ def test_nothing_is_waited_for_while_somebody_reads_history(url):
             assert done.days_dropped == 3
             assert done.days_made == 3, "today has begun in the rest"
             assert await known(engine) == ["meanwhile"]
+
+    asyncio.run(run())
+
+
+def test_another_schema_has_days_of_its_own(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA another")
+        connection.execute(in_schema(MIGRATION.read_text(), "another").encode())
+
+    async def run() -> None:
+        options = PostgresOptions(remember_seconds=DAY, schema="another")
+        async with opened(url, options) as (engine, clock):
+            assert await engine.prune() == Pruned(days_made=4)
+            assert days(url, "another") == ["20270115", "20270116", "20270117", "20270118", "rest"]
+            assert days(url) == ["rest"]
+            clock.advance(5 * DAY)
+            assert await engine.prune() == Pruned(days_made=4, days_dropped=4)
 
     asyncio.run(run())
 

@@ -128,6 +128,9 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
         blocker.execute("SELECT pg_advisory_xact_lock(holdfast.lock_number('held'))")
         going = asyncio.ensure_future(database.perform(lambda: WORK._alone(hangs, at(0.0))))
         await begun
+        waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not blocker.execute(waits).fetchall():  # it was sent, and gets there
+            pass
         yield going
 
 
@@ -174,6 +177,8 @@ def test_when_its_holder_dies_another_takes_over(url):
                 ).fetchall()
             assert killed == [(True,)]
             first.cancel()
+            await asyncio.wait([first])
+            assert first.cancelled(), "it does not begin anew when it was asked to end"
             assert await WORK.go(other, work, at(0.1))
 
     asyncio.run(run())

@@ -29,8 +29,11 @@ _TRIES = 20
 """How often a verb begins anew because somebody else was first."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
-_UNPREPARED = frozenset({"find", "find_newest", "groups", "held_behind", "counts"})
-"""What is planned anew each time: conditions that are not asked for cost nothing then."""
+_UNPREPARED = frozenset(
+    {"find", "find_newest", "groups", "held_behind", "counts", "forget_attempts", "forget_notes"}
+)
+"""What is planned anew each time: conditions that are not asked for cost nothing then, and a page
+is known to be small."""
 
 
 class Database:
@@ -106,6 +109,7 @@ class Database:
         give_up = monotonic() + self.options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         tries = 0
+        cancellations = _cancellations()
         while True:
             try:
                 async with self._connection() as connection:
@@ -123,6 +127,9 @@ class Database:
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if not is_gone(error) or monotonic() >= give_up:
                     raise translated(error, self.url, self.options.schema) from error
+                if _cancellations() > cancellations:
+                    # Asked to end just when the connection did: the driver tells of that alone.
+                    raise asyncio.CancelledError from error
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.0))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
@@ -207,6 +214,12 @@ class Database:
             statement(ask.name, self.options.schema), ask.parameters, prepare=prepare
         )
         return cursor
+
+
+def _cancellations() -> int:
+    """Return how often this task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:

@@ -6,6 +6,7 @@ could not be done because others were busy is done another time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.model.job import MICROSECONDS
@@ -50,10 +51,20 @@ class Pruning:
         attempts = await self._forget_past("forget_attempts", on)
         notes = await self._forget_past("forget_notes", on)
         await self._once("forget_waiting", on, after_us=int(_WAITED_SECONDS * MICROSECONDS))
-        made = [await self._once("make_day", on, days=days) for days in range(DAYS_AHEAD + 1)]
+        made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), on)
         [old] = await self._database.read(lambda: ask_all(Ask("old_days", _forgotten(on))))
-        dropped = [await self._once("drop_day", on, day=day) for (day,) in old]
-        return Pruned(made.count([(True,)]), dropped.count([(True,)]), jobs, attempts, notes)
+        dropped = await self._change_days("drop_day", "day", [day for (day,) in old], on)
+        return Pruned(made, dropped, jobs, attempts, notes)
+
+    async def _change_days(self, name: str, field: str, days: Iterable[int], on: Conditions) -> int:
+        """Make or drop these days until somebody is in the way; return how many."""
+        count = 0
+        for day in days:
+            [(done,)] = await self._once(name, on, **{field: day})
+            if done is None:
+                break  # each try holds others up a little: the next one is another time
+            count += done
+        return count
 
     async def _forget_rest(self, on: Conditions) -> int:
         total: int = 0

@@ -30,7 +30,7 @@ from .failures import place, said
 
 log = EventLog("holdfast.postgres")
 
-REGISTERED_SECONDS = 10.0
+REGISTERED_SECONDS = 15.0
 """How long others notify us after we waited last: to notify costs them, so it is not long."""
 RENEW_SECONDS = 4.0
 ECHO_SECONDS = 5.0
@@ -75,8 +75,9 @@ class Waking:
 
     def tells_of(self, queues: Collection[str]) -> bool:
         """Whether work that comes into these queues from now on wakes who waits for it."""
-        covered = self.hears and self._clock.now_us() < self._until_us
-        return covered and self._registered.issuperset(queues)
+        # Whoever falls asleep now must be registered until that is renewed.
+        least_us = self._clock.now_us() + int(1.5 * RENEW_SECONDS * MICROSECONDS)
+        return self.hears and least_us < self._until_us and self._registered.issuperset(queues)
 
     async def register(self, queues: Collection[str]) -> bool:
         """Have work in these queues told of. Return whether it is, so that a last look helps."""
@@ -143,6 +144,8 @@ class Waking:
                     self._say_silent(error)
             finally:
                 self.hears = False
+            if self._closed:
+                return
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.0))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 

@@ -162,7 +162,7 @@ CREATE INDEX history_name ON holdfast.history (tenant, id);
 CREATE INDEX history_rest_finished ON holdfast.history_rest (finished_at_us);
 
 -- Make the partition of the day that begins then; return whether it is new. A day of which there is
--- something in the rest stays there. Nobody is kept waiting: it is tried again another time.
+-- something in the rest stays there. NULL: somebody is in the way, and is not kept waiting.
 CREATE FUNCTION holdfast.make_day(from_us bigint) RETURNS boolean
 LANGUAGE plpgsql
 SET lock_timeout = '200ms'
@@ -189,10 +189,10 @@ BEGIN
     );
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected OR check_violation THEN
-    RETURN false;
+    RETURN NULL;
 END $$;
 
--- Drop a partition, unless somebody is using history; return whether it is gone.
+-- Drop a partition. NULL: somebody is in the way, and is not kept waiting.
 CREATE FUNCTION holdfast.drop_day(day regclass) RETURNS boolean
 LANGUAGE plpgsql
 SET lock_timeout = '200ms'
@@ -201,7 +201,7 @@ BEGIN
     EXECUTE format('DROP TABLE %s', day);
     RETURN true;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    RETURN false;
+    RETURN NULL;
 END $$;
 
 -- Attempts that ended other than by completing, and what people did, of any job that is kept.

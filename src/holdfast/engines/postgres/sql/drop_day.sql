@@ -1,2 +1,2 @@
--- Drop a partition of history; return whether it is gone.
+-- Drop a partition of history; return NULL if that has to wait.
 SELECT holdfast.drop_day(%(day)s::bigint::oid::regclass)

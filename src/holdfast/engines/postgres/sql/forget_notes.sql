@@ -1,5 +1,5 @@
--- Of the next notes after this place forget those of jobs that are gone. Return how many were looked
--- at, how many are gone, and where the next place is.
+-- Look at some notes after this place, and forget those of jobs that are gone. Return how many were
+-- looked at, how many are gone, and the last place.
 WITH page AS MATERIALIZED (
     SELECT p.ctid AS spot, p.tenant, p.id, p.made_us, p.number
     FROM holdfast.notes AS p
@@ -28,7 +28,10 @@ gone AS (
     RETURNING 1
 ),
 last AS (
-    SELECT s.tenant, s.id, s.number FROM page AS s ORDER BY s.tenant DESC, s.id DESC, s.number DESC LIMIT 1
+    SELECT s.tenant, s.id, s.number
+    FROM page AS s
+    ORDER BY s.tenant DESC, s.id DESC, s.number DESC
+    LIMIT 1
 )
 SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM gone), l.tenant, l.id, l.number
 FROM (VALUES (1)) AS one (row)

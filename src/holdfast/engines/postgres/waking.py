@@ -154,7 +154,8 @@ class Waking:
         connection = await self._database.connect(self._database.options.listen_url)
         try:
             channel = sql.Identifier(self._conditions().channel)
-            await connection.execute(sql.SQL("LISTEN {}").format(channel))
+            async with asyncio.timeout(self._database.options.statement_timeout_seconds):
+                await connection.execute(sql.SQL("LISTEN {}").format(channel))
             parts = [
                 asyncio.ensure_future(self._hear(connection)),
                 asyncio.ensure_future(self._prove()),

@@ -1,4 +1,4 @@
-"""Servers for tests: one of each version for a whole run of a process, started when first asked for."""
+"""Servers for tests: one of each version for a run of a process, started when asked for."""
 
 from collections.abc import Iterator
 

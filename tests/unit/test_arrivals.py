@@ -29,7 +29,7 @@ def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
         arrivals.announce(kinds)
         await settle_down()
         assert wait.done() is woken
-        arrivals.announce_end()
+        arrivals.announce_all()
         await wait
         assert not arrivals.anybody
 
@@ -45,7 +45,7 @@ def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
         arrivals.announce((), [queue])
         await settle_down()
         assert wait.done() is woken
-        arrivals.announce_end()
+        arrivals.announce_all()
         await wait
 
     asyncio.run(main())

@@ -32,8 +32,8 @@ class Arrivals:
             ):
                 _wake(future)
 
-    def announce_end(self) -> None:
-        """Wake everybody: the engine is going away."""
+    def announce_all(self) -> None:
+        """Wake everybody: the engine is going away, or nobody knows what came."""
         for future in self._waiting:
             _wake(future)
 

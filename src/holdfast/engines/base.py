@@ -199,13 +199,15 @@ class Engine(Protocol):
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
         operation: Operation | None = None,
+        every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """End the leases that ran out and bury what expired unclaimed, up to ``limit`` of each.
 
         Jobs in ``forced`` lose their lease now, whenever it ends; those not in flight are left.
         ``operation`` is who forces it and why; the failure of those jobs says so, and its audit
-        is committed with the first of them.
+        is committed with the first of them. A loop says ``every_seconds`` it does this: where
+        several processes share the work, one of them does it each time, and the others nothing.
         """
 
     async def get(

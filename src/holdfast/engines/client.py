@@ -196,9 +196,11 @@ class ClientEngine(RemoteOperations):
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
         operation: Operation | None = None,
+        every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
+        del every_seconds  # the owner's own loop is the only one
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
         check_caller(caller)

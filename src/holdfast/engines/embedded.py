@@ -19,7 +19,7 @@ class EmbeddedEngine(Moving, Operating):
             return
         self._gathering.decide()
         self._closed = True
-        self._arrivals.announce_end()
+        self._arrivals.announce_all()
         try:
             await self._past.close()
         finally:

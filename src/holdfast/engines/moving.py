@@ -139,9 +139,11 @@ class Moving(Seam):
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
         operation: Operation | None = None,
+        every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
+        del every_seconds  # nobody else does it
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
         if operation is not None:

@@ -98,11 +98,16 @@ class PassingEngine:
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
         operation: Operation | None = None,
+        every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
         return await self.engine.reclaim(
-            limit=limit, forced=forced, operation=operation, caller=caller
+            limit=limit,
+            forced=forced,
+            operation=operation,
+            every_seconds=every_seconds,
+            caller=caller,
         )
 
     async def get(

@@ -376,6 +376,24 @@ _ALL = (
         "longer.",
         action="See whether the file of history can be read.",
     ),
+    # --- PostgreSQL ------------------------------------------------------------------------
+    LogEvent(
+        name="postgres.not_notified",
+        level="warning",
+        fields=("store", "seconds", "error"),
+        meaning="New work is not told of: the connection that listens cannot be made, or hears "
+        "nothing, as through a pooler in transaction mode (PgBouncer). Work is still found, by "
+        "looking every so many seconds.",
+        action="Give listen_url the address of the server itself, past the pooler; or set listen "
+        "to false if looking is enough.",
+    ),
+    LogEvent(
+        name="postgres.notified",
+        level="info",
+        fields=("store",),
+        meaning="New work is told of at once again.",
+        action="Nothing.",
+    ),
     # --- daemon ----------------------------------------------------------------------------
     LogEvent(
         name="daemon.started",

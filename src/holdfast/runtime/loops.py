@@ -69,7 +69,7 @@ class LeaseLoop:
         if self._clock is not None:
             self._leapt(self._clock.now_us())
         if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
-            await self._engine.reclaim()
+            await self._engine.reclaim(every_seconds=self.interval_seconds)
         interval_seconds = self.interval_seconds
         if self._worker is not None:
             await self._worker.look_for_queues()
@@ -98,6 +98,26 @@ class LeaseLoop:
         await worker.heartbeat(everything=everything)
         while worker.has_overdue() and loop.time() < give_up:
             await worker.heartbeat()
+
+
+class Prunes(Protocol):
+    """An engine that forgets when it is told to; the journal does so by itself."""
+
+    async def prune(self, *, every_seconds: float) -> object:
+        """Forget what need not be remembered, if nobody has for so long."""
+
+
+class PruneLoop:
+    """Has an engine forget what need not be remembered."""
+
+    def __init__(self, engine: Prunes, interval_seconds: float = 60.0) -> None:
+        self.interval_seconds = interval_seconds
+        self._engine = engine
+
+    async def step(self, now_us: int) -> int:
+        """Forget, unless another process has just done it."""
+        await self._engine.prune(every_seconds=self.interval_seconds)
+        return now_us + int(self.interval_seconds * MICROSECONDS)
 
 
 class Supervisor:

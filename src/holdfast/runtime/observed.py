@@ -146,11 +146,16 @@ class ObservedEngine(AnnouncedEngine):
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
         operation: Operation | None = None,
+        every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
         found = await self.engine.reclaim(
-            limit=limit, forced=forced, operation=operation, caller=caller
+            limit=limit,
+            forced=forced,
+            operation=operation,
+            every_seconds=every_seconds,
+            caller=caller,
         )
         named = {(ref.tenant, ref.id) for ref in forced}
         for job in found.lost:

@@ -6,11 +6,12 @@ from holdfast.engines.clock import Clock
 
 from .governed import Operating
 from .options import PostgresOptions
+from .upkeep import Upkeep
 
 __all__ = ["PostgresEngine", "PostgresOptions"]
 
 
-class PostgresEngine(Operating):
+class PostgresEngine(Upkeep, Operating):
     """Work kept by a PostgreSQL server. Open it with ``open``."""
 
     @classmethod

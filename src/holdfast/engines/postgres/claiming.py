@@ -7,7 +7,7 @@ them time and again, least of all while an old transaction keeps them from being
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.model.access import Caller
@@ -36,6 +36,11 @@ class Looked(NamedTuple):
     now_us: int
     lanes: list[Lane]
     limits: list[Row]
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to claim, as far as can be seen without trying."""
+        return not self.limits and all(lane.run_at_us > self.now_us for lane in self.lanes)
 
 
 class Wish(NamedTuple):
@@ -108,15 +113,29 @@ class Lanes:
         self._known.clear()
 
 
-def look(wish: Wish) -> list[Ask]:
-    """Return what asks for the lanes, and for the limits of queues that have any."""
-    queues = {"queues": list(wish.queues)}
-    return [Ask("lanes", queues), Ask("limits", queues)]
+def look(wish: Wish, on: Conditions) -> Ask:
+    """Ask for the lanes, and for the limits of queues that have any."""
+    return Ask("look", {"queues": list(wish.queues), "now_us": on.now_us})
 
 
-def lanes_of(told: Collection[Row]) -> list[Lane]:
-    """Return the lanes of these rows."""
-    return [Lane(*row) for row in told]
+def looked_at(told: Sequence[Row]) -> Looked:
+    """Return what was asked for."""
+    lanes = [Lane(*row[1:5]) for row in told if row[2] is not None]
+    limits = [(row[1], *row[5:]) for row in told if row[7] is not None]
+    return Looked(told[0][0], lanes, limits)
+
+
+def next_due(wish: Wish, looked: Looked, on: Conditions) -> Ask:
+    """Ask when the next job becomes due by itself, after that look."""
+    columns = lane_columns(looked.lanes)
+    parameters = {
+        "now_us": on.now_us,
+        "after_us": looked.now_us,
+        "queues": list(wish.queues),
+        "lane_queues": columns["lane_queues"],
+        "lane_priorities": columns["lane_priorities"],
+    }
+    return Ask("next_due", parameters)
 
 
 def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions) -> Ask:

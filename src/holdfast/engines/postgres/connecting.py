@@ -32,8 +32,11 @@ _TRIES = 20
 """How often a verb begins anew because somebody else was first."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
-_UNPREPARED = frozenset({"find", "find_newest", "groups", "held_behind", "counts"})
-"""What is planned anew each time: conditions that are not asked for cost nothing then."""
+_UNPREPARED = frozenset(
+    {"find", "find_newest", "groups", "held_behind", "counts", "forget_attempts", "forget_notes"}
+)
+"""What is planned anew each time: conditions that are not asked for cost nothing then, and a page
+is known to be small."""
 
 
 class Database:
@@ -66,21 +69,26 @@ class Database:
             await connection.close()
         await self._pool.open()
 
-    async def connect(self) -> AsyncConnection[Row]:
-        """Return a connection of one's own."""
+    async def connect(self, url: str | None = None) -> AsyncConnection[Row]:
+        """Return a connection of one's own, to this place if it is another."""
+        url = url or self.url
         while True:
             try:
-                return await AsyncConnection.connect(self.url, **self._settings)
+                return await AsyncConnection.connect(url, **self._settings)
             except (psycopg.Error, OSError) as error:
                 if "startup parameter" not in str(error) or "options" not in self._settings:
-                    raise translated(error, self.url, self.options.schema) from error
+                    raise translated(error, url, self.options.schema) from error
             # A pooler that knows no options, and maybe no prepared statements: without both.
             del self._settings["options"]
             self._settings["prepare_threshold"] = None
 
+    def refuse(self) -> None:
+        """Take no more calls."""
+        self._closed = True
+
     async def close(self) -> None:
         """Let go of every connection."""
-        self._closed = True
+        self.refuse()
         await self._pool.close(timeout=self.options.patience_seconds)
 
     def check_open(self) -> None:
@@ -104,6 +112,7 @@ class Database:
         give_up = monotonic() + self.options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         tries = 0
+        cancellations = _cancellations()
         while True:
             try:
                 async with self._connection() as connection:
@@ -121,6 +130,9 @@ class Database:
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if not is_gone(error) or monotonic() >= give_up:
                     raise translated(error, self.url, self.options.schema) from error
+                if _cancellations() > cancellations:
+                    # Asked to end just when the connection did: the driver tells of that alone.
+                    raise asyncio.CancelledError from error
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.0))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
@@ -221,6 +233,12 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": timeout_ms,
     }
+
+
+def _cancellations() -> int:
+    """Return how often this task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:

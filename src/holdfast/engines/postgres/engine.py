@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -18,7 +19,6 @@ from holdfast.engines.base import (
     HeldJob,
     OnDuplicate,
     Receipt,
-    Reclaim,
     Renewal,
 )
 from holdfast.engines.checks import (
@@ -26,7 +26,6 @@ from holdfast.engines.checks import (
     check_filter,
     check_limit,
     check_names,
-    check_operation,
 )
 from holdfast.engines.clock import Clock, SystemClock, monotonic
 from holdfast.engines.doubt import Order
@@ -41,7 +40,6 @@ from holdfast.model.job import (
     MAX_LEASE_SECONDS,
     MICROSECONDS,
     Job,
-    JobRef,
     NewJob,
     State,
     check_id,
@@ -49,7 +47,7 @@ from holdfast.model.job import (
     check_size,
     encode_payload,
 )
-from holdfast.model.operation import AuditRecord, Operation
+from holdfast.model.operation import AuditRecord
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.search import (
     EVERYTHING,
@@ -73,6 +71,7 @@ from .failures import Doubt, check_url
 from .gathering import Gathering
 from .options import PostgresOptions
 from .settling import Lease, lease_of
+from .waking import Waking
 
 
 class Moving:
@@ -91,6 +90,7 @@ class Moving:
         self._given_clock = clock
         self._clock = clock or SystemClock()
         self._arrivals = Arrivals(self._clock)
+        self._waking = Waking(self._database, self._arrivals, self._clock, self._on)
         self._lanes = Lanes(monotonic)
         self._survey = Survey()
         self._simple_requests = Gathering(self._enqueue_all)
@@ -242,13 +242,16 @@ class Moving:
         wish = Wish(names, known, limit, worker, self._number(), float(lease_seconds), caller)
         give_up_us = self._clock.now_us() + int(wait_seconds * MICROSECONDS)
         while True:
+            told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
                 claim, looked = await self._not_in_vain(self._claim(wish, outcomes))
                 if claim.jobs or outcomes or self._clock.now_us() >= give_up_us:
                     return claim
-                if looked is not None:
-                    wake_us = await self._wake_us(wish, looked)
-                    await self._arrivals.sleep(woken, min(give_up_us, wake_us))
+                # What came before others knew that we wait is not told: only a look finds it.
+                if looked is not None and (told or not await self._waking.register(names)):
+                    wake_us = min(give_up_us, await self._wake_us(wish, looked))
+                    with self._waking.waiting(names):
+                        await self._arrivals.sleep(woken, wake_us)
                 self._lanes.forget()
 
     async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
@@ -309,8 +312,10 @@ class Moving:
     async def _claim_afresh(self, wish: Wish) -> tuple[list[Job], Looked]:
         """Look where the lanes begin, and claim; with limits, if there are any."""
         began = monotonic()
-        told = await self._database.read(lambda: ask_all(self._on().now(), *claiming.look(wish)))
-        looked = Looked(told[0][0][0], claiming.lanes_of(told[1]), told[2])
+        [told] = await self._database.read(lambda: ask_all(claiming.look(wish, self._on())))
+        looked = claiming.looked_at(told)
+        if looked.idle:
+            return [], looked
         took_seconds = monotonic() - began
         try:
             if looked.limits:
@@ -329,24 +334,19 @@ class Moving:
 
     async def _wake_us(self, wish: Wish, looked: Looked) -> int:
         """Return when to look again if nothing is told of, by the clock of this process."""
-        columns = claiming.lane_columns(looked.lanes)
-        due = Ask(
-            "next_due",
-            {
-                "now_us": self._on().now_us,
-                "after_us": looked.now_us,
-                "queues": list(wish.queues),
-                "lane_queues": columns["lane_queues"],
-                "lane_priorities": columns["lane_priorities"],
-            },
-        )
-        [[[now_us, due_us]]] = await self._database.read(lambda: ask_all(due))
-        opens_us = limiting.opens_at_us(looked.limits, looked.now_us)
-        moments = [moment for moment in (due_us, opens_us) if moment is not None]
-        wait_us = int(self._options.poll_interval_seconds * MICROSECONDS)
+        now_us = looked.now_us
+        moments = [lane.run_at_us for lane in looked.lanes]
+        if not looked.idle:
+            # What is due is not for us: when the first one after it is has to be asked.
+            due = claiming.next_due(wish, looked, self._on())
+            [[[now_us, due_us]]] = await self._database.read(lambda: ask_all(due))
+            opens_us = limiting.opens_at_us(looked.limits, looked.now_us)
+            moments = [moment for moment in (due_us, opens_us) if moment is not None]
+        # Not all at once: processes that were started together shall not poll together.
+        wait_us = self._options.poll_interval_seconds * MICROSECONDS * random.uniform(0.8, 1.2)
         for moment in moments:
             wait_us = min(wait_us, max(0, moment - now_us))
-        return self._clock.now_us() + wait_us
+        return self._clock.now_us() + int(wait_us)
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
@@ -362,27 +362,6 @@ class Moving:
         )
         self.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
         return answers
-
-    async def reclaim(
-        self,
-        *,
-        limit: int = 1_000,
-        forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
-        caller: Caller = SYSTEM,
-    ) -> Reclaim:
-        """See ``Engine.reclaim``."""
-        check_limit(limit)
-        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        if operation is not None:
-            check_operation(operation)
-        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
-        try:
-            found, changes = await self._database.perform(verb, harmless=operation is None)
-        except Doubt as doubt:
-            raise unknown("reclaim") from doubt.__cause__
-        self._announce(changes)
-        return found
 
     # --- look --------------------------------------------------------------------------------
 
@@ -471,9 +450,11 @@ class Moving:
 
     async def close(self) -> None:
         """See ``Engine.close``."""
-        self._arrivals.announce_end()
+        await self._waking.close()
         if self._handing_back:
             await asyncio.wait(self._handing_back, timeout=self._options.patience_seconds)
+        self._database.refuse()
+        self._arrivals.announce_all()
         await self._database.close()
 
     # --- afterwards --------------------------------------------------------------------------

@@ -126,18 +126,18 @@ def _user(url: str) -> str:
     return f"user {name!r}" if name else "this user"
 
 
-def check_url(url: str) -> str:
+def check_url(url: str, field: str = "store") -> str:
     """Return a URL that the driver can read, or raise ``InvalidInput``, without what is secret."""
     advice = "in a password write / as %2F, ? as %3F and @ as %40"
     address, _, query = url.partition("?")
     path = address.partition("://")[2].partition("/")[2]
     if "://" in url and ("@" in path or ("@" in query and "@" not in address)):
-        raise InvalidInput("store", f"not a URL of PostgreSQL: an @ follows the host; {advice}")
+        raise InvalidInput(field, f"not a URL of PostgreSQL: an @ follows the host; {advice}")
     try:
         ports = str(conninfo_to_dict(url).get("port") or "")
     except psycopg.Error as error:
         why = said(error) if "://" in url else "it cannot be read"
-        raise InvalidInput("store", f"not a URL of PostgreSQL: {why}") from None
+        raise InvalidInput(field, f"not a URL of PostgreSQL: {why}") from None
     if not all(port.isdigit() or not port for port in ports.split(",")):
-        raise InvalidInput("store", f"not a URL of PostgreSQL: the port is no number; {advice}")
+        raise InvalidInput(field, f"not a URL of PostgreSQL: the port is no number; {advice}")
     return url

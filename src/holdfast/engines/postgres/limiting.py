@@ -19,7 +19,7 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from . import rows
 from .asking import Ask, Row, Verb, ask, ask_all
-from .claiming import Wish, lane_columns, lanes_of, look
+from .claiming import Lane, Wish, lane_columns, look, looked_at
 from .conditions import Conditions
 
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
@@ -133,8 +133,10 @@ def claim_with_limits(wish: Wish, on: Conditions) -> Verb[list[Job]]:
     queues = {"queues": list(wish.queues)}
     yield from ask("lock_keys", names=[f"queue/{queue}" for queue in wish.queues])
     yield from ask("realign", **queues)
-    told = yield from ask_all(on.now(), *look(wish), Ask("flying", queues), Ask("turns", queues))
-    [[now_us]], lanes, policies, flying, turns = told
+    told, flying, turns = yield from ask_all(
+        look(wish, on), Ask("flying", queues), Ask("turns", queues)
+    )
+    now_us, lanes, policies = looked_at(told)
     size = _FIRST_LOOK
     while True:
         limits = Limits(policies, flying, turns)
@@ -148,11 +150,11 @@ def claim_with_limits(wish: Wish, on: Conditions) -> Verb[list[Job]]:
 
 
 def _candidates(
-    wish: Wish, lanes: Sequence[Row], limits: Limits, size: int, now_us: int, on: Conditions
+    wish: Wish, lanes: Sequence[Lane], limits: Limits, size: int, now_us: int, on: Conditions
 ) -> Verb[tuple[list[Job], set[tuple[str, str | int]]]]:
     """Return the first jobs of each line, and the lines of which there may be more."""
     parameters = {**wish.parameters(on), "limit": size, "at_us": now_us}
-    common = [lane for lane in lanes_of(lanes) if lane.queue not in limits.by_tenant]
+    common = [lane for lane in lanes if lane.queue not in limits.by_tenant]
     by_tenant, in_lanes = yield from ask_all(
         Ask("candidates", {**parameters, "queues": limits.by_tenant}),
         Ask("in_lanes", {**parameters, **lane_columns(common)}),

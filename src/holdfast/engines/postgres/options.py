@@ -7,6 +7,8 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
 from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
+from .failures import check_url
+
 MOST_CONNECTIONS = 1_000
 
 
@@ -24,6 +26,8 @@ class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
     """How often who waits for work looks for it without being told."""
     listen: bool = True
     """Whether to be told of new work by NOTIFY; without, only polling finds it."""
+    listen_url: str | None = None
+    """Where to listen, if notifications do not come through where everything else goes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,3 +37,5 @@ class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
             check_seconds(field, getattr(self, field), 86_400)
         if type(self.listen) is not bool:
             raise InvalidInput("listen", f"{self.listen!r} is not true or false")
+        if self.listen_url is not None:
+            check_url(self.listen_url, "listen_url")

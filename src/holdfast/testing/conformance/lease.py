@@ -32,6 +32,18 @@ class LeaseRules(Suite):
 
         self.check(scenario)
 
+    def test_a_loop_that_reclaims_finds_what_has_run_out_since_the_last_time(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            for seconds in (0.0, 30.0, 30.0):
+                desk.clock.advance(seconds)
+                lost = (await desk.engine.reclaim(every_seconds=1.0)).lost
+                assert [job.id for job in lost] == ([] if seconds == 0 else ["a"])
+                if seconds == 0:
+                    await desk.put("a")
+                assert await desk.take_ids() == ["a"]
+
+        self.check(scenario)
+
     def test_a_settle_before_the_reclaim_is_accepted_however_late(self) -> None:
         async def scenario(desk: Desk) -> None:
             await desk.put("a")

@@ -159,6 +159,50 @@ CREATE TABLE holdfast.history (
 
 CREATE TABLE holdfast.history_rest PARTITION OF holdfast.history DEFAULT;
 CREATE INDEX history_name ON holdfast.history (tenant, id);
+CREATE INDEX history_rest_finished ON holdfast.history_rest (finished_at_us);
+
+-- Make the partition of the day that begins then; return whether it is new. A day of which there is
+-- something in the rest stays there. NULL: somebody is in the way, and is not kept waiting.
+CREATE FUNCTION holdfast.make_day(from_us bigint) RETURNS boolean
+LANGUAGE plpgsql
+SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    to_us bigint := from_us + 86400000000;
+    day text := 'history_' || to_char(to_timestamp(from_us / 1000000) AT TIME ZONE 'UTC', 'YYYYMMDD');
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'holdfast.history'::regclass AND c.relname = day
+    ) OR EXISTS (
+        SELECT FROM holdfast.history_rest AS r
+        WHERE r.finished_at_us >= from_us AND r.finished_at_us < to_us
+    ) THEN
+        RETURN false;
+    END IF;
+    -- To attach it locks the rest alone; to make it as a partition would lock all of history.
+    EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.history INCLUDING ALL)', day);
+    EXECUTE format(
+        'ALTER TABLE holdfast.history ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
+        day, from_us, to_us
+    );
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR check_violation THEN
+    RETURN NULL;
+END $$;
+
+-- Drop a partition. NULL: somebody is in the way, and is not kept waiting.
+CREATE FUNCTION holdfast.drop_day(day regclass) RETURNS boolean
+LANGUAGE plpgsql
+SET lock_timeout = '200ms'
+AS $$
+BEGIN
+    EXECUTE format('DROP TABLE %s', day);
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    RETURN NULL;
+END $$;
 
 -- Attempts that ended other than by completing, and what people did, of any job that is kept.
 CREATE TABLE holdfast.attempts (

@@ -1,0 +1,35 @@
+-- What a claim of these queues has to know: the time; where each priority of them begins, which is
+-- the first job of its line, due or not; and the policies that limit, with what their rates leave.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
+),
+lanes AS (
+    SELECT q.queue, f.priority, f.run_at_us, f.seq
+    FROM unnest(%(queues)s::text[]) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at_us, j.seq
+        FROM holdfast.jobs AS j
+        WHERE j.line = 1 AND j.queue = q.queue
+        ORDER BY j.priority DESC, j.run_at_us, j.seq
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT l.queue, f.priority, f.run_at_us, f.seq
+    FROM lanes AS l
+    CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at_us, j.seq
+        FROM holdfast.jobs AS j
+        WHERE j.line = 1 AND j.queue = l.queue AND j.priority < l.priority
+        ORDER BY j.priority DESC, j.run_at_us, j.seq
+        LIMIT 1
+    ) AS f
+)
+SELECT
+    c.now_us, l.queue, l.priority, l.run_at_us, l.seq,
+    NULL::smallint AS line, NULL::bigint AS spent_until_us, NULL::bytea AS policy
+FROM clock AS c
+LEFT JOIN lanes AS l ON true
+UNION ALL
+SELECT c.now_us, p.queue, NULL, NULL, NULL, p.line, p.spent_until_us, p.policy
+FROM clock AS c
+JOIN holdfast.policies AS p ON p.queue = ANY (%(queues)s::text[]) AND p.limited

@@ -1,0 +1,5 @@
+-- Make the partition of history for the day so many days from now; return whether it is new, or
+-- NULL if that has to wait.
+SELECT holdfast.make_day(
+    (coalesce(%(now_us)s::bigint, holdfast.now_us()) / 86400000000 + %(days)s::int) * 86400000000
+)

@@ -1,0 +1,12 @@
+-- The partitions of history in which nothing is remembered any more.
+SELECT d.day::bigint
+FROM (
+    SELECT
+        i.inhrelid AS day,
+        (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''?(\d+)''?\)'))[1]::bigint AS to_us
+    FROM pg_inherits AS i
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'holdfast.history'::regclass
+) AS d
+WHERE d.to_us <= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+ORDER BY d.to_us

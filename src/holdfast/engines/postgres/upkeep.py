@@ -1,0 +1,78 @@
+"""What is done again and again so that work goes on: ending leases, and forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.engines.base import Reclaim
+from holdfast.engines.checks import check_all, check_limit, check_operation
+from holdfast.engines.clock import Clock
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.job import JobRef, check_seconds
+from holdfast.model.operation import Operation
+
+from . import settling
+from .asking import Verb
+from .engine import Moving, unknown
+from .failures import Doubt
+from .options import PostgresOptions
+from .pruning import Pruned, Pruning
+from .rounds import Rounds
+
+
+class Upkeep(Moving):
+    """The verbs of loops. Many processes call them; one of them does the work, each time."""
+
+    def __init__(
+        self, url: str, options: PostgresOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        super().__init__(url, options, clock)
+        self._pruning = Pruning(self._database)
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        if operation is not None:
+            check_operation(operation)
+        if every_seconds != 0:
+            check_seconds("every_seconds", every_seconds)
+        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
+        if every_seconds and not refs:
+            rounds = Rounds("reclaim", every_seconds)
+            done = await rounds.go(self._database, verb, self._on())
+            if done is None:
+                return Reclaim([], [])
+            found, changes = done
+        else:
+            try:
+                found, changes = await self._database.perform(verb, harmless=operation is None)
+            except Doubt as doubt:
+                raise unknown("reclaim") from doubt.__cause__
+        self._announce(changes)
+        return found
+
+    async def prune(self, *, every_seconds: float = 0.0) -> Pruned:
+        """Forget what need not be remembered, and make room for the days to come.
+
+        A loop says ``every_seconds`` it does this: one of all processes does, each time.
+        """
+        if every_seconds != 0:
+            check_seconds("every_seconds", every_seconds)
+            # Its steps are transactions of their own. If they end early, the next time is soon.
+            if not await Rounds("prune", every_seconds).go(self._database, _begin, self._on()):
+                return Pruned()
+        return await self._pruning.prune(self._on())
+
+
+def _begin() -> Verb[bool]:
+    yield from ()
+    return True

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from .servers import Databases
-from .shops import Shop, store_of
+from .servers import Databases, store_of
+from .shops import Shop
 
 
 @pytest.fixture(scope="session")

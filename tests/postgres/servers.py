@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import sql
@@ -156,6 +157,10 @@ class Databases:
         """Return how to connect to this database."""
         return database_url(self._url, database)
 
+    def store(self, database: str) -> str:
+        """Return the URL, as settings take it, of what ``fresh`` yields."""
+        return store_of(database)
+
     @contextlib.contextmanager
     def fresh(self, like: str | None = None) -> Iterator[str]:
         """Make a database like the template; yield its URL; drop it, whoever is connected."""
@@ -191,3 +196,10 @@ def database_url(url: str, database: str) -> str:
     """Return this URL for another database."""
     parts = conninfo_to_dict(url)
     return make_conninfo(**{**parts, "dbname": database})
+
+
+def store_of(database: str) -> str:
+    """Return a URL, as settings take it, of what the driver connects to."""
+    parts = {key: str(value) for key, value in conninfo_to_dict(database).items()}
+    name, user = parts.pop("dbname"), parts.pop("user")
+    return f"postgresql://{quote(user)}@/{name}?{urlencode(parts)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import django
 import django.conf
@@ -19,13 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import Holdfast
-
-
-def store_of(database: str) -> str:
-    """Return a URL, as settings take it, of what the driver connects to."""
-    parts = {key: str(value) for key, value in conninfo_to_dict(database).items()}
-    name, user = parts.pop("dbname"), parts.pop("user")
-    return f"postgresql://{quote(user)}@/{name}?{urlencode(parts)}"
 
 
 class Shop:

@@ -11,8 +11,7 @@ import pytest
 
 from tests.docs.pages import Block, blocks_of
 
-from .servers import Databases
-from .shops import store_of
+from .servers import Databases, store_of
 
 PAGE = "docs/transactional-enqueue.md"
 WHY = "it needs a PostgreSQL server"

@@ -6,15 +6,16 @@ import asyncio
 
 import psycopg
 
-from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.migrating import migrate
 from holdfast.interfaces.opening import open_server
+from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
 from tests.postgres.servers import Databases
 
 from .observing import settings_of, until
 
 CALLS = 20
+POLLS = 100
 
 
 def schemas_with_work(server: Databases, **said: object) -> list[str]:
@@ -90,31 +91,38 @@ def statement_timeout(server: Databases, **said: object) -> str:
         return asyncio.run(look(server.store(conninfo)))
 
 
-def listens(server: Databases, **said: object) -> bool:
-    """Whether somebody listens while a claim waits."""
+def listens(server: Databases, **said: object) -> str:
+    """Where somebody listens while a claim waits: in the store's database, or another, or not."""
 
-    async def look(url: str) -> bool:
-        engine = await open_server(settings_of(store=url, **said))
-        waiting = asyncio.ensure_future(_claim(engine))
-        await until(lambda: _waits(url), "a claim that waits")
-        with psycopg.connect(url) as connection:
-            found = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'"
-                " AND datname = current_database()"
-            ).fetchone()
+    async def look(url: str, other: str) -> str:
+        if "listen_url" in said:
+            said["listen_url"] = other
+        engine = await open_server(settings_of(store=url, poll_interval_seconds="10ms", **said))
+        waiting = asyncio.ensure_future(engine.claim(queues=["q"], worker="w", wait_seconds=60))
+        found = await _ears(url)
         await engine.close()
         await asyncio.wait([waiting])
-        return found != (0,)
+        assert isinstance(waiting.exception(), EngineClosed)
+        return " and ".join(sorted(found)) or "nowhere"
 
-    with server.fresh() as conninfo:
-        return asyncio.run(look(server.store(conninfo)))
-
-
-async def _claim(engine: PostgresEngine) -> None:
-    await engine.claim(queues=["default"], worker="w", wait_seconds=60)
+    with server.fresh() as conninfo, server.fresh() as other:
+        return asyncio.run(look(server.store(conninfo), server.store(other)))
 
 
-async def _waits(url: str) -> bool:
-    with psycopg.connect(url) as connection:
-        found = connection.execute("SELECT count(*) FROM holdfast.waiting").fetchone()
-    return found != (0,)
+async def _ears(url: str) -> list[str]:
+    """Look who listens, until somebody does or the claim has polled many times."""
+    found: list[str] = []
+    give_up = asyncio.get_running_loop().time() + POLLS * 0.01
+
+    async def look() -> bool:
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(
+                "SELECT CASE datname WHEN current_database() THEN 'here' ELSE 'elsewhere' END"
+                " FROM pg_stat_activity"
+                " WHERE query ILIKE 'LISTEN%' AND application_name = 'holdfast'"
+            ).fetchall()
+        found[:] = [where for (where,) in rows]
+        return bool(found) or asyncio.get_running_loop().time() > give_up
+
+    await until(look, "somebody who listens")
+    return found

@@ -10,6 +10,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "max_connections": ("3", 3),
     "statement_timeout_seconds": ("5s", 5.0),
     "wake": ("poll", "poll"),
+    "listen_url": ("postgresql://h/db", "postgresql://h/db"),
     "wal_path": ("./q/wal.log", "./q/wal.log"),
     "snapshot_path": ("./ssd/s.json", "./ssd/s.json"),
     "worker_count": ("3", 3),

@@ -9,6 +9,7 @@ from holdfast.engines.base import OWN_SLOT_PREFIX
 from holdfast.settings import Settings
 
 from . import observing as see
+from . import on_server
 
 FIELDS = Settings.__struct_fields__
 
@@ -25,6 +26,11 @@ class Effect(NamedTuple):
 PLACES = ["data", "data/log", "data/snapshots"]
 EFFECTS: dict[str, Effect] = {
     "store": Effect(see.made, "s", PLACES, ["s", "s/log", "s/snapshots"]),
+    "schema": Effect(on_server.schemas_with_work, "work", ["holdfast"], ["work"]),
+    "max_connections": Effect(on_server.connections_at_once, 3, 8, 3),
+    "statement_timeout_seconds": Effect(on_server.statement_timeout, "5s", "30s", "5s"),
+    "wake": Effect(on_server.listens, "poll", "here", "nowhere"),
+    "listen_url": Effect(on_server.listens, "postgresql://other/db", "here", "elsewhere"),
     "wal_path": Effect(see.made, "s/wal.log", PLACES, ["s", "s/log", "s/snapshots"]),
     "snapshot_path": Effect(see.made, "s/x.json", PLACES, ["data", "data/log", "s", "s/snapshots"]),
     "worker_count": Effect(see.at_once, 3, 8, 3),
@@ -79,10 +85,15 @@ def test_every_setting_has_an_entry_and_every_entry_shows_a_difference() -> None
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_setting_changes_something(
-    field: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    field: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     effect = EFFECTS[field]
-    more = {"monkeypatch": monkeypatch} if effect.look is see.syncs else {}
+    more: dict[str, object] = {"monkeypatch": monkeypatch} if effect.look is see.syncs else {}
+    if effect.look.__module__ == on_server.__name__:
+        more["server"] = request.getfixturevalue("server18")
     monkeypatch.chdir(tmp_path_factory.mktemp("default"))
     assert effect.look(**more) == effect.by_default, "by default"
     monkeypatch.chdir(tmp_path_factory.mktemp("changed"))

@@ -241,6 +241,7 @@ BAD: list[tuple[str, object]] = [
     *(("max_connections", value) for value in (0, 1_001, "many")),
     *(("statement_timeout_seconds", value) for value in (0, "2d", None)),
     *(("wake", value) for value in ("never", None)),
+    *(("listen_url", value) for value in ("./data", "memory:", "redis://h/0", 5)),
     *(("queues", value) for value in ("", ",", "mail:", "mail:x", "mail:0", "a,a", 5, [1])),
     *(("worker_id", value) for value in ("", 7, "a\nb", "x" * 256)),
     *(("default_task", value) for value in ("", None)),

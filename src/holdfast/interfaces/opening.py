@@ -87,6 +87,7 @@ async def open_server(settings: Settings) -> PostgresEngine:
         statement_timeout_seconds=settings.statement_timeout_seconds,
         poll_interval_seconds=settings.poll_interval_seconds,
         listen=settings.wake == "notify",
+        listen_url=settings.listen_url,
     )
     return await PostgresEngine.open(settings.store, options=options)
 

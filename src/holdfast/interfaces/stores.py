@@ -12,7 +12,7 @@ from holdfast.engines.journal import JournalEngine
 from holdfast.engines.survey import StoreFigures
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, Job
-from holdfast.runtime.loops import Loop
+from holdfast.runtime.loops import Loop, PruneLoop
 from holdfast.settings import Settings
 
 from .opening import open_server, own_store
@@ -126,7 +126,7 @@ class ServerStore:
 
     def loops(self, _settings: Settings) -> list[Loop]:
         """See ``Store.loops``."""
-        return [SurveyLoop(self.engine)]
+        return [SurveyLoop(self.engine), PruneLoop(self.engine)]
 
     def change(self, _settings: Settings) -> None:
         """Have nothing that changes."""

@@ -35,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wake: WakeWord = "notify"
     """How who waits for work learns of it on a PostgreSQL server: it is told at once (``notify``),
     or looks every poll_interval_seconds (``poll``)."""
+    listen_url: str | None = None
+    """Where to be told of new work, if not at the store's own URL: past a pooler, which swallows
+    what the server says."""
     wal_path: str | None = DEFAULT_PLACES["wal_path"]
     """Another way to name the store: the log lies in the directory of this path, in ``log/``. The
     file name itself is not used. None if the store has no log."""

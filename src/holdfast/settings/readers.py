@@ -19,7 +19,7 @@ from holdfast.model.job import (
 from holdfast.model.masking import shown
 from holdfast.model.schema_name import check_schema
 
-from .places import file_path, store
+from .places import database_url, file_path, is_server, store
 
 SyncWord = Literal["always", "interval", "off"]
 HistoryWord = Literal["required", "anew"]
@@ -121,6 +121,13 @@ def _schema(field: str, value: object) -> str:
     return check_schema(field, _name(field, value))
 
 
+def _server(field: str, value: object) -> str:
+    url = database_url(field, value)
+    if not is_server(url):
+        raise InvalidInput(field, f"{shown(value)} is not postgresql://user@host/database")
+    return url
+
+
 def _host(field: str, value: object) -> str:
     host = _name(field, value)
     if host in _USUAL_HOSTS:
@@ -175,6 +182,7 @@ READERS: Mapping[str, Reader] = {
     "max_connections": whole(1, 1_000),
     "statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
     "wake": _word(get_args(WakeWord)),
+    "listen_url": _or_none(_server, ("none",)),
     "wal_path": _or_none(file_path, ()),
     "snapshot_path": _or_none(file_path, ()),
     "worker_count": whole(1, MAX_WORKERS),

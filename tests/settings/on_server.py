@@ -12,7 +12,7 @@ from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
 from tests.postgres.servers import Databases
 
-from .observing import settings_of, until
+from .observing import PATIENCE_SECONDS, settings_of, until
 
 CALLS = 20
 POLLS = 100
@@ -99,7 +99,8 @@ def listens(server: Databases, **said: object) -> str:
             said["listen_url"] = other
         engine = await open_server(settings_of(store=url, poll_interval_seconds="10ms", **said))
         waiting = asyncio.ensure_future(engine.claim(queues=["q"], worker="w", wait_seconds=60))
-        found = await _ears(url)
+        polls_only = said.get("wake") == "poll"
+        found = await _ears(url, POLLS * 0.01 if polls_only else PATIENCE_SECONDS)
         await engine.close()
         await asyncio.wait([waiting])
         assert isinstance(waiting.exception(), EngineClosed)
@@ -109,10 +110,10 @@ def listens(server: Databases, **said: object) -> str:
         return asyncio.run(look(server.store(conninfo), server.store(other)))
 
 
-async def _ears(url: str) -> list[str]:
-    """Look who listens, until somebody does or the claim has polled many times."""
+async def _ears(url: str, patience_seconds: float) -> list[str]:
+    """Look who listens, until somebody does or this time is over."""
     found: list[str] = []
-    give_up = asyncio.get_running_loop().time() + POLLS * 0.01
+    give_up = asyncio.get_running_loop().time() + patience_seconds
 
     async def look() -> bool:
         with psycopg.connect(url) as connection:

@@ -21,6 +21,8 @@ _LOOKING = re.compile(
 _END = "--end-of-command--"
 _METRICS = re.compile(r"metrics: http://127\.0\.0\.1:(\d+)/")
 USUAL_PORT = "9090"
+USUAL_SERVER = "postgresql://shop@db/shop"
+"""The server that pages speak of: another one stands for it."""
 _CURL = """curl() {
   python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[-1]).read().decode())' "$@"
 }"""
@@ -31,14 +33,17 @@ class Shell:
     """Bash in a directory. What it starts in the background ends with it.
 
     Pages say port 9090 and several run at once: each daemon gets a port of its own, which stands
-    for 9090 in commands, and 9090 for it in what they print.
+    for 9090 in commands, and 9090 for it in what they print. Likewise for ``USUAL_SERVER``.
     """
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, environment: dict[str, str], server: str = USUAL_SERVER
+    ) -> None:
         self._directory = directory
         self._started: list[int] = []
         self._killed = False
         self._port = USUAL_PORT
+        self._server = server
         bash = shutil.which("bash")
         assert bash is not None
         self._bash = subprocess.Popen(
@@ -87,8 +92,7 @@ class Shell:
         give_up = time.monotonic() + PATIENCE_SECONDS
         before = self._status
         while True:
-            printed = self.run(command.line.replace(USUAL_PORT, self._port))
-            printed = printed.replace(f":{self._port}", f":{USUAL_PORT}")
+            printed = self._as_usual(self.run(self._here(command.line)))
             if matches(command.output, printed):
                 return
             if not _LOOKING.match(command.line) or time.monotonic() > give_up:
@@ -99,7 +103,7 @@ class Shell:
     def _check_started(self, command: Command) -> None:
         """Start something and wait until it has printed what the page says."""
         path = self._directory / f".started-{len(self._started)}"
-        line = command.line.removesuffix("&").rstrip()
+        line = self._here(command.line).removesuffix("&").rstrip()
         path.touch()
         errors = "" if "2>" in line else f"2> {path}.log"
         self._started.append(int(self.run(f"{line} > {path} {errors} &\necho $!")))
@@ -108,12 +112,19 @@ class Shell:
             printed = path.read_text()
             if metrics := _METRICS.search(printed):
                 self._port = metrics[1]
-                printed = printed.replace(f":{self._port}", f":{USUAL_PORT}")
+            printed = self._as_usual(printed)
             if matches(f"...\n{command.output}\n...", printed):
                 return
             if time.monotonic() > give_up or not _alive(self._started[-1]):
                 raise AssertionError(_differ(command, printed))
             time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _here(self, line: str) -> str:
+        return line.replace(USUAL_PORT, self._port).replace(USUAL_SERVER, f"'{self._server}'")
+
+    def _as_usual(self, printed: str) -> str:
+        printed = printed.replace(f":{self._port}", f":{USUAL_PORT}")
+        return printed.replace(self._server, USUAL_SERVER)
 
     def close(self) -> None:
         """End what is left; what the page did not kill must end in order."""

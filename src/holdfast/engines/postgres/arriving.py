@@ -16,7 +16,6 @@ from holdfast.engines.dump import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.model.errors import CorruptDump
 from holdfast.model.job import Job, State
 
 from . import rows
@@ -92,11 +91,8 @@ class Part:
         elif isinstance(record, DumpedFlag):
             self._governing.append(Ask("set_flag", {"name": record.name, "to": record.on}))
         elif isinstance(record, DumpedSchedule):
-            packed = rows.pack(record.schedule)
-            parameters = {"name": record.name, "schedule": packed}
+            parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._governing.append(Ask("set_schedule", parameters))
-        else:
-            raise CorruptDump("the dump", "it has a second head")
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the statements that take rows, and their rows."""

@@ -9,7 +9,6 @@ import psycopg
 from psycopg import AsyncConnection
 
 from holdfast.engines.dump import (
-    BLOCK_RECORDS,
     DumpedAttempt,
     DumpedAudit,
     DumpedFlag,
@@ -32,6 +31,8 @@ from .failures import translated
 from .rows import job_of
 from .statements import statement
 
+_PAGE = 250
+"""How many rows are in memory at a time: each may be as large as a payload may."""
 _POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 _SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
 _ATTEMPT = msgspec.msgpack.Decoder(Attempt)
@@ -98,7 +99,7 @@ class _Dump:
     ) -> AsyncIterator[list[DumpRecord]]:
         async with self._connection.cursor(name=name) as cursor:
             await cursor.execute(statement(name, self._schema), parameters, binary=True)
-            while rows := await cursor.fetchmany(BLOCK_RECORDS):
+            while rows := await cursor.fetchmany(_PAGE):
                 yield [make(row) for row in rows]
 
 

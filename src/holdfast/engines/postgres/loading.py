@@ -82,6 +82,8 @@ async def load(
     first: Sequence[DumpRecord] = await anext(
         batches, ()
     )  # what is not whole is refused before anything is touched
+    if not first or not isinstance(first[0], DumpHead):
+        raise CorruptDump("the dump", "it has no head")
     connection = await database.connect()
     try:
         loading = _Loading(database, connection, hooks or Hooks(), part_records)
@@ -139,7 +141,6 @@ class _Loading:
         self._part_records = part_records
         self._part = Part()
         self._numbers = Numbers()
-        self._headed = False
         self._seen = self._written = Marked(0, _NOTHING_YET)
 
     async def begin(self, *, anew: bool) -> Marked:
@@ -170,8 +171,7 @@ class _Loading:
         for record in batch:
             encoded = self.contents.add(record)
             self._numbers = self._numbers.with_record(record)
-            if isinstance(record, DumpHead) and not self._headed:
-                self._headed = True
+            if isinstance(record, DumpHead):
                 continue
             self._seen = self._seen.after(encoded)
             if self._seen.records <= known.records:
@@ -186,8 +186,6 @@ class _Loading:
 
     async def flush(self, known: Marked) -> None:
         """Load what is left at the end."""
-        if not self._headed:
-            raise CorruptDump("the dump", "it has no head")
         if self._seen.records < known.records:
             raise _other_dump(self._database)
         if self._part.records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -87,7 +88,8 @@ async def _write(
 def load_store(context: Context, file: Path, *, as_json: bool) -> None:
     """Make a new store (--store) of a dump. A dump that is not whole is refused.
 
-    A store that has anything in it is never loaded over: name another one.
+    A store that has anything in it is never loaded over: name another one. Into a server it goes
+    on where it was, if it is interrupted and typed again.
     """
     from holdfast.engines.dump import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
@@ -96,6 +98,9 @@ def load_store(context: Context, file: Path, *, as_json: bool) -> None:
     from . import owner  # noqa: PLC0415
 
     settings = context.settings()
+    if settings.store.startswith("postgresql://"):
+        _load_into_server(context, settings.store, file, as_json=as_json)
+        return
     owner.check_kept(settings)
     disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
     with file.open("rb") as source:
@@ -109,6 +114,29 @@ def load_store(context: Context, file: Path, *, as_json: bool) -> None:
         f"{settings.store_shown}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
         "they go on when it is run"
     )
+
+
+def _load_into_server(context: Context, store: str, file: Path, *, as_json: bool) -> None:
+    import asyncio  # noqa: PLC0415
+
+    from holdfast.engines.dump import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.interfaces.moving import Progress, load_into_server  # noqa: PLC0415
+
+    from .move import place_of  # noqa: PLC0415
+
+    place = place_of(context, "--store", store)
+    with file.open("rb") as source, contextlib.ExitStack() as stack:
+        jobs = verify_dump(source).records.get("job", 0)
+        told = Progress(
+            lambda steps: stack.enter_context(progress("load", steps, wanted=not as_json))
+        )
+        told.total(jobs)
+        moved = asyncio.run(load_into_server(place, read_dump(source), told))
+    counts = moved.read_back.counts
+    if as_json:
+        document({"store": place.shown, "jobs": counts["job"], "sha256": moved.read_back.sha256})
+        return
+    click.echo(f"{place.shown}: {counts['job']:,} jobs, read back and compared")
 
 
 def _said(manifest: Manifest) -> str:

@@ -95,11 +95,11 @@ async def _restored(directory: Path, batches: AsyncIterator[Sequence[DumpRecord]
     loop = asyncio.get_running_loop()
     stopped = False
 
-    async def following() -> Sequence[DumpRecord]:
-        return await anext(batches, ())
+    async def following() -> Sequence[DumpRecord] | None:
+        return await anext(batches, None)
 
     def passing() -> Iterator[Sequence[DumpRecord]]:
-        while batch := asyncio.run_coroutine_threadsafe(following(), loop).result():
+        while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
             if stopped:
                 raise StorageError(f"writing {directory} was given up")
             yield batch

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from holdfast.engines.base import Engine
 from holdfast.engines.contents import Contents
-from holdfast.engines.dump import DumpRecord
+from holdfast.engines.dump import DumpedJob, DumpRecord
 from holdfast.engines.journal import JournalEngine, JournalOptions
 from holdfast.engines.journal.disk import LOG, LocalDisk
 from holdfast.model.errors import InvalidInput
@@ -20,16 +20,30 @@ from .filling import FOREVER_SECONDS, fill
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres import PostgresOptions
+    from holdfast.settings import Settings
 
 
 class Place(NamedTuple):
     """Where a store is: a directory, with its snapshots perhaps elsewhere, or a server."""
 
     shown: str
-    directory: str | None = None
-    snapshots: str | None = None
-    url: str = ""
-    schema: str = ""
+    directory: str | None
+    snapshots: str | None
+    url: str
+    schema: str
+
+
+def place_of(settings: Settings) -> Place:
+    """Return where the store of these settings is."""
+    if settings.directory is None and not settings.on_server:
+        raise InvalidInput("store", f"{settings.store} ends with the process that has it")
+    return Place(
+        settings.store_shown,
+        settings.directory,
+        settings.snapshot_directory,
+        settings.store,
+        settings.schema,
+    )
 
 
 class Moved(NamedTuple):
@@ -125,14 +139,19 @@ def server_options(place: Place) -> PostgresOptions:
 
 async def load_into_server(
     target: Place, batches: Iterable[Sequence[DumpRecord]], told: Progress
-) -> Moved:
-    """Load a dump into a server that has nothing."""
+) -> tuple[int, int]:
+    """Load a dump into a server; return how many jobs there are now, and how many unfinished."""
+    unfinished = 0
 
     async def records() -> AsyncIterator[Sequence[DumpRecord]]:
+        nonlocal unfinished
         for batch in batches:
+            jobs = [one.job for one in batch if isinstance(one, DumpedJob)]
+            unfinished += sum(not job.state.finished for job in jobs)
             yield batch
 
-    return await _into_server(records(), target, told, anew=False)
+    loaded = await _into_server(records(), target, told, anew=False)
+    return loaded.read_back.counts["job"], unfinished
 
 
 async def _into_server(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -37,8 +38,8 @@ def move_store(
     """
     from holdfast.interfaces import moving  # noqa: PLC0415 - with all that stores need
 
-    source = place_of(context, "--from", from_place)
-    target = place_of(context, "--to", to_place)
+    source = _place(context, "--from", from_place)
+    target = _place(context, "--to", to_place)
     moving.check(source, target)
     be_sure(f"Move everything in {source.shown} to {target.shown}?", yes=yes)
     moved = _move(source, target, anew=anew, quiet=as_json)
@@ -56,20 +57,18 @@ def move_store(
     _show(moved, source, target)
 
 
-def place_of(context: Context, option: str, text: str) -> Place:
-    """Return where a store is that is named by an option."""
-    from holdfast.interfaces.moving import Place  # noqa: PLC0415
-    from holdfast.settings import masked  # noqa: PLC0415
-    from holdfast.settings.places import is_directory, store  # noqa: PLC0415
+def _place(context: Context, option: str, text: str) -> Place:
+    from holdfast.interfaces.moving import place_of  # noqa: PLC0415
 
-    found = store(option, text)
-    if not is_directory(found):
-        if "://" not in found:
-            raise InvalidInput(option, f"{found!r} ends with the process that has it")
-        schema = getattr(context.settings(), "schema", "holdfast")
-        return Place(masked(found), url=found, schema=schema)
-    settings = context.settings(store=found)
-    return Place(found, settings.directory, settings.snapshot_directory)
+    usual = context.settings()
+    if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
+        return place_of(usual)  # whose snapshots may lie elsewhere
+    try:
+        return place_of(context.settings(store=text))
+    except InvalidInput as error:
+        if error.field != "store":
+            raise
+        raise InvalidInput(option, error.problem) from None
 
 
 def _move(source: Place, target: Place, *, anew: bool, quiet: bool) -> Moved:

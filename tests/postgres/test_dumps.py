@@ -3,13 +3,11 @@
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from psycopg import sql
 
 from holdfast.engines.base import Engine
 from holdfast.engines.dump import (
@@ -21,17 +19,12 @@ from holdfast.engines.dump import (
 )
 from holdfast.engines.journal.restoring import restore
 from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.arriving import Numbers
-from holdfast.engines.postgres.loading import Hooks, Loaded, load
+from holdfast.engines.postgres.loading import load
 from holdfast.model.errors import (
-    CorruptDump,
-    InvalidInput,
     LeaseLost,
-    StorageError,
-    Unavailable,
 )
-from holdfast.model.job import NewJob, State, admit
+from holdfast.model.job import NewJob, admit
 from holdfast.model.operation import AuditHead, follows, head_of
 from holdfast.model.outcome import completed
 from holdfast.model.policy import QueuePolicy
@@ -41,10 +34,10 @@ from holdfast.testing.machine import OPTIONS as BRIEFLY
 from tests.dump.test_dumps import OPTIONS, WHY, as_file, everything, live, opened, told
 
 from .servers import Databases
-from .test_conformance import postgres_options
+from .stores import connected, filled
 from .test_machine import EXAMPLES, machine_on
 
-JOBS, JOB_BYTES = 20_000, 3_000
+JOBS, JOB_BYTES = 8_000, 6_000
 
 
 @pytest.fixture
@@ -57,40 +50,6 @@ def url(server18: Databases) -> Iterator[str]:
 def another_url(server18: Databases) -> Iterator[str]:
     with server18.fresh() as one:
         yield one
-
-
-async def connected(url: str, clock: VirtualClock) -> PostgresEngine:
-    return await PostgresEngine.open(url, clock=clock, options=postgres_options(OPTIONS))
-
-
-async def stream(records: Iterable[DumpRecord], most: int = 7) -> AsyncIterator[list[DumpRecord]]:
-    """Pass records on, a few at a time."""
-    listed = list(records)
-    for start in range(0, len(listed), most):
-        yield listed[start : start + most]
-
-
-async def filled(clock: VirtualClock) -> MemoryEngine:
-    engine = MemoryEngine(clock=clock, options=OPTIONS)
-    await live(engine, clock)
-    return engine
-
-
-def rows_in(url: str) -> dict[str, int]:
-    """Return how many rows each table has."""
-    tables = (
-        *("jobs", "dead", "history", "attempts", "notes"),
-        *("audit", "policies", "flags", "schedules", "loading"),
-    )
-    with psycopg.connect(url) as connection:
-        return {
-            table: len(
-                connection.execute(
-                    sql.SQL("TABLE {}").format(sql.Identifier("holdfast", table))
-                ).fetchall()
-            )
-            for table in tables
-        }
 
 
 # --- there and back -----------------------------------------------------------------------------
@@ -154,6 +113,8 @@ def test_whatever_was_done_before_and_is_done_after_a_move(server18):
     """Beside the oracle, with a move to another database every now and then."""
 
     class MovingMachine(machine_on(server18)):  # type: ignore[misc]
+        oracle: MemoryEngine
+
         async def reopen(self, cut: int | None) -> Engine | None:
             del cut
             before = told(await everything(self.subject))
@@ -173,8 +134,8 @@ def test_whatever_was_done_before_and_is_done_after_a_move(server18):
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         MovingMachine,
         settings=settings(
-            max_examples=max(1, EXAMPLES // 13),
-            stateful_step_count=30,
+            max_examples=max(1, EXAMPLES // 20),
+            stateful_step_count=25,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
@@ -350,194 +311,3 @@ def test_a_late_settle_of_the_world_before_is_refused(url):
 
 def test_without_numbers_that_go_on_it_would_have_been_taken(url, monkeypatch):
     assert asyncio.run(settle_of_the_old_world(url, monkeypatch)) is None
-
-
-# --- stopped in the middle ----------------------------------------------------------------------
-
-
-class StoppedError(Exception):
-    """This load was killed."""
-
-
-async def stopping(records: Sequence[DumpRecord], at: int) -> AsyncIterator[list[DumpRecord]]:
-    """Pass records on, and then no more."""
-    for one in records[:at]:
-        yield [one]
-    raise StoppedError
-
-
-def test_interrupted_after_every_part_it_goes_on_and_nobody_uses_it_meanwhile(url):
-    async def run() -> None:
-        clock = VirtualClock()
-        records = await everything(await filled(clock))
-        known = set()
-        for at in range(1, len(records)):
-            with pytest.raises(StoppedError):
-                await load(url, stopping(records, at), part_records=2)
-            known.add(sum(rows_in(url).values()) - 1)
-            with pytest.raises(Unavailable, match="under way or was interrupted after"):
-                await connected(url, clock)
-        assert len(known) > len(records) // 3
-        loaded = await load(url, stream(records), part_records=2)
-        assert loaded.known_records >= len(records) - 4
-        engine = await connected(url, clock)
-        assert told(await everything(engine)) == told(records)
-        assert await engine.validate() == []
-        await engine.close()
-        assert rows_in(url)["loading"] == 0
-
-    asyncio.run(run())
-
-
-def test_a_load_that_goes_on_with_something_else_is_refused_and_can_begin_anew(url):
-    async def run() -> None:
-        clock = VirtualClock()
-        source = await filled(clock)
-        records = await everything(source)
-        with pytest.raises(StoppedError):
-            await load(url, stopping(records, 9), part_records=2)
-        before = rows_in(url)
-        await source.set_policy("mail", None, WHY)
-        changed = await everything(source)
-        with pytest.raises(InvalidInput, match="half loaded with something else"):
-            await load(url, stream(changed))
-        with pytest.raises(InvalidInput, match="half loaded with something else"):
-            await load(url, stream(records[:4]))
-        assert rows_in(url) == before
-        await load(url, stream(changed), anew=True)
-        engine = await connected(url, clock)
-        assert told(await everything(engine)) == told(changed)
-        await engine.close()
-
-    asyncio.run(run())
-
-
-def test_of_two_loads_at_once_one_is_refused(url):
-    async def run() -> None:
-        records = await everything(await filled(VirtualClock()))
-        begun, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slowly() -> AsyncIterator[list[DumpRecord]]:
-            yield records[:9]
-            begun.set()
-            await go_on.wait()
-            yield records[9:]
-
-        slow = asyncio.ensure_future(load(url, slowly(), part_records=4))
-        await begun.wait()
-        fast = await load(url, stream(records), part_records=4)
-        assert fast.known_records == 8
-        go_on.set()
-        with pytest.raises(Unavailable, match="another load"):
-            await slow
-        assert rows_in(url)["loading"] == 0
-
-    asyncio.run(run())
-
-
-# --- refused ------------------------------------------------------------------------------------
-
-
-async def put_job(engine: PostgresEngine) -> None:
-    await engine.enqueue([NewJob(task="t")])
-
-
-async def put_flag(engine: PostgresEngine) -> None:
-    await engine.set_flag("f", WHY, on=True)
-
-
-async def put_policy(engine: PostgresEngine) -> None:
-    await engine.set_policy("q", QueuePolicy(paused=True), WHY)
-
-
-@pytest.mark.parametrize("put", [put_job, put_flag, put_policy])
-@pytest.mark.parametrize("anew", [False, True])
-def test_what_has_anything_in_it_is_left_as_it_is(url, put, anew):
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await connected(url, clock)
-        await put(engine)
-        before = rows_in(url)
-        with pytest.raises(InvalidInput, match="is not empty: there is something in"):
-            await load(url, (await filled(clock)).dump(), anew=anew)
-        assert rows_in(url) == before
-        await engine.close()
-
-    asyncio.run(run())
-
-
-def test_where_somebody_waits_for_work_nothing_is_loaded(url):
-    async def run() -> None:
-        with psycopg.connect(url) as connection:
-            connection.execute(
-                "INSERT INTO holdfast.waiting VALUES ('w', holdfast.now_us() + 60000000, '{q}')"
-            )
-        with pytest.raises(Unavailable, match="somebody waits for work there: stop"):
-            await load(url, (await filled(VirtualClock())).dump())
-        assert rows_in(url)["loading"] == 0
-
-    asyncio.run(run())
-
-
-def test_without_tables_it_says_what_to_do(url):
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA holdfast CASCADE")
-
-    async def run() -> None:
-        with pytest.raises(Unavailable, match="run holdfast migrate"):
-            await load(url, (await filled(VirtualClock())).dump())
-        with pytest.raises(Unavailable, match="run holdfast migrate"):
-            await PostgresEngine.open(url)
-
-    asyncio.run(run())
-
-
-def test_a_dump_without_a_head_or_with_a_job_twice_is_refused(url):
-    async def run() -> None:
-        records = await everything(await filled(VirtualClock()))
-        jobs = [one for one in records if isinstance(one, DumpedJob)]
-        [pending, *_more] = [one for one in jobs if one.job.state is State.PENDING]
-        with pytest.raises(CorruptDump, match="no head"):
-            await load(url, stream(records[1:]))
-        assert rows_in(url)["loading"] == 0
-        with pytest.raises(CorruptDump, match="twice"):
-            await load(url, stream([*records, pending]))
-
-    asyncio.run(run())
-
-
-def test_who_writes_into_it_meanwhile_is_noticed_before_anybody_uses_it(url):
-    """An engine that was open before the load began."""
-
-    async def run() -> Loaded:
-        clock = VirtualClock()
-        early = await connected(url, clock)
-        records = await everything(await filled(clock))
-
-        async def disturbed() -> AsyncIterator[list[DumpRecord]]:
-            yield records[:-3]
-            claim = await early.claim(queues=["default", "keyed"], worker="w", limit=9)
-            assert claim.jobs == []  # nobody may claim what is not all there
-            await early.enqueue([NewJob(task="t")])
-            await early.close()
-            yield records[-3:]
-
-        return await load(url, disturbed(), part_records=2)
-
-    with pytest.raises(StorageError, match="12 of 11 job records"):
-        asyncio.run(run())
-    with pytest.raises(Unavailable, match="interrupted"):
-        asyncio.run(connected(url, VirtualClock()))
-
-
-def test_progress_is_told(url):
-    async def run() -> None:
-        gone: list[int] = []
-        back: list[int] = []
-        source = await filled(VirtualClock())
-        hooks = Hooks(gone.append, back.append)
-        await load(url, stream(await everything(source)), hooks=hooks)
-        assert gone == sorted(gone)
-        assert (gone[-1], back[-1]) == (11, 11)
-
-    asyncio.run(run())

@@ -111,9 +111,9 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> 
         time.sleep(0.02)
 
 
-def kill(process: "subprocess.Popen[str]") -> None:
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+def kill(process: "subprocess.Popen[str]", how: signal.Signals = signal.SIGKILL) -> str:
+    process.send_signal(how)
+    return process.communicate(timeout=PATIENCE_SECONDS)[0]
 
 
 # --- there and back -----------------------------------------------------------------------------
@@ -199,7 +199,8 @@ def test_killed_on_its_way_into_a_server_it_goes_on_where_it_was(here, url):
     assert f"pending:   {JOBS}" in invoke("--store", url, "status").output
 
 
-def test_killed_on_its_way_into_a_directory_it_is_done_again(here, url):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_on_its_way_into_a_directory_it_is_done_again(here, url, how):
     records = make_store(here / "data")
     assert invoke("move", "--from", "data", "--to", url, "--yes").exit_code == 0
     move = ("move", "--from", url, "--to", "back", "--yes")
@@ -211,7 +212,7 @@ def test_killed_on_its_way_into_a_directory_it_is_done_again(here, url):
         meanwhile = invoke(*move)
         assert meanwhile.exit_code == 5
         assert "is owned by process" in meanwhile.output
-        kill(process)
+        assert kill(process, how) == ("holdfast: interrupted\n" if how is signal.SIGINT else "")
     assert not (here / "back").exists()
     assert invoke(*move).exit_code == 0
     assert told(records_of(here / "back")) == told(records)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 from holdfast.engines.base import EngineOptions
@@ -93,23 +94,31 @@ async def _counted(
 async def _restored(directory: Path, batches: AsyncIterator[Sequence[DumpRecord]]) -> None:
     """Write a dump into a directory, on another thread; if this is cancelled, not to its end."""
     loop = asyncio.get_running_loop()
+    asked: Future[Sequence[DumpRecord] | None] | None = None
     stopped = False
 
     async def following() -> Sequence[DumpRecord] | None:
         return await anext(batches, None)
 
     def passing() -> Iterator[Sequence[DumpRecord]]:
-        while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
-            if stopped:
-                raise StorageError(f"writing {directory} was given up")
-            yield batch
+        nonlocal asked
+        while not stopped:
+            asked = asyncio.run_coroutine_threadsafe(following(), loop)
+            with contextlib.suppress(CancelledError):
+                batch = asked.result()
+                if batch is None:
+                    return
+                yield batch
+        raise StorageError(f"writing {directory} was given up")
 
     work = asyncio.ensure_future(asyncio.to_thread(restore, LocalDisk(directory), passing()))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
         stopped = True
-        await asyncio.wait([work])
+        if asked is not None:
+            asked.cancel()
+        await asyncio.gather(work, return_exceptions=True)
         raise
 
 

@@ -9,11 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.engines.dump import DumpedJob, DumpHead, DumpRecord
 from holdfast.engines.journal import JournalEngine, JournalOptions
@@ -26,20 +24,11 @@ from tests.cli.conftest import invoke
 from tests.dump.test_dumps import everything, live, told
 
 from .servers import Databases
+from .shops import store_of
 
 PATIENCE_SECONDS = 30.0
 REMEMBER = JournalOptions(remember_seconds=1e9)
 JOBS = 2 * PART_RECORDS + 100
-
-
-def as_url(conninfo: str) -> str:
-    """Return how to connect, as people type it."""
-    parts = {key: quote(str(value), safe="") for key, value in conninfo_to_dict(conninfo).items()}
-    user, name = parts.pop("user", ""), parts.pop("dbname")
-    password = f":{parts.pop('password')}" if "password" in parts else ""
-    return f"postgresql://{user}{password}@/{name}?" + "&".join(
-        f"{key}={value}" for key, value in parts.items()
-    )
 
 
 @pytest.fixture
@@ -54,13 +43,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def url(server18: Databases) -> Iterator[str]:
     with server18.fresh() as one:
-        yield as_url(one)
+        yield store_of(one)
 
 
 @pytest.fixture
 def another_url(server18: Databases) -> Iterator[str]:
     with server18.fresh() as one:
-        yield as_url(one)
+        yield store_of(one)
 
 
 def records_of(directory: Path) -> list[DumpRecord]:

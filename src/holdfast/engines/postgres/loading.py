@@ -6,6 +6,7 @@ everything has been read back and compared; until then nobody may claim any of t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -79,30 +80,23 @@ async def load(
     """
     options = replace(options or PostgresOptions(), remember_seconds=FOREVER_SECONDS)
     database = Database(check_url(url), options)
-    first: Sequence[DumpRecord] = await anext(
-        batches, ()
-    )  # what is not whole is refused before anything is touched
+    # What is not whole is refused before anything is touched.
+    first = await anext(batches, None)
     if not first or not isinstance(first[0], DumpHead):
         raise CorruptDump("the dump", "it has no head")
-    connection = await database.connect()
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(database.close)
+        await database.open()  # or it says what the schema lacks
+        connection = await database.connect()
+        stack.push_async_callback(connection.close)
         loading = _Loading(database, connection, hooks or Hooks(), part_records)
-        known = await loading.begin(anew=anew)
-        await loading.take(first, known)
-        async for batch in batches:
-            await loading.take(batch, known)
-        await loading.flush(known)
-        read_back = await loading.compare()
-        await loading.finish()
-        return Loaded(loading.contents, read_back, known.records)
-    except pg.UniqueViolation as error:
-        raise CorruptDump(
-            "the dump", f"it has something twice ({error.diag.message_detail})"
-        ) from (error)
-    except (psycopg.Error, OSError) as error:
-        raise translated(error, url, options.schema) from error
-    finally:
-        await connection.close()
+        try:
+            return await loading.run(first, batches, anew=anew)
+        except pg.UniqueViolation as error:
+            twice = f"it has something twice ({error.diag.message_detail})"
+            raise CorruptDump("the dump", twice) from error
+        except (psycopg.Error, OSError) as error:
+            raise translated(error, url, options.schema) from error
 
 
 def half_loaded() -> Verb[Marked | None]:
@@ -134,7 +128,7 @@ class _Loading:
         hooks: Hooks,
         part_records: int,
     ) -> None:
-        self.contents = Contents()
+        self._contents = Contents()
         self._database = database
         self._connection = connection
         self._hooks = hooks
@@ -143,7 +137,24 @@ class _Loading:
         self._numbers = Numbers()
         self._seen = self._written = Marked(0, _NOTHING_YET)
 
-    async def begin(self, *, anew: bool) -> Marked:
+    async def run(
+        self,
+        first: Sequence[DumpRecord],
+        batches: AsyncIterator[Sequence[DumpRecord]],
+        *,
+        anew: bool,
+    ) -> Loaded:
+        """Load everything, compare, and let others in."""
+        known = await self._begin(anew=anew)
+        await self._take(first, known)
+        async for batch in batches:
+            await self._take(batch, known)
+        await self._flush(known)
+        read_back = await self._compare()
+        await self._finish()
+        return Loaded(self._contents, read_back, known.records)
+
+    async def _begin(self, *, anew: bool) -> Marked:
         """Mark the tables as being loaded; return how far an earlier load has come."""
         async with self._connection.transaction():
             await self._ask("lock_loading")
@@ -166,10 +177,10 @@ class _Loading:
             await self._ask("begin_loading", {"digest": _NOTHING_YET})
         return self._written
 
-    async def take(self, batch: Sequence[DumpRecord], known: Marked) -> None:
+    async def _take(self, batch: Sequence[DumpRecord], known: Marked) -> None:
         """Load these records, but for those that are known."""
         for record in batch:
-            encoded = self.contents.add(record)
+            encoded = self._contents.add(record)
             self._numbers = self._numbers.with_record(record)
             if isinstance(record, DumpHead):
                 continue
@@ -182,9 +193,9 @@ class _Loading:
             self._part.add(record, len(encoded))
             if self._part.records >= self._part_records or self._part.size_bytes >= PART_BYTES:
                 await self._write()
-        self._hooks.gone(self.contents.counts["job"])
+        self._hooks.gone(self._contents.counts["job"])
 
-    async def flush(self, known: Marked) -> None:
+    async def _flush(self, known: Marked) -> None:
         """Load what is left at the end."""
         if self._seen.records < known.records:
             raise _other_dump(self._database)
@@ -208,26 +219,26 @@ class _Loading:
                 await self._ask(one.name, one.parameters)
         self._written = self._seen
 
-    async def compare(self) -> Contents:
+    async def _compare(self) -> Contents:
         """Read everything back; raise ``StorageError`` unless it is what was loaded."""
         on = Conditions(self._database.options, "")
         found = await contents_of(
             dumping.records(self._database, on, "postgres"), self._hooks.read_back
         )
-        if found != self.contents:
-            kinds = sorted({*found.counts, *self.contents.counts})
+        if found != self._contents:
+            kinds = sorted({*found.counts, *self._contents.counts})
             counts = ", ".join(
-                f"{found.counts[kind]:,} of {self.contents.counts[kind]:,} {kind} records"
+                f"{found.counts[kind]:,} of {self._contents.counts[kind]:,} {kind} records"
                 for kind in kinds
             )
             raise StorageError(
                 f"{_where(self._database)} does not have in it what was loaded ({counts}; sha256 "
-                f"{found.sha256}, not {self.contents.sha256}): somebody else wrote there. Stop "
+                f"{found.sha256}, not {self._contents.sha256}): somebody else wrote there. Stop "
                 "them, and begin again with holdfast move --anew"
             )
         return found
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """Put jobs in line, see to it that no number is given twice, and open the doors."""
         async with self._connection.transaction():
             await self._connection.execute("SET LOCAL statement_timeout = 0")

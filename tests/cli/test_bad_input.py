@@ -45,6 +45,8 @@ BAD: dict[str, tuple[str, ...]] = {
     "sync": ("sometimes", ""),
     "target": ("", "nul\0"),
     "shell": ("tcsh", ""),
+    "from_place": ("", "nul\0", "redis://x", "memory:", "nonsense", "\udcff"),
+    "to_place": ("", "nul\0", "redis://x", "memory:"),
     "app": ("nowhere.py", "nowhere:app", "", "json:dumps"),
 }
 """Values that can only be refused, by the name of the parameter."""
@@ -77,6 +79,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("flags", "set"): ("f", "on", *WHY),
     ("dump",): ("out.dump",),
     ("load",): ("in.dump",),
+    ("move",): ("--from", "nowhere", "--to", "elsewhere", "--yes"),
     ("journal", "salvage"): ("saved",),
     ("completion",): ("bash",),
     ("top",): ("--once",),
@@ -87,6 +90,7 @@ STORELESS = {
     ("bench",),
     ("completion",),
     ("migrate",),
+    ("move",),
     ("run",),
     *(("config", verb) for verb in ("show", "check", "diff", "reload")),
 }
@@ -210,7 +214,7 @@ def test_a_store_that_the_system_refuses_is_a_sentence(closed_shop, monkeypatch)
 
 def test_the_control_a_good_command_is_not_refused(closed_shop):
     """Each of the commands above works as it stands there, so that only the one thing is wrong."""
-    skipped = {("run",), ("bench",), ("load",), ("migrate",), ("schedules", "run")}
+    skipped = {("run",), ("bench",), ("load",), ("migrate",), ("move",), ("schedules", "run")}
     for path in LEAVES:
         if path in skipped or path[0] == "workers" or path[0] == "config":
             continue

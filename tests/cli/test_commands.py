@@ -54,6 +54,7 @@ def test_there_are_the_commands_that_people_expect():
         ("dump",),
         ("load",),
         ("migrate",),
+        ("move",),
     } <= set(EVERY_COMMAND)
 
 

@@ -137,7 +137,7 @@ async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]
         for start in range(0, len(batch), BLOCK_RECORDS):
             block = batch[start : start + BLOCK_RECORDS]
             head = head or next((one for one in block if isinstance(one, DumpHead)), None)
-            counts.update(_kind(record) for record in block)
+            counts.update(kind_of(record) for record in block)
             packed = zlib.compress(_ENCODER.encode(block), 6)
             put(_BLOCK.pack(len(packed), zlib.crc32(packed)) + packed)
     put(_BLOCK.pack(0, 0))
@@ -155,7 +155,7 @@ def verify_dump(file: BinaryIO) -> Manifest:
     head: DumpHead | None = None
     for batch in _blocks(file, digest):
         head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
-        counts.update(_kind(record) for record in batch)
+        counts.update(kind_of(record) for record in batch)
     try:
         manifest = msgspec.json.decode(file.readline(), type=Manifest)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -207,7 +207,8 @@ def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]
             raise CorruptDump(_name(file), f"a block cannot be read ({error})") from None
 
 
-def _kind(record: DumpRecord) -> str:
+def kind_of(record: DumpRecord) -> str:
+    """Return what a record is, in a word."""
     return str(record.__struct_config__.tag)
 
 

@@ -55,14 +55,15 @@ def set_policy(
     if policy is None:
         yield from ask("drop_policy", queue=queue)
     else:
-        yield from ask("put_policy", **_columns(queue, policy))
+        yield from ask("put_policy", **policy_columns(queue, policy))
     if (after.ordered, line_of(after)) != (held.ordered, line_of(held)):
         yield from ask("change_lines", queue=queue, line=line_of(after), ordered=after.ordered)
     yield from add_audit(operation.audit, now_us)
     yield from ask_all(on.notify([queue]))
 
 
-def _columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
+def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
+    """Return a policy as it is written."""
     return {
         "queue": queue,
         "line": line_of(policy),

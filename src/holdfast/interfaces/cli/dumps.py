@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from .printing import document, progress
 if TYPE_CHECKING:
     from holdfast.engines.dump import DumpRecord, Manifest
     from holdfast.runtime.operations import Operations
+    from holdfast.settings import Settings
 
 
 @click.command("dump")
@@ -87,28 +89,50 @@ async def _write(
 def load_store(context: Context, file: Path, *, as_json: bool) -> None:
     """Make a new store (--store) of a dump. A dump that is not whole is refused.
 
-    A store that has anything in it is never loaded over: name another one.
+    A store that has anything in it is never loaded over: name another one. Into a server it goes
+    on where it was, if it is interrupted and typed again.
     """
-    from holdfast.engines.dump import read_dump  # noqa: PLC0415
-    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
-    from holdfast.engines.journal.restoring import restore  # noqa: PLC0415
-
     from . import owner  # noqa: PLC0415
 
     settings = context.settings()
     owner.check_kept(settings)
-    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
-    with file.open("rb") as source:
-        loaded = restore(disk, read_dump(source))
+    into = _into_server if settings.on_server else _into_directory
+    jobs, unfinished = into(settings, file, wanted=not as_json)
     if as_json:
-        document(
-            {"store": settings.store_shown, "jobs": loaded.jobs, "unfinished": loaded.unfinished}
-        )
+        document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
         return
     click.echo(
-        f"{settings.store_shown}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
+        f"{settings.store_shown}: {jobs:,} jobs, {unfinished:,} of them unfinished: "
         "they go on when it is run"
     )
+
+
+def _into_directory(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+    from holdfast.engines.dump import read_dump  # noqa: PLC0415
+    from holdfast.engines.journal.disk import LocalDisk  # noqa: PLC0415
+    from holdfast.engines.journal.restoring import restore  # noqa: PLC0415
+
+    del wanted  # a directory is filled before anybody looks
+    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
+    with file.open("rb") as source:
+        return restore(disk, read_dump(source))
+
+
+def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+    import asyncio  # noqa: PLC0415
+
+    from holdfast.engines.dump import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.interfaces.moving import (  # noqa: PLC0415
+        Progress,
+        load_into_server,
+        place_of,
+    )
+
+    with file.open("rb") as source, contextlib.ExitStack() as stack:
+        begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
+        told = Progress(begin)
+        told.total(verify_dump(source).records.get("job", 0))
+        return asyncio.run(load_into_server(place_of(settings), read_dump(source), told))
 
 
 def _said(manifest: Manifest) -> str:

@@ -101,6 +101,7 @@ main.elsewhere = {
     "journal": "journal:journal_group",
     "load": "dumps:load_store",
     "migrate": "migrate:migrate",
+    "move": "move:move_store",
     "queues": "queues:queues_group",
     "replay": "dead:replay",
     "schedules": "schedules:schedules_group",

@@ -290,3 +290,10 @@ FROM (
         h.key, h.replay_run
     FROM holdfast.history AS h
 ) AS w;
+
+-- How far a load of a dump has come, while there is one: nobody else uses the tables meanwhile.
+CREATE TABLE holdfast.loading (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    records bigint NOT NULL DEFAULT 0,
+    digest bytea NOT NULL
+);

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -188,6 +189,7 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmark."""
     arguments = read_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and leave nothing behind
     root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     try:
         found = measured(root, arguments)

@@ -4,6 +4,7 @@ What completes a batch and claims the next, in one transaction, from plain psyco
 the engine's own call for that. What lies between is checking, rows made jobs, and the pool.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from holdfast.model.outcome import Outcome, completed
 from .answering import answer
 from .holdfast_side import SIDE, SLOTS
 from .jobs import nothing
-from .measuring import fill
+from .measuring import Meter, Rate, execute, fill
 from .side import url
 
 _QUEUE = "default"
@@ -26,8 +27,8 @@ _TOKEN, _PLACE = 17, slice(9, 11)
 """Where in a claimed row its token is, and its place in line."""
 
 
-def bare(count: int) -> float:
-    """Claim so many in batches, and complete the last batch with it; return jobs a second."""
+def bare(count: int) -> Rate:
+    """Claim so many in batches, and complete the last batch with it."""
     claim, complete = statement("claim"), statement("complete")
     anybody = {"caller_tenant": None, "caller_scopes": None, "now_us": None}
     wish = anybody | {
@@ -44,7 +45,7 @@ def bare(count: int) -> float:
     rows: list[tuple[Any, ...]] = []
     place = [0, 0]
     with psycopg.connect(url(), autocommit=True) as connection:
-        start = time.perf_counter()
+        meter, start = Meter([os.getpid()]), time.perf_counter()
         while done < count:
             with connection.pipeline():
                 if rows:
@@ -57,7 +58,7 @@ def bare(count: int) -> float:
             place = list(max(row[_PLACE] for row in rows))
             done += len(rows)
         connection.cursor(binary=True).execute(complete, anybody | _held(rows))
-        return done / (time.perf_counter() - start)
+        return meter.rate(done, time.perf_counter() - start)
 
 
 def _held(rows: list[tuple[Any, ...]]) -> dict[str, object]:
@@ -69,12 +70,12 @@ def _held(rows: list[tuple[Any, ...]]) -> dict[str, object]:
     }
 
 
-async def through_the_engine(count: int) -> float:
-    """Claim so many in batches, settle the last one in the same call; return jobs a second."""
+async def through_the_engine(count: int) -> Rate:
+    """Claim so many in batches, and settle the last batch in the same call."""
     engine = await PostgresEngine.open(url())
     done = 0
     outcomes: list[Outcome] = []
-    start = time.perf_counter()
+    meter, start = Meter([os.getpid()]), time.perf_counter()
     while done < count:
         claim = await engine.claim(
             queues=[_QUEUE], tasks=[nothing.name], worker="w", limit=SLOTS, settle=outcomes
@@ -83,7 +84,7 @@ async def through_the_engine(count: int) -> float:
         assert outcomes, done
         done += len(outcomes)
     await engine.settle(outcomes)
-    rate = done / (time.perf_counter() - start)
+    rate = meter.rate(done, time.perf_counter() - start)
     await engine.close()
     return rate
 
@@ -93,13 +94,22 @@ async def measure(_root: Path, seconds: str) -> dict[str, float]:
     count = int(float(seconds) * SIDE.backlog_per_second) // SLOTS * SLOTS
     await SIDE.open()
     try:
+        await execute(SIDE.clear)
         await fill(SIDE, count)
         bare_rate = bare(count)
+        await execute(SIDE.clear)
         await fill(SIDE, count)
         engine_rate = await through_the_engine(count)
     finally:
         await SIDE.close()
-    return {"bare_per_second": bare_rate, "engine_per_second": engine_rate}
+    return {
+        "bare_per_second": bare_rate.per_second,
+        "bare_server_us": bare_rate.server_us,
+        "bare_client_us": bare_rate.worker_us,
+        "engine_per_second": engine_rate.per_second,
+        "engine_server_us": engine_rate.server_us,
+        "engine_client_us": engine_rate.worker_us,
+    }
 
 
 if __name__ == "__main__":

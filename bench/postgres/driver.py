@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 from bench.brokers import driver as brokers
+from bench.brokers import progress
 from bench.brokers.driver import enqueue
 
 from .answering import answer
-from .measuring import Rate, execute, fill, process, working
+from .measuring import Rate, execute, fill, held_still, warm_up, work_off, working
 from .side import BULK, Side
 
 PROCESSES = (2, 4)
@@ -28,10 +29,15 @@ async def bulk(side: Side, seconds: float) -> float:
 
 
 async def work(side: Side, root: Path, seconds: float, processes: int = 1) -> Rate:
-    """Work off a backlog, of which the first tenth does not count."""
-    count = max(BULK, int(seconds * side.backlog_per_second) // BULK * BULK)
-    await fill(side, count)
-    return await process(side, root, count, 2 * seconds, processes, skip=count // 10)
+    """Work off a backlog that nobody adds to, with workers that are warm."""
+    count = int(seconds * side.backlog_per_second) // BULK * BULK
+    await execute(side.clear)
+    async with working(side, root, processes) as workers:
+        await warm_up(side, workers)
+        with held_still(workers):
+            before = progress.read(workers[0].progress).count
+            await fill(side, count)
+        return await work_off(side, workers, count, 2 * seconds, before)
 
 
 async def latencies(side: Side, root: Path) -> list[float]:

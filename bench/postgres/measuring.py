@@ -5,8 +5,9 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -19,10 +20,13 @@ from . import cpu
 from .side import BULK, Side, url
 
 LOOK_SECONDS = 0.005
+READY_SECONDS = 30.0
+"""How long workers may take to start."""
 RECORD_SECONDS = 10.0
 """How long the last completions may take to be recorded."""
-WARM_UP = 2_000
-"""Starts that do not count: connections are opened, statements prepared."""
+WARM_UP = 20
+IDLE_SECONDS = 0.3
+"""After which a worker that has nothing to do is not in the middle of a transaction."""
 _NUMBERS = itertools.count()
 
 
@@ -35,6 +39,20 @@ class Rate:
     worker_us: float
 
 
+class Meter:
+    """Processor time, of some processes and of the server, from now on."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+        self._before = cpu.used(pids), cpu.used_by_server(url())
+
+    def rate(self, jobs: int, seconds: float) -> Rate:
+        """Return what so many jobs in so much time came to."""
+        workers, server = cpu.used(self._pids), cpu.used_by_server(url())
+        server_us, worker_us = server - self._before[1], workers - self._before[0]
+        return Rate(jobs / seconds, 1e6 * server_us / jobs, 1e6 * worker_us / jobs)
+
+
 async def execute(statement: str) -> object:
     """Run a statement in the driver's database; return the first value of its answer."""
     async with await psycopg.AsyncConnection.connect(url(), autocommit=True) as connection:
@@ -44,8 +62,7 @@ async def execute(statement: str) -> object:
 
 
 async def fill(side: Side, count: int) -> None:
-    """Let there be so many jobs and no others."""
-    await execute(side.clear)
+    """Let there be so many jobs more."""
     for _chunk in range(count // BULK):
         await side.put_many()
     await execute("ANALYZE")  # or the first plans are made for empty tables
@@ -61,39 +78,46 @@ async def working(side: Side, root: Path, processes: int = 1) -> AsyncIterator[l
         yield [stack.enter_context(brokers.working(side, directory)) for _ in range(processes)]
 
 
-async def process(
-    side: Side,
-    root: Path,
-    count: int,
-    seconds: float,
-    processes: int = 1,
-    *,
-    skip: int = WARM_UP,
-    recorded: bool = True,
+async def warm_up(side: Side, workers: Sequence[Worker]) -> None:
+    """Have every process do something: then it is connected, and its statements are prepared."""
+    give_up = time.monotonic() + READY_SECONDS
+    while (now := progress.read(workers[0].progress)).processes < len(workers):
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"only {now.processes} of {len(workers)} workers work")
+        for _ in range(WARM_UP):
+            await side.put()
+    await recorded(side)
+    await asyncio.sleep(IDLE_SECONDS)
+
+
+@contextlib.contextmanager
+def held_still(workers: Sequence[Worker]) -> Iterator[None]:
+    """Have these processes do nothing for a while."""
+    for worker in workers:
+        worker.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.process.send_signal(signal.SIGCONT)
+
+
+async def work_off(
+    side: Side, workers: Sequence[Worker], count: int, seconds: float, before: int
 ) -> Rate:
-    """Work off so many jobs of a backlog, or as many as so much time allows.
+    """Work off a backlog of so many, or as much of it as so much time allows.
 
-    From the start of the first job that counts to the moment when the last one is ``recorded`` as
-    done, if that is to be waited for; if time is up before, to the last start.
+    ``before`` is how many jobs had started already. From the start of the first to the moment when
+    the last one is recorded as done; if time is up before, to the last start.
     """
-    async with working(side, root, processes) as workers:
-        begun = await workers[0].some(skip)
-        pids = [worker.process.pid for worker in workers]
-        before = cpu.used(pids), cpu.used_by_server(url())
-        ended = await workers[0].until(count, seconds, LOOK_SECONDS)
-        last = ended.last
-        if recorded and ended.count >= count:
-            last = await _recorded(side)
-        after = cpu.used(pids), cpu.used_by_server(url())
-    done = ended.count - begun.count
-    return Rate(
-        done / (last - begun.last),
-        1e6 * (after[1] - before[1]) / done,
-        1e6 * (after[0] - before[0]) / done,
-    )
+    meter = Meter([worker.process.pid for worker in workers])
+    begun = await workers[0].some(before + 1)
+    ended = await workers[0].until(before + count, seconds, LOOK_SECONDS)
+    last = ended.last if ended.count < before + count else await recorded(side)
+    return meter.rate(ended.count - begun.count, last - begun.last)
 
 
-async def _recorded(side: Side) -> float:
+async def recorded(side: Side) -> float:
     """Wait until every completion is recorded; return when that was."""
     give_up = time.monotonic() + RECORD_SECONDS
     async with await psycopg.AsyncConnection.connect(url(), autocommit=True) as connection:

@@ -54,10 +54,17 @@ POSTGRES: list[Row] = [
     ),
     _figure("holdfast_uvloop_process_per_second", "… with uvloop /s"),
     *(_figure(f"{peer}_process_per_second", f"{peer}, one worker process /s") for peer in PEERS),
-    _figure("holdfast_server_us", "processor time a job: server, µs"),
+    _figure("bare_server_us", "processor time a job, bare statements: server, µs"),
+    _figure("bare_client_us", "… client, µs"),
+    _figure("engine_server_us", "… the engine: server, µs"),
+    _figure("engine_client_us", "… client, µs"),
+    _figure("holdfast_server_us", "… our worker: server, µs"),
     _figure("holdfast_worker_us", "… worker, µs"),
-    *(_figure(f"{peer}_server_us", f"… {peer}: server, µs") for peer in PEERS),
-    *(_figure(f"{peer}_worker_us", f"… {peer}: worker, µs") for peer in PEERS),
+    *(
+        _figure(f"{peer}_{part}_us", f"… {peer}: {part}, µs")
+        for peer in PEERS
+        for part in ("server", "worker")
+    ),
     (
         "two worker processes ÷ one",
         _ratio("holdfast_process_2_per_second", "holdfast_process_per_second"),

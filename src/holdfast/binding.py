@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.engines.base import Engine
 from holdfast.model.errors import InvalidInput, WrongLoop
-from holdfast.settings import MEMORY_STORE, Settings, refuse_unkept
+from holdfast.settings import MEMORY_STORE, Settings
 
 T = TypeVar("T")
 Call = Callable[[Engine], Awaitable[T]]
@@ -177,9 +177,12 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
                 max_processing_seconds=settings.max_processing_seconds,
             )
         )
-    refuse_unkept(settings.store)
+    if settings.on_server:
+        from holdfast.interfaces.opening import open_server  # noqa: PLC0415
+
+        return await open_server(settings)
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} cannot be opened")
+        raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
     if own:
         from holdfast.interfaces.opening import own_store  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engines.base import Counts
 from holdfast.engines.journal import History, JournalEngine, JournalOptions
+from holdfast.engines.journal.cold import ColdPast
 from holdfast.engines.journal.disk import LocalDisk
 from holdfast.engines.journal.doctor import verify
 from holdfast.model.errors import (
@@ -143,6 +144,28 @@ def test_without_a_snapshot_a_missing_past_is_made_again_from_the_log():
         await again.close()
 
     asyncio.run(run())
+
+
+def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkeypatch):
+    async def run() -> None:
+        disk = SimDisk()
+        engine = await opened(disk)
+        await a_life(engine)
+        with monkeypatch.context() as patched:
+            # The purge is in the log when the process dies, and has not reached the past.
+            patched.setattr(ColdPast, "_feed_soon", lambda _past: None)
+            patched.setattr(ColdPast, "flush", settle_down_instead)
+            await engine.purge(Filter(ids=("j1",)), WHY)
+            found = disk.crash()
+        again = await opened(found)
+        assert await again.get(["j1"]) == [None]
+        await again.close()
+
+    asyncio.run(run())
+
+
+async def settle_down_instead(_past: ColdPast) -> None:
+    await settle_down()
 
 
 def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_path):

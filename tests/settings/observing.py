@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -329,7 +330,7 @@ def next_step_of(loop: str, **said: object) -> float:
 
     async def look() -> float:
         async with daemon_of(settings_of(**said)) as (daemon, _engine):
-            return float(await getattr(daemon, loop).step(0)) / MICROSECONDS
+            return float(await attrgetter(loop)(daemon).step(0)) / MICROSECONDS
 
     return asyncio.run(look())
 

@@ -6,6 +6,10 @@ FIELDS = Settings.__struct_fields__
 
 SAMPLES: dict[str, tuple[str, object]] = {
     "store": ("./elsewhere", "./elsewhere"),
+    "schema": ("work", "work"),
+    "max_connections": ("3", 3),
+    "statement_timeout_seconds": ("5s", 5.0),
+    "wake": ("poll", "poll"),
     "wal_path": ("./q/wal.log", "./q/wal.log"),
     "snapshot_path": ("./ssd/s.json", "./ssd/s.json"),
     "worker_count": ("3", 3),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import InvalidInput
 from holdfast.settings import DEFAULTS, Settings, load, read
-from holdfast.settings.masking import shown
+from holdfast.model.masking import shown
 
 from .samples import FIELDS
 

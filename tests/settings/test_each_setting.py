@@ -49,7 +49,7 @@ EFFECTS: dict[str, Effect] = {
     "max_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
     "remember_seconds": Effect(see.id_is_free_again, "50ms", False, True),
     "snapshot_interval_seconds": Effect(
-        lambda **said: see.next_step_of("_snapshot_loop", **said), "10s", 2.0, 10.0
+        lambda **said: see.next_step_of("_store.snapshots", **said), "10s", 2.0, 10.0
     ),
     "sync": Effect(see.syncs, "off", True, False),
     "history": Effect(see.starts_without_history, "anew", False, True),

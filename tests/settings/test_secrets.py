@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.interfaces.cli.main import main
-from holdfast.model.errors import InvalidInput
-from holdfast.settings import OLD_ENVIRONMENT, Settings, load, masked, read, written
+from holdfast.settings import OLD_ENVIRONMENT, Settings, masked, read, written
 
 from .samples import FIELDS
 
@@ -34,6 +33,7 @@ URLS = [
     f"mysql://user:{CANARY}@host/db",
     f"  postgresql://user:{CANARY}@host:port/db",
 ]
+UNREACHABLE = f"postgresql+psycopg://user:{CANARY}@127.0.0.1:1/db?sslmode=require"
 CONFIG = [
     *(("config", "show"), ("config", "show", "--origin"), ("config", "show", "--json")),
     *(("config", "show", "--origin", "--json"), ("config", "check"), ("config", "check", "--json")),
@@ -81,13 +81,15 @@ def said(*words: str) -> str:
 def test_no_config_command_shows_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("good.yaml").write_text(f"store: {json.dumps(url)}\n")
     Path("bad.yaml").write_text(f"store: {url}: x\n")
-    assert "***" in said("--store", url, "config", "check")
+    assert "***" in said("--store", url, "config", "show")
+    said("--store", url, "config", "check")
     for name in ("good.yaml", "bad.yaml"):
         said("--config", name, "config", "check")
         said("config", "check", name)
     monkeypatch.setenv("DATABASE_URL", url)
     for words in CONFIG:
-        assert "***" in said(*words)
+        told = said(*words)
+        assert "***" in told or "check" in words
 
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
@@ -115,25 +117,20 @@ def test_settings_do_not_tell_it_when_they_are_printed() -> None:
     assert CANARY not in str(found)
     assert CANARY not in found.store_shown
     assert CANARY not in str(list(found.__rich_repr__()))
-    with pytest.raises(InvalidInput) as refused:
-        load(environ={"DATABASE_URL": URLS[0]})
-    assert CANARY not in str(refused.value)
-    assert "postgresql://user:***@host/db" in str(refused.value)
+    assert found.store_shown == "postgresql://user:***@host/db"
 
 
-def test_a_store_that_this_version_cannot_keep_is_one_clear_sentence(here: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_one_clear_sentence(here: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "run"],
-        env={**os.environ, "DATABASE_URL": URLS[1]},
+        env={**os.environ, "DATABASE_URL": UNREACHABLE},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "holdfast: store: 'postgresql://user:***@host:5432/db?sslmode=require': this version keeps "
-        "work in a directory or in memory: set HOLDFAST_STORE to a directory such as ./data, or to "
-        "memory: (environment DATABASE_URL)\n"
-    )
+    assert (done.returncode, done.stdout) == (5, "")
+    sentence = "holdfast: postgresql://user:***@127.0.0.1:1/db?sslmode=require cannot be reached: "
+    assert done.stderr.startswith(sentence)
+    assert len(done.stderr.splitlines()) == 1
     assert list(here.iterdir()) == [], "nothing was made"

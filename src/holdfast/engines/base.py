@@ -48,6 +48,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Whether acknowledged work survives the end of the process."""
     shared: bool
     """Whether several processes may open it at once."""
+    calls_at_once: int = 1
+    """How many calls of one worker it takes to keep it busy: a server works while others do."""
 
 
 class Admission(enum.StrEnum):

@@ -24,6 +24,11 @@ class Histogram:
         self.buckets[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def add(self, buckets: Sequence[int], total: float) -> None:
+        """Take note of what another one of these bounds has observed."""
+        self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, buckets, strict=True)]
+        self.total += total
+
     def cumulative(self) -> list[tuple[str, int]]:
         """Return for each bound, ``+Inf`` being the last, how many were not above it."""
         running = 0

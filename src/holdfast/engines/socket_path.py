@@ -25,9 +25,13 @@ def socket_path(store: str | Path) -> str:
     beside = str(root / SOCKET_NAME)
     if len(os.fsencode(beside)) <= MAX_PATH_BYTES:
         return beside
+    return private_socket_path(hashlib.sha256(os.fsencode(root)).hexdigest())
+
+
+def private_socket_path(digest: str) -> str:
+    """Return a path in a directory that only this user can open, for what has this digest."""
     directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     _make_private(directory)
-    digest = hashlib.sha256(os.fsencode(root)).hexdigest()
     return str(directory / f"{digest[:16]}.sock")
 
 

@@ -16,11 +16,8 @@ from types import MappingProxyType
 from holdfast import __version__
 from holdfast.engines.base import Engine
 from holdfast.engines.event_log import EventLog
-from holdfast.engines.journal import JournalEngine
-from holdfast.engines.socket_path import socket_path
 from holdfast.model.durations import shown
 from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
-from holdfast.model.job import MICROSECONDS
 from holdfast.model.redaction import without_secrets
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.counting import Metrics
@@ -34,13 +31,15 @@ from holdfast.runtime.schedules import ScheduleLoop, make_known
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Loaded, Settings, unusable_places, with_origin
 
+from .control import control_path
 from .http.config_routes import config_routes
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
-from .opening import change, let_go_in_forks, own_name, own_store, worker_options
+from .opening import change, let_go_in_forks, own_name, worker_options
 from .processes import WorkerProcesses, Workforce
 from .reloading import Reloading
+from .stores import Store, open_store
 from .watchdog import Watchdog, leave_in_time
 
 log = EventLog("holdfast.daemon")
@@ -81,7 +80,7 @@ class Daemon:
         self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
         self._lease_loop: LeaseLoop | None = None
-        self._snapshot_loop: SnapshotLoop | None = None
+        self._store: Store | None = None
         self._operations: Operations | None = None
         self._worker: Worker | None = None
         self._processes: WorkerProcesses | None = None
@@ -92,31 +91,27 @@ class Daemon:
         """Own the store, recover, listen, and begin to work."""
         settings = self.settings
         self._check()
-        journal = await self._own_store()
-        self._open.push_async_callback(journal.close)
-        recovery = journal.recovery
-        self._say(
-            f"holdfast started: store {settings.store_shown} (sync={settings.sync}), "
-            f"{recovery.jobs} jobs recovered in {recovery.seconds * 1000:.0f} ms"
-        )
+        store = self._store = await self._open_store()
+        self._open.push_async_callback(store.engine.close)
+        self._say(f"holdfast started: store {settings.store_shown} {store.greeting(settings)}")
         try:
-            await self._start(journal)
+            await self._start(store)
         except BaseException:
             await self._open.aclose()
             raise
 
-    async def _start(self, journal: JournalEngine) -> None:
+    async def _start(self, store: Store) -> None:
         settings, metrics = self.settings, self.metrics
         metrics.know(self._definition.queues)
-        metrics.store = journal.figures
-        engine = ObservedEngine(journal, metrics, journal.held_now(), journal.clock.now_us())
-        engine.count_lost(journal.lost_at_open)
+        metrics.store = store.figures
+        engine = ObservedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
+        engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
         worker = self._worker = self._hire(engine)
         # Before anybody can ask for a drain: those that are started later are to know of it.
-        processes = WorkerProcesses(self._definition, settings, engine, worker)
+        processes = WorkerProcesses(self._definition, settings, engine, worker, store.held_by)
         self._processes = processes
         self.workforce = Workforce(worker, processes, engine)
         operations = Operations(
@@ -126,7 +121,7 @@ class Daemon:
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
                 **metrics.totals(),
-                "recovery_seconds": journal.recovery.seconds,
+                "recovery_seconds": store.recovery_seconds,
             },
         )
         self._operations = operations
@@ -143,7 +138,7 @@ class Daemon:
         await worker.look_for_queues()
         worker.start()
         processes.start()
-        supervisor = Supervisor(self._loops(engine, journal, worker), journal.clock, self._fail)
+        supervisor = Supervisor(self._loops(engine, store, worker), store.clock, self._fail)
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
         if settings.stall_seconds is not None:
@@ -215,23 +210,20 @@ class Daemon:
         except DurabilityLost as error:
             self._failure = error
 
-    async def _own_store(self) -> JournalEngine:
-        return await own_store(self.settings)
+    async def _open_store(self) -> Store:
+        return await open_store(self.settings)
 
     def _hire(self, engine: Engine) -> Worker:
         settings = self.settings
         return Worker(engine, self._definition, own_name(settings), worker_options(settings))
 
-    def _loops(self, engine: Engine, journal: JournalEngine, worker: Worker) -> list[Loop]:
+    def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
         settings = self.settings
-        self._lease_loop = LeaseLoop(
-            engine, worker, settings.reclaim_interval_seconds, journal.clock
-        )
-        self._snapshot_loop = SnapshotLoop(journal, settings.snapshot_interval_seconds)
+        self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, store.clock)
         schedules = list(self._definition.schedules.values())
         return [
             self._lease_loop,
-            self._snapshot_loop,
+            *store.loops(settings),
             ScheduleLoop(
                 schedules,
                 lambda jobs, on_duplicate: engine.enqueue(jobs, on_duplicate=on_duplicate),
@@ -245,7 +237,11 @@ class Daemon:
         if not hasattr(socket, "AF_UNIX"):
             self._say("no socket: this system has none of the kind, so commands cannot reach us")
             return
-        bound = _bind_as_owner(socket_path(self.settings.store))
+        path = control_path(self.settings)
+        if self.settings.on_server and _somebody_listens(path):
+            self._say("no socket: another daemon of this store on this machine takes commands")
+            return
+        bound = _bind_as_owner(path)
         await self._open.enter_async_context(serving(EngineApp(engine, routes), sockets=[bound]))
 
     async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
@@ -310,8 +306,8 @@ class Daemon:
         """Go by these settings, as far as they can change while running."""
         if self._worker is not None:
             change(self._worker, self._lease_loop, settings)
-        if self._snapshot_loop is not None:
-            self._snapshot_loop.interval_seconds = settings.snapshot_interval_seconds
+        if self._store is not None:
+            self._store.change(settings)
         if self._operations is not None:
             self._operations.default_max_attempts = settings.max_attempts
         if self._processes is not None:
@@ -340,18 +336,13 @@ class Daemon:
                 log.say("daemon.hook_failed", foreign=error)
 
 
-class SnapshotLoop:
-    """Looks now and then whether enough has been logged to be worth a snapshot."""
-
-    def __init__(self, journal: JournalEngine, interval_seconds: float) -> None:
-        self._journal = journal
-        self.interval_seconds = interval_seconds
-
-    async def step(self, now_us: int) -> int:
-        """Compact if it is worth it."""
-        if self._journal.compaction_due():
-            await self._journal.compact()
-        return now_us + int(self.interval_seconds * MICROSECONDS)
+def _somebody_listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 def _bind_as_owner(path: str) -> socket.socket:

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.engines.base import OWN_SLOT_PREFIX
 from holdfast.engines.journal import History, JournalEngine, JournalOptions
@@ -17,7 +18,10 @@ from holdfast.model.errors import DirectoryInUse, InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.runtime.loops import LeaseLoop
 from holdfast.runtime.worker import Worker, WorkerOptions
-from holdfast.settings import Settings, queue_slots, refuse_unkept
+from holdfast.settings import Settings, queue_slots
+
+if TYPE_CHECKING:
+    from holdfast.engines.postgres import PostgresEngine
 
 LOCK_PATIENCE_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -41,9 +45,10 @@ async def own_store(
     settings: Settings, patience_seconds: float = LOCK_PATIENCE_SECONDS
 ) -> JournalEngine:
     """Become the owner of the store, waiting a little for one who is about to leave."""
-    refuse_unkept(settings.store)
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} is not a directory that can be owned")
+        raise InvalidInput(
+            "store", f"{settings.store_shown!r} is not a directory that can be owned"
+        )
     options = JournalOptions(
         remember_seconds=settings.remember_seconds,
         max_processing_seconds=settings.max_processing_seconds,
@@ -60,6 +65,30 @@ async def own_store(
             if loop.time() >= give_up:
                 raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+
+async def open_server(settings: Settings) -> PostgresEngine:
+    """Connect to the server that keeps the store."""
+    try:
+        from holdfast.engines.postgres import (  # noqa: PLC0415 - an extra
+            PostgresEngine,
+            PostgresOptions,
+        )
+    except ImportError as error:
+        problem = (
+            f"{settings.store_shown} needs psycopg ({error}): pip install 'holdfast[postgres]'"
+        )
+        raise InvalidInput("store", problem) from None
+    options = PostgresOptions(
+        remember_seconds=settings.remember_seconds,
+        max_processing_seconds=settings.max_processing_seconds,
+        schema=settings.schema,
+        max_connections=settings.max_connections,
+        statement_timeout_seconds=settings.statement_timeout_seconds,
+        poll_interval_seconds=settings.poll_interval_seconds,
+        listen=settings.wake == "notify",
+    )
+    return await PostgresEngine.open(settings.store, options=options)
 
 
 def worker_options(settings: Settings) -> WorkerOptions:
@@ -97,9 +126,9 @@ def change(worker: Worker, leases: LeaseLoop | None, settings: Settings) -> None
 
 
 def own_name(settings: Settings, suffix: str = "") -> str:
-    """Return the name of a worker that lives and dies with the owner of the store."""
+    """Return the name of a worker: one that lives and dies with the owner of the store says so."""
     label = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}"
-    return f"{OWN_SLOT_PREFIX}{label}{suffix}"
+    return f"{'' if settings.on_server else OWN_SLOT_PREFIX}{label}{suffix}"
 
 
 def let_go_in_forks(path: str, *numbers: int) -> None:

@@ -1,4 +1,7 @@
-"""More worker processes beside the owner: they are its clients, and end with it."""
+"""More worker processes beside the daemon, which end with it.
+
+Of a store that the daemon owns they are its clients; on a server each has its own connections.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypedDict
 
 import msgspec
@@ -15,8 +18,9 @@ import msgspec
 from holdfast.engines.event_log import EventLog
 from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
+from holdfast.model.job import Job
 from holdfast.model.outcome import lost, release
-from holdfast.runtime.counting import ProcessFigures
+from holdfast.runtime.counting import ProcessFigures, ProcessReport
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.views import ProcessSlots, Running
@@ -44,20 +48,29 @@ class ProcessCharter(msgspec.Struct, frozen=True):
     """How many it is to have by their queues, whatever the settings say: they may be resized."""
     draining: bool
     reports: int | None = None
-    """The file descriptor on which it says how it is doing, a line of ``ProcessFigures`` each."""
+    """The file descriptor on which it says how it is doing, a line of ``ProcessReport`` each."""
 
 
 class WorkerProcesses:
     """Keeps ``processes - 1`` worker processes alive."""
 
     def __init__(
-        self, definition: Definition, settings: Settings, engine: ObservedEngine, worker: Worker
+        self,
+        definition: Definition,
+        settings: Settings,
+        engine: ObservedEngine,
+        worker: Worker,
+        held_by: Callable[[str], Awaitable[list[Job]]],
     ) -> None:
-        """Take whose they are: each of them has as many slots as the owner's own worker."""
+        """Take whose they are: each of them has as many slots as the owner's own worker.
+
+        ``held_by`` says what a worker holds that does not claim through this process.
+        """
         self._reference = definition.reference
         self._settings = settings
         self._engine = engine
         self._worker = worker
+        self._held_by = held_by
         numbers = map(str, range(2, settings.processes + 1))
         self.names = {number: own_name(settings, f"-{number}") for number in numbers}
         """As whom they claim, by their number."""
@@ -181,18 +194,24 @@ class WorkerProcesses:
         )
         try:
             while line := await stream.readline():
-                self.figures[number] = msgspec.json.decode(line, type=ProcessFigures)
+                report = msgspec.json.decode(line, type=ProcessReport)
+                self.figures[number] = report.figures
+                self._engine.metrics.add(report.counted)
         finally:
             transport.close()
 
     async def _end_leases(self, name: str, code: int) -> None:
         """Whoever held these is gone: nobody needs to wait for their leases."""
+        try:
+            jobs = [*self._engine.held_by(name), *await self._held_by(name)]
+        except HoldfastError:
+            return  # their leases run out
         outcomes = [
             # One that ran alone, in a process of its own, did not end this one.
             release(job)
             if lifecycle.runs_alone(job)
             else lost(job, f"{name}, which ran attempt {job.attempt}, ended with code {code}")
-            for job in self._engine.held_by(name)
+            for job in jobs
         ]
         if outcomes:
             with contextlib.suppress(HoldfastError):

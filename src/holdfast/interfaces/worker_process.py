@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from holdfast.engines.base import Engine
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.event_log import EventLog
@@ -20,15 +21,18 @@ from holdfast.engines.socket_path import socket_path
 from holdfast.model.job import MICROSECONDS
 from holdfast.runtime.builtin import add_builtin
 from holdfast.runtime.child import leave_no_input, outlive_nobody
+from holdfast.runtime.counting import Metrics, ProcessReport
 from holdfast.runtime.definition import Definition
 from holdfast.runtime.lag import LoopLag
 from holdfast.runtime.loading import load_definition
 from holdfast.runtime.logs import LogTerms, SummingUp, configure_logging, sum_up
 from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
+from holdfast.runtime.observed import ObservedEngine
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
-from .opening import change, let_go_in_forks, looping, worker_options
+from .control import control_path
+from .opening import change, let_go_in_forks, looping, open_server, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 
@@ -74,10 +78,10 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
         pending = hook()
         if inspect.isawaitable(pending):
             await pending
-    path = socket_path(settings.store)
     reports = [] if charter.reports is None else [charter.reports]
-    let_go_in_forks(path, life_line.fileno(), *reports)
-    engine = ClientEngine(path)
+    let_go_in_forks(control_path(settings), life_line.fileno(), *reports)
+    metrics = Metrics()
+    engine = await _open_engine(settings, metrics)
     worker = Worker(engine, definition, charter.name, worker_options(settings))
     for queue, slots in charter.slots.items():
         worker.resize(slots, queue)
@@ -88,7 +92,7 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    reporting = [Reporting(worker, into) for into in reports]
+    reporting = [Reporting(worker, metrics, into) for into in reports]
     loops: list[Loop] = [leases, SummingUp(), *reporting]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
@@ -111,6 +115,13 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     await engine.close()
     sum_up(everything=True)
     leave_in_time(loop, 0)
+
+
+async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
+    """Return the owner's engine, which counts; on a server, one of our own that does."""
+    if settings.on_server:
+        return ObservedEngine(await open_server(settings), metrics)
+    return ClientEngine(socket_path(settings.store))
 
 
 class Orders:
@@ -152,9 +163,10 @@ class Orders:
 class Reporting:
     """A loop: tells the owner how this process is doing, for its metrics."""
 
-    def __init__(self, worker: Worker, into: int) -> None:
+    def __init__(self, worker: Worker, metrics: Metrics, into: int) -> None:
         os.set_blocking(into, False)
         self._worker = worker
+        self._metrics = metrics
         self._into = into
         self._lag = LoopLag()
         self._lag.start()
@@ -166,9 +178,12 @@ class Reporting:
 
     def report(self) -> None:
         """Tell it; if the owner does not listen, leave it."""
-        with contextlib.suppress(OSError):
-            figures = self._worker.figures(self._lag.seconds)
-            os.write(self._into, msgspec.json.encode(figures) + b"\n")
+        counted = self._metrics.take()
+        report = ProcessReport(self._worker.figures(self._lag.seconds), counted)
+        try:
+            os.write(self._into, msgspec.json.encode(report) + b"\n")
+        except OSError:
+            self._metrics.add(counted)
 
 
 def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:

@@ -73,6 +73,24 @@ class ProcessFigures(msgspec.Struct, frozen=True):
     draining: bool = False
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """What another process has counted since it last said so."""
+
+    queues: dict[str, dict[str, int]] = {}
+    durations: dict[str, tuple[list[int], float]] = {}
+    failed: list[tuple[tuple[str, str, str], int]] = []
+    terminal: list[tuple[tuple[str, str], int]] = []
+    late: dict[str, int] = {}
+    claims: dict[str, int] = {}
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """What a worker process says of itself now and then."""
+
+    figures: ProcessFigures
+    counted: Counted = Counted()
+
+
 class Metrics:
     """Everything that is counted, and whom to ask for what is known elsewhere."""
 
@@ -111,17 +129,58 @@ class Metrics:
             for name in JOB_COUNTERS
         }
 
+    def take(self) -> Counted:
+        """Return what was counted so far, and begin anew."""
+        queues, self.queues = self.queues, {}
+        failed, self.failed = self.failed, Counter()
+        terminal, self.terminal = self.terminal, Counter()
+        late, self.late = self.late, Counter()
+        claims, self.claims = self.claims, Counter()
+        return Counted(
+            {
+                queue: {name: getattr(numbers, name) for name in JOB_COUNTERS}
+                for queue, numbers in queues.items()
+            },
+            {
+                queue: (numbers.durations.buckets, numbers.durations.total)
+                for queue, numbers in queues.items()
+            },
+            list(failed.items()),
+            list(terminal.items()),
+            dict(late),
+            dict(claims),
+        )
+
+    def add(self, counted: Counted) -> None:
+        """Count what another process has counted."""
+        for queue, counters in counted.queues.items():
+            numbers = self.queue(queue)
+            for name, count in counters.items():
+                setattr(numbers, name, getattr(numbers, name) + count)
+        for queue, (buckets, total) in counted.durations.items():
+            self.queue(queue).durations.add(buckets, total)
+        for (queue, task, reason), count in counted.failed:
+            self.failed[self._failed_series(queue, task, reason)] += count
+        for (queue, reason), count in counted.terminal:
+            self.terminal[self._terminal_series(queue, reason)] += count
+        self.late.update(counted.late)
+        self.claims.update(counted.claims)
+
     def attempt_failed(self, queue: str, task: str, error_reason: str) -> None:
         """Count an attempt that failed."""
-        series = self.queue_name(queue), self._task_name(task), self._reason_name(error_reason)
-        if series not in self.failed and len(self.failed) >= MOST_SERIES:
-            series = OTHER, OTHER, OTHER
-        self.failed[series] += 1
+        self.failed[self._failed_series(queue, task, error_reason)] += 1
 
     def job_died(self, queue: str, error_reason: str) -> None:
         """Count a job that failed for good."""
         self.queue(queue).dead += 1
+        self.terminal[self._terminal_series(queue, error_reason)] += 1
+
+    def _failed_series(self, queue: str, task: str, error_reason: str) -> tuple[str, str, str]:
+        series = self.queue_name(queue), self._task_name(task), self._reason_name(error_reason)
+        full = series not in self.failed and len(self.failed) >= MOST_SERIES
+        return (OTHER, OTHER, OTHER) if full else series
+
+    def _terminal_series(self, queue: str, error_reason: str) -> tuple[str, str]:
         series = self.queue_name(queue), self._reason_name(error_reason)
-        if series not in self.terminal and len(self.terminal) >= MOST_SERIES:
-            series = OTHER, OTHER
-        self.terminal[series] += 1
+        full = series not in self.terminal and len(self.terminal) >= MOST_SERIES
+        return (OTHER, OTHER) if full else series

@@ -2,7 +2,8 @@
 
 Settling what is done and claiming what is next is one call. It goes out when an outcome is ready
 or a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out
-by themselves.
+by themselves. With an engine that works beside us, as a server does, a second call may be in the
+air while there are outcomes to send; then each claims for a part of the slots.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class Crew:
         self._settling: asyncio.Task[None] | None = None
         self._stopping = False
         self._draining = False
-        self._dispatcher: asyncio.Task[None] | None = None
+        self._dispatchers: list[asyncio.Task[None]] = []
+        self._asked = 0
+        """For how many slots work is on its way."""
 
     @property
     def abandoned(self) -> int:
@@ -92,7 +95,10 @@ class Crew:
     def start(self) -> None:
         """Begin to claim."""
         self.resize(self.size)
-        self._dispatcher = self._loop.create_task(self._dispatch(), name="holdfast-dispatch")
+        for number in range(self._engine.capabilities.calls_at_once):
+            dispatch = self._dispatch(waits=number == 0)
+            name = f"holdfast-dispatch-{number}" if number else "holdfast-dispatch"
+            self._dispatchers.append(self._loop.create_task(dispatch, name=name))
 
     def resize(self, size: int) -> None:
         """Have this many slots; those too many end when they are free."""
@@ -163,10 +169,10 @@ class Crew:
         self._outcomes += [release(job) for job, _sent in self._ready]
         self._ready.clear()
         self._stirred.set()
-        if self._dispatcher is not None:
+        if self._dispatchers:
             if self._waiting:
-                self._dispatcher.cancel()  # nothing is settled by a claim that only waits
-            await asyncio.wait([self._dispatcher])
+                self._dispatchers[0].cancel()  # nothing is settled by a claim that only waits
+            await asyncio.wait(self._dispatchers)
         await self._wait_for_running(drain_seconds)
         for slot in list(self.running):
             self._end(slot, End.DRAINED)
@@ -181,11 +187,12 @@ class Crew:
 
     # --- claim and settle --------------------------------------------------------------------
 
-    async def _dispatch(self) -> None:
+    async def _dispatch(self, *, waits: bool) -> None:
+        """Make calls, one after another; who never waits for work only calls with outcomes."""
         while not self._stopping:
             self._stirred.clear()
-            demand = 0 if self._draining else self.size - len(self.running) - len(self._ready)
-            if self._settling is not None or (not self._outcomes and demand <= 0):
+            demand = 0 if self._draining else self._demand()
+            if self._settling is not None or (not self._outcomes and (demand <= 0 or not waits)):
                 await self._stirred.wait()
                 continue
             outcomes: list[Outcome] = []
@@ -207,9 +214,16 @@ class Crew:
                 if self._outcomes or not outcomes:
                     await asyncio.sleep(_PATIENCE_SECONDS)
 
+    def _demand(self) -> int:
+        """How many jobs the next claim may take."""
+        free = self.size - len(self.running) - len(self._ready) - self._asked
+        calls = self._engine.capabilities.calls_at_once
+        return free if calls == 1 else min(free, -(-self.size // calls))
+
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
         sent = self._loop.time()
-        self._waiting = not outcomes
+        waits = self._waiting = not outcomes
+        self._asked += demand
         try:
             claim = await self._engine.claim(
                 queues=self._queues(),
@@ -221,7 +235,9 @@ class Crew:
                 settle=outcomes,
             )
         finally:
-            self._waiting = False
+            self._asked -= demand
+            if waits:
+                self._waiting = False
         self._count_refused(claim.settled)
         if not claim.jobs:
             return
@@ -413,7 +429,7 @@ class Crew:
 
     def _torn_down(self) -> bool:
         """Whether whoever runs the event loop cancels everything in it, without a stop."""
-        return self._dispatcher is not None and self._dispatcher.cancelling() > 0
+        return bool(self._dispatchers) and self._dispatchers[0].cancelling() > 0
 
     def _timed_out(self, attempt: Attempt) -> Outcome:
         seconds = attempt.timeout_seconds or 0.0

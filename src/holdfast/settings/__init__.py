@@ -6,6 +6,8 @@ the file, the file over the default. What cannot be read is an error that names 
 value and where it came from; nothing is corrected in silence.
 """
 
+from holdfast.model.masking import masked
+
 from .doors import (
     ALIASES,
     DATABASE_URL,
@@ -19,8 +21,7 @@ from .doors import (
     with_origin,
 )
 from .fields import DEFAULTS, Settings
-from .masking import masked
-from .places import MEMORY_STORE, refuse_unkept
+from .places import MEMORY_STORE
 from .readers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
 from .written import changed, plain, written
 
@@ -43,7 +44,6 @@ __all__ = [
     "plain",
     "queue_slots",
     "read",
-    "refuse_unkept",
     "unusable_places",
     "with_origin",
     "written",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.durations import shown as shown_seconds
 from holdfast.model.errors import InvalidInput
+from holdfast.model.masking import masked
 
-from .masking import masked
 from .readers import queue_slots
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.model.errors import InvalidInput
+from holdfast.model.masking import has_secret, shown
 
 from .clashes import doubts
 from .fields import Settings
 from .files import read_file
-from .masking import has_secret, shown
-from .places import DEFAULT_PLACES, database_url, refuse_unkept, unusable
+from .places import DEFAULT_PLACES, database_url, unusable
 from .readers import READERS
 
 DEFAULT_FILE = "./configs/default.yaml"
@@ -85,14 +85,11 @@ def load(
     they must agree; a ``snapshot_path`` from a weaker door than the store's does not follow it
     elsewhere. In a file, a place that equals its default counts as not given.
 
-    Raise ``InvalidInput`` for the first thing that is wrong, or if this version cannot keep work
-    where the settings say.
+    Raise ``InvalidInput`` for the first thing that is wrong.
     """
     reading = read(path, environ=environ, flags=flags)
     if reading.loaded is None:
         raise reading.problems[0]
-    for problem in _unkept(reading.loaded):
-        raise problem
     return reading.loaded
 
 
@@ -127,7 +124,7 @@ def read(
 def unusable_places(loaded: Loaded) -> list[InvalidInput]:
     """Return what is wrong with the places that the settings name, on this machine, now."""
     settings = loaded.settings
-    found = list(_unkept(loaded))
+    found: list[InvalidInput] = []
     for field, directory in (
         ("store", settings.directory),
         ("snapshot_path", settings.snapshot_directory),
@@ -143,13 +140,6 @@ def with_origin(problem: InvalidInput, origins: Mapping[str, str]) -> InvalidInp
     """Return the problem with where its field came from."""
     origin = origins.get(problem.field, "default")
     return InvalidInput(problem.field, f"{problem.problem} ({origin})")
-
-
-def _unkept(loaded: Loaded) -> Iterable[InvalidInput]:
-    try:
-        refuse_unkept(loaded.settings.store)
-    except InvalidInput as problem:
-        yield with_origin(problem, loaded.origins)
 
 
 # --- what comes in ------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.masking import masked
+from holdfast.model.schema_name import DEFAULT_SCHEMA
+
 from .clashes import clashes
-from .masking import masked
-from .places import DEFAULT_PLACES, is_directory, placed
-from .readers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord
+from .places import DEFAULT_PLACES, is_directory, is_server, placed
+from .readers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord, WakeWord
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +24,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     store: str = DEFAULT_PLACES["store"]
-    """Where work is kept: a directory, or ``memory:``, which ends with the process."""
+    """Where work is kept: a directory, ``postgresql://user@host/database``, or ``memory:``, which
+    ends with the process."""
+    schema: str = DEFAULT_SCHEMA
+    """The schema on a PostgreSQL server in which work is kept."""
+    max_connections: int = 8
+    """The most connections that one process opens to a PostgreSQL server, beside one to listen."""
+    statement_timeout_seconds: float = 30.0
+    """How long a PostgreSQL server may take for a statement before that is given up."""
+    wake: WakeWord = "notify"
+    """How who waits for work learns of it on a PostgreSQL server: it is told at once (``notify``),
+    or looks every poll_interval_seconds (``poll``)."""
     wal_path: str | None = DEFAULT_PLACES["wal_path"]
     """Another way to name the store: the log lies in the directory of this path, in ``log/``. The
     file name itself is not used. None if the store has no log."""
@@ -97,6 +109,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             force_setattr(self, field, value)
         for clash in clashes(self):
             raise clash
+
+    @property
+    def on_server(self) -> bool:
+        """Whether a server keeps the work, which many machines share."""
+        return is_server(self.store)
 
     @property
     def directory(self) -> str | None:

@@ -9,8 +9,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from holdfast.model.errors import InvalidInput
-
-from .masking import masked, shown
+from holdfast.model.masking import masked, shown
 
 MEMORY_STORE = "memory:"
 DEFAULT_PLACES: Mapping[str, str] = MappingProxyType(
@@ -55,17 +54,12 @@ def file_path(field: str, value: object) -> str:
 
 def is_directory(place: str) -> bool:
     """Whether a store of this name is a directory of this machine."""
-    return place != MEMORY_STORE and not place.startswith("postgresql://")
+    return place != MEMORY_STORE and not is_server(place)
 
 
-def refuse_unkept(place: str) -> None:
-    """Raise ``InvalidInput`` if this version has no engine for such a store."""
-    if place != MEMORY_STORE and not is_directory(place):
-        raise InvalidInput(
-            "store",
-            f"{shown(place)}: this version keeps work in a directory or in memory: set "
-            f"HOLDFAST_STORE to a directory such as ./data, or to {MEMORY_STORE}",
-        )
+def is_server(place: str) -> bool:
+    """Whether a store of this name is on a PostgreSQL server."""
+    return place.startswith("postgresql://")
 
 
 def placed(store: str, wal_path: str | None, snapshot_path: str | None) -> dict[str, str | None]:

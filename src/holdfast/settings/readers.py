@@ -16,8 +16,9 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.masking import shown
+from holdfast.model.schema_name import check_schema
 
-from .masking import shown
 from .places import file_path, store
 
 SyncWord = Literal["always", "interval", "off"]
@@ -25,6 +26,7 @@ HistoryWord = Literal["required", "anew"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json", "auto"]
 EventLoop = Literal["asyncio", "uvloop"]
+WakeWord = Literal["notify", "poll"]
 
 MAX_WORKERS = 10_000
 _MOST_FLAGS = 1_000
@@ -115,6 +117,10 @@ def _name(field: str, value: object) -> str:
     return check_name(field, value)
 
 
+def _schema(field: str, value: object) -> str:
+    return check_schema(field, _name(field, value))
+
+
 def _host(field: str, value: object) -> str:
     host = _name(field, value)
     if host in _USUAL_HOSTS:
@@ -165,6 +171,10 @@ def _flags(field: str, value: object) -> dict[str, bool]:
 
 READERS: Mapping[str, Reader] = {
     "store": store,
+    "schema": _schema,
+    "max_connections": whole(1, 1_000),
+    "statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
+    "wake": _word(get_args(WakeWord)),
     "wal_path": _or_none(file_path, ()),
     "snapshot_path": _or_none(file_path, ()),
     "worker_count": whole(1, MAX_WORKERS),

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.model.durations import seconds_of, shown
+from holdfast.model.masking import masked
 
 from .fields import DEFAULTS, Settings
-from .masking import masked
 
 _PLAIN = re.compile(r"[A-Za-z./][A-Za-z0-9_./-]*")
 _NO_TEXT = {"on", "off", "yes", "no", "y", "n", "true", "false", "null", "none", ".inf", ".nan"}

@@ -19,7 +19,7 @@ from holdfast.engines.event_log import EventLog
 from holdfast.engines.past import Happened
 from holdfast.engines.survey import StoreFigures
 from holdfast.model import lifecycle, outcome
-from holdfast.model.effects import Cancelled, Died, Effect, Lost
+from holdfast.model.effects import Cancelled, Died, Effect, Lost, Purged
 from holdfast.model.errors import (
     HoldfastError,
     InvalidInput,
@@ -139,6 +139,9 @@ class JournalEngine(EmbeddedEngine):
         try:
             engine._note_files(found)
             engine._tell(opened.told)
+            if any(isinstance(one.effect, Purged) for one in opened.told):
+                with contextlib.suppress(StorageError):  # said, and tried again
+                    await engine._cold.flush()  # or what was purged would be found until then
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
         except BaseException as error:
             # Not in order: what this life did not do the next one must.

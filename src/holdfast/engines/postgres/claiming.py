@@ -93,12 +93,15 @@ class Lanes:
         if len(jobs) < wish.limit:
             self._known.pop(wish.kind, None)  # there may be more by now, in any lane
             return
-        last = {(lane.queue, lane.priority): lane for lane in lanes}
-        for job in jobs:
-            lane = last.get((job.queue, job.priority))
-            if lane is not None and job.place > (lane.run_at_us, lane.seq):
-                last[job.queue, job.priority] = Lane(job.queue, job.priority, *job.place)
-        self._known[wish.kind] = until, list(last.values())
+        last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
+        self._known[wish.kind] = (
+            until,
+            [
+                lane if job is None else Lane(lane.queue, lane.priority, *job.place)
+                for lane in lanes
+                for job in [last.get((lane.queue, lane.priority))]
+            ],
+        )
 
     def forget(self) -> None:
         """Look again: work may have been put anywhere."""

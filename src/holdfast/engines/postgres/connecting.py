@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from holdfast.engines.clock import monotonic
 from holdfast.model.errors import EngineClosed, Unavailable
 
+from .arrays import with_arrays
 from .asking import Ask, Asks, Row, Verb
 from .failures import TRY_AGAIN, Doubt, is_gone, translated
 from .options import PostgresOptions
@@ -198,9 +199,8 @@ class Database:
     ) -> psycopg.AsyncCursor[Row]:
         cursor = connection.cursor(binary=True)
         prepare = False if ask.name in _UNPREPARED else None
-        await cursor.execute(
-            statement(ask.name, self.options.schema), ask.parameters, prepare=prepare
-        )
+        text, parameters = statement(ask.name, self.options.schema), with_arrays(ask.parameters)
+        await cursor.execute(text, parameters, prepare=prepare)
         return cursor
 
 

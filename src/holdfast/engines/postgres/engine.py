@@ -31,6 +31,8 @@ from holdfast.engines.checks import (
 from holdfast.engines.clock import Clock, SystemClock, monotonic
 from holdfast.engines.doubt import Order
 from holdfast.engines.entropy import random_bytes
+from holdfast.engines.histogram import Histogram
+from holdfast.engines.survey import StoreFigures, Survey
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost, Unavailable
 from holdfast.model.history import History
@@ -60,7 +62,7 @@ from holdfast.model.search import (
     write_cursor,
 )
 
-from . import auditing, claiming, enqueueing, limiting, looking, settling
+from . import auditing, claiming, enqueueing, limiting, looking, rows, settling
 from .asking import Ask, ask_all
 from .changing import Changes
 from .claiming import Lanes, Looked, Wish
@@ -80,7 +82,9 @@ class Moving:
         self, url: str, options: PostgresOptions | None = None, clock: Clock | None = None
     ) -> None:
         """Take where the server is. ``clock`` is for tests: usually the server's time counts."""
-        self.capabilities = Capabilities(name="postgres", durable=True, shared=True)
+        self.capabilities = Capabilities(
+            name="postgres", durable=True, shared=True, calls_at_once=2
+        )
         self.leases_refused = 0
         self._options = options or PostgresOptions()
         self._database = Database(check_url(url), self._options)
@@ -88,6 +92,7 @@ class Moving:
         self._clock = clock or SystemClock()
         self._arrivals = Arrivals(self._clock)
         self._lanes = Lanes(monotonic)
+        self._survey = Survey()
         self._simple_requests = Gathering(self._enqueue_all)
         self._other_requests = Gathering(self._enqueue_all)
         self._handing_back: set[asyncio.Task[None]] = set()
@@ -441,6 +446,28 @@ class Moving:
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
         return await self._database.read(looking.problems)
+
+    # --- for whoever watches ------------------------------------------------------------------
+
+    def figures(self) -> StoreFigures:
+        """Return how the store was doing when it was last looked at: see ``take_survey``."""
+        return StoreFigures(self._survey, Histogram(()), Histogram(()))
+
+    async def take_survey(self) -> float:
+        """Look how every queue is doing; return how many seconds that took."""
+        began = monotonic()
+        self._survey = await self._database.read(lambda: looking.survey(self._on()))
+        return monotonic() - began
+
+    async def server_settings(self) -> Mapping[str, str]:
+        """Return the settings of the server that decide whether acknowledged work survives."""
+        [told] = await self._database.read(lambda: ask_all(Ask("server_settings", {})))
+        return dict(told)
+
+    async def held_by(self, worker: str) -> list[Job]:
+        """Return what this worker holds."""
+        [told] = await self._database.read(lambda: ask_all(Ask("held_by", {"worker": worker})))
+        return [rows.job_of(row) for row in told]
 
     async def close(self) -> None:
         """See ``Engine.close``."""

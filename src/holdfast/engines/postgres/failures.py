@@ -14,7 +14,8 @@ from holdfast.model.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.model.redaction import without_passwords
+from holdfast.model.masking import masked
+from holdfast.model.redaction import without_secrets
 
 TRY_AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.LockNotAvailable)
 """Somebody else was first: the same verb, begun anew, sees what they did."""
@@ -36,20 +37,14 @@ def is_gone(error: BaseException) -> bool:
 
 
 def place(url: str) -> str:
-    """Return what a URL points at, for people: nothing secret is in it."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
-        return "PostgreSQL"
-    host = parts.get("host") or "the local socket"
-    port = f":{parts['port']}" if parts.get("port") else ""
-    return f"PostgreSQL at {host}{port}, database {parts.get('dbname') or parts.get('user')}"
+    """Return where the server is, for people: nothing secret is in it."""
+    return masked(url)
 
 
 def said(error: BaseException) -> str:
     """Return the first line of what the server or the driver says, without secrets."""
     lines = str(error).strip().splitlines()
-    return without_passwords(lines[0] if lines else type(error).__name__)
+    return masked(without_secrets(lines[0] if lines else type(error).__name__))
 
 
 def translated(error: BaseException, url: str, schema: str) -> HoldfastError:

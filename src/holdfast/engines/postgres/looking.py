@@ -9,17 +9,20 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.base import Counts
-from holdfast.model.access import Caller
+from holdfast.engines.survey import QueueSurvey, Survey
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.failure import FailureClass
 from holdfast.model.grouping import key_of
 from holdfast.model.history import Attempt, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import Filter, Group, Place, place_of
 
 from . import rows
 from .asking import Ask, Row, Verb, ask, ask_all
 from .changing import Name
 from .conditions import Conditions
+from .limiting import POLICY
 
 _ATTEMPT = msgspec.msgpack.Decoder(Attempt)
 _NOTE = msgspec.msgpack.Decoder(Note)
@@ -104,6 +107,29 @@ def counts(caller: Caller, on: Conditions) -> Verb[Mapping[str, Counts]]:
     for queue, state, count in told:
         found[queue][rows.STATES[state].value] = count
     return {queue: Counts(**states) for queue, states in sorted(found.items())}
+
+
+def survey(on: Conditions) -> Verb[Survey]:
+    """Return every queue as it is at this moment."""
+    [[[now_us]]] = yield from ask_all(on.now())
+    counted = yield from counts(SYSTEM, on)
+    told, governed = yield from ask_all(Ask("survey", {"now_us": on.now_us}), Ask("policies", {}))
+    seen = {row[0]: row[1:] for row in told}
+    policies = {queue: POLICY.decode(policy) for queue, policy in governed}
+    found: dict[str, QueueSurvey] = {}
+    for queue in sorted({*counted, *policies}):
+        scheduled, held, oldest_due_us, stuck = seen.get(queue, (0, 0, None, 0))
+        policy = policies.get(queue, DEFAULT_POLICY)
+        found[queue] = QueueSurvey(
+            counts=counted.get(queue, Counts()),
+            scheduled=scheduled,
+            held=held,
+            oldest_due_us=oldest_due_us,
+            stuck=stuck,
+            paused=policy.paused,
+            outage=now_us < policy.outage_until_us,
+        )
+    return Survey(now_us, found)
 
 
 def groups(wanted: Filter, caller: Caller, on: Conditions) -> Verb[list[Group]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from holdfast.engines.base import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
-
-from .statements import DEFAULT_SCHEMA, check_schema
+from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
 MOST_CONNECTIONS = 1_000
 
@@ -28,7 +27,7 @@ class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_schema(self.schema)
+        check_schema("schema", self.schema)
         check_size("max_connections", self.max_connections, 1, MOST_CONNECTIONS)
         for field in ("statement_timeout_seconds", "patience_seconds", "poll_interval_seconds"):
             check_seconds(field, getattr(self, field), 86_400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -49,75 +50,29 @@ _FAILURE = msgspec.msgpack.Decoder(Failure)
 
 def job_of(row: Row) -> Job:
     """Return the job of a row, whatever table it is from."""
-    (
-        job_id,
-        tenant,
-        scope,
-        queue,
-        task,
-        payload,
-        priority,
-        max_attempts,
-        created_at_us,
-        run_at_us,
-        seq,
-        state,
-        attempt,
-        expires_at_us,
-        unique,
-        estimated_seconds,
-        max_processing_seconds,
-        token,
-        worker,
-        claimed_at_us,
-        lease_until_us,
-        failure,
-        finished_at_us,
-        result,
-        key,
-        key_seq,
-        waiting_for,
-        stop_requested,
-        packed,
-    ) = row
+    failure, finished_at_us, result, key, key_seq, waiting_for, stop_requested, packed = row[21:]
     more = _NOTHING_MORE if packed is None else _MORE.decode(packed)
     ties = NO_TIES
     if key is not None or packed is not None or waiting_for is not None:
         waits = () if waiting_for is None else tuple(waiting_for)
         ties = Ties(key, key_seq or 0, more.depends_on, waits, more.hold)
-    return Job(
-        job_id,
-        tenant,
-        scope,
-        queue,
-        task,
-        payload,
-        priority,
-        max_attempts,
-        created_at_us,
-        run_at_us,
-        seq,
-        state=STATES[state],
-        attempt=attempt,
-        expires_at_us=expires_at_us,
-        unique=unique,
-        estimated_seconds=estimated_seconds,
-        max_processing_seconds=max_processing_seconds,
-        version=more.version,
-        token=token,
-        worker=worker,
-        claimed_at_us=claimed_at_us,
-        lease_until_us=lease_until_us,
-        losses=more.losses,
-        failure=None if failure is None else _FAILURE.decode(failure),
-        finished_at_us=finished_at_us,
-        result=result,
-        attempts_before_replay=more.attempts_before_replay,
-        ties=ties,
-        replays=more.replays,
-        stop_requested=stop_requested,
-        cancel_reason=more.cancel_reason,
+    fields: tuple[Any, ...] = (
+        *row[:11],
+        STATES[row[11]],
+        *row[12:17],
+        more.version,
+        *row[17:21],
+        more.losses,
+        None if failure is None else _FAILURE.decode(failure),
+        finished_at_us,
+        result,
+        more.attempts_before_replay,
+        ties,
+        more.replays,
+        stop_requested,
+        more.cancel_reason,
     )
+    return Job(*fields)
 
 
 def _more_of(job: Job) -> bytes | None:

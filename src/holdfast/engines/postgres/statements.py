@@ -5,23 +5,9 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from holdfast.model.errors import InvalidInput
+from holdfast.model.schema_name import DEFAULT_SCHEMA
 
-DEFAULT_SCHEMA = "holdfast"
 MIGRATIONS = "migrations"
-
-
-def check_schema(schema: str) -> str:
-    """Return the name of a schema that needs no quotes, or raise ``InvalidInput``."""
-    plain = type(schema) is str and schema.isascii() and schema.replace("_", "a").isalnum()
-    if not plain or not schema.islower() or schema[0].isdigit() or len(schema) > 63:
-        raise InvalidInput(
-            "schema",
-            f"{schema!r} is not a name of small letters, digits and _, 63 at most",
-        )
-    if schema.startswith("pg_"):
-        raise InvalidInput("schema", f"{schema!r}: names that begin with pg_ are PostgreSQL's own")
-    return schema
 
 
 @cache

@@ -71,7 +71,7 @@ def examine(context: Context) -> list[Finding]:
             Finding("settings", "wrong", str(error), "mend it: nothing else can be checked before")
         ]
     settings = loaded.settings
-    found = [Finding("settings", "ok", f"store {settings.store}, sync {settings.sync}")]
+    found = [Finding("settings", "ok", f"store {settings.store_shown}, sync {settings.sync}")]
     found += [
         Finding("settings", "warning", warning, "spell it right, or take it away")
         for warning in loaded.warnings

@@ -101,10 +101,12 @@ def load_store(context: Context, file: Path, *, as_json: bool) -> None:
     with file.open("rb") as source:
         loaded = restore(disk, read_dump(source))
     if as_json:
-        document({"store": settings.store, "jobs": loaded.jobs, "unfinished": loaded.unfinished})
+        document(
+            {"store": settings.store_shown, "jobs": loaded.jobs, "unfinished": loaded.unfinished}
+        )
         return
     click.echo(
-        f"{settings.store}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
+        f"{settings.store_shown}: {loaded.jobs:,} jobs, {loaded.unfinished:,} of them unfinished: "
         "they go on when it is run"
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.engines.journal.disk import DATABASE, LOG, LocalDisk
-from holdfast.engines.socket_path import socket_path
+from holdfast.interfaces.control import control_path
+from holdfast.interfaces.opening import open_server
 from holdfast.model.durations import shown
 from holdfast.model.job import MICROSECONDS, State
 from holdfast.model.search import MAX_PAGE, Filter
@@ -29,11 +32,14 @@ SURGE_FACTOR = 5
 LOOKED_AT = 5_000
 SLOW_RECOVERY_SECONDS = 3.0
 SKEW_SECONDS = 60
+_DURABLE = ("on", "local", "remote_write", "remote_apply")
 
 
 def store(settings: Settings) -> list[Finding]:
-    """Whether the directory can be used."""
+    """Whether the directory can be used, or the server."""
     owner.check_kept(settings)
+    if settings.on_server:
+        return _server(settings)
     path = Path(settings.store)
     if not path.exists():
         return [Finding("store", "ok", f"{path} is not there yet: whoever enqueues makes it")]
@@ -62,8 +68,31 @@ def store(settings: Settings) -> list[Finding]:
     return found
 
 
+def _server(settings: Settings) -> list[Finding]:
+    """Whether the server can be used, and keeps what it acknowledges."""
+
+    async def ask() -> Mapping[str, str]:
+        engine = await open_server(settings)
+        try:
+            return await engine.server_settings()
+        finally:
+            await engine.close()
+
+    said = asyncio.run(ask())
+    found = [Finding("store", "ok", f"{settings.store_shown}: PostgreSQL {said['server_version']}")]
+    for name, good in (("fsync", ("on",)), ("synchronous_commit", _DURABLE)):
+        if said[name] not in good:
+            wrong = f"{name} is {said[name]}: a crash takes acknowledged work with it"
+            found.append(Finding("sync", "wrong", wrong, f"set {name} = on on the server"))
+    if len(found) == 1:
+        found.append(Finding("sync", "ok", "acknowledged work survives a crash of the server"))
+    return found
+
+
 def disk(settings: Settings) -> list[Finding]:
     """Whether there is room."""
+    if settings.on_server:
+        return []  # the server's disk is not ours to see
     path = Path(settings.store).absolute()
     while not path.exists():
         path = path.parent
@@ -79,6 +108,8 @@ def disk(settings: Settings) -> list[Finding]:
 
 def sync(settings: Settings) -> list[Finding]:
     """Whether acknowledged work survives a power cut."""
+    if settings.on_server:
+        return []  # see ``_server``
     if settings.sync == "always":
         return [Finding("sync", "ok", "acknowledged work survives a power cut")]
     said = f"sync is {settings.sync}: a power cut takes the last acknowledged work with it"
@@ -87,6 +118,8 @@ def sync(settings: Settings) -> list[Finding]:
 
 def clock(settings: Settings) -> list[Finding]:
     """Whether the clock goes with what is on the disk."""
+    if settings.on_server:
+        return []  # the server's time counts, for everybody
     newest = 0.0
     log = Path(settings.store) / LOG
     if log.is_dir():
@@ -103,19 +136,22 @@ _UNHEALTHY = 503
 
 def daemon(settings: Settings) -> list[Finding]:
     """Whether somebody owns the store, and answers."""
-    if settings.directory is None:
-        return []
-    holder = LocalDisk(settings.directory).owner()
-    path = socket_path(settings.directory)
+    holder = None if settings.directory is None else LocalDisk(settings.directory).owner()
+    path = control_path(settings)
     if owner.owned(settings):
         ready = owner.ask(settings, "GET", "/health/ready", b"", dict[str, str], _UNHEALTHY)
         if ready is not None and ready.get("status") == "ready":
-            return [Finding("daemon", "ok", f"process {holder or 'unknown'} owns it and is ready")]
+            said = "one is ready on this machine"
+            if not settings.on_server:
+                said = f"process {holder or 'unknown'} owns it and is ready"
+            return [Finding("daemon", "ok", said)]
         reason = "" if ready is None else ready.get("reason", "")
         return [Finding("daemon", "wrong", f"it is not ready: {reason}", "look at its log")]
     if holder is not None:
         said = f"process {holder} owns the store and does not listen on {path}"
         return [Finding("daemon", "wrong", said, f"see what it is (ps {holder}), or stop it")]
+    if settings.on_server:
+        return [Finding("daemon", "ok", "none on this machine; others may have some")]
     found = [Finding("daemon", "warning", "nobody runs: nothing moves", "start `holdfast run`")]
     if Path(path).exists():
         said = f"{path} was left behind by a daemon that crashed: the next one replaces it"

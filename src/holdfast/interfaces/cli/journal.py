@@ -38,7 +38,7 @@ def verify(context: Context, *, as_json: bool) -> None:
         document(report)
     else:
         click.echo(
-            f"{settings.store}: {len(report.segments)} segments, {len(report.snapshots)} "
+            f"{settings.store_shown}: {len(report.segments)} segments, {len(report.snapshots)} "
             f"snapshots, {report.records} records (seq {report.first_seq} to {report.last_seq}), "
             f"{report.jobs} jobs, {'closed in order' if report.closed_in_order else 'left open'}"
         )
@@ -69,7 +69,7 @@ def dump(context: Context, *, as_json: bool, ndjson: bool, snapshot: bool) -> No
     if snapshot:
         found = doctor.dump_snapshot(disk)
         if found is None:
-            raise InvalidInput("snapshot", f"{settings.store} has no snapshot yet")
+            raise InvalidInput("snapshot", f"{settings.store_shown} has no snapshot yet")
         fields = {
             name: [JobView.of(job) for job in value] if isinstance(value, list) else value
             for name in found.__struct_fields__
@@ -108,9 +108,9 @@ def _disk(settings: Settings) -> LocalDisk:
     from holdfast.engines.journal.disk import LOG, SNAPSHOTS, LocalDisk  # noqa: PLC0415
 
     if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} has no log")
+        raise InvalidInput("store", f"{settings.store_shown!r} has no log")
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
     if not disk.names(LOG) and not disk.names(SNAPSHOTS):
         # Nothing would be whole, and nothing to save: most likely it is another directory.
-        raise InvalidInput("store", f"there is no log in {settings.store}")
+        raise InvalidInput("store", f"there is no log in {settings.store_shown}")
     return disk

@@ -1,7 +1,7 @@
 """Reaching the store from a command: through its owner if there is one, directly if not.
 
 With an owner, every verb goes over its socket. Without one, whoever looks reads the directory and
-changes nothing, and whoever changes something owns it for a moment.
+changes nothing, and whoever changes something owns it for a moment. A server has no owner.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.socket_path import socket_path
+from holdfast.interfaces.control import control_path
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Unavailable
 from holdfast.runtime.operations import Operations
-from holdfast.settings import Settings
+from holdfast.settings import MEMORY_STORE, Settings
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -31,6 +32,8 @@ _ANSWER_SECONDS = 60.0
 def look(settings: Settings, work: Work[T]) -> T:
     """Do this work, which only looks, whoever owns the store."""
     check_kept(settings)
+    if settings.on_server:
+        return asyncio.run(_on_server(settings, work))
     if owned(settings):
         return asyncio.run(_over_the_socket(settings, work))
     try:
@@ -45,6 +48,8 @@ def look(settings: Settings, work: Work[T]) -> T:
 def change(settings: Settings, work: Work[T]) -> T:
     """Do this work, which changes something, whoever owns the store."""
     check_kept(settings)
+    if settings.on_server:
+        return asyncio.run(_on_server(settings, work))
     return through_owner(
         lambda: asyncio.run(_boxed(settings, work)) if owned(settings) else None,
         lambda: asyncio.run(_owning(settings, work)),
@@ -72,11 +77,11 @@ def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A
 def with_store(settings: Settings, work: Work[T]) -> T:
     """Own the store for a moment. Raise ``DirectoryInUse`` at once if somebody else does."""
     check_kept(settings)
-    return asyncio.run(_owning(settings, work))
+    return asyncio.run((_on_server if settings.on_server else _owning)(settings, work))
 
 
 def owned(settings: Settings) -> bool:
-    """Whether the store has an owner that listens."""
+    """Whether the store has an owner that listens; of a server, whether a daemon does here."""
     connection = _connected(settings)
     if connection is not None:
         connection.close()
@@ -85,8 +90,8 @@ def owned(settings: Settings) -> bool:
 
 def check_kept(settings: Settings) -> None:
     """Raise ``InvalidInput`` if another process cannot reach the store at all."""
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store!r} ends with the process that has it")
+    if settings.directory is None and not settings.on_server:
+        raise InvalidInput("store", f"{settings.store_shown!r} ends with the process that has it")
 
 
 def ask(
@@ -111,8 +116,8 @@ def ask(
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
-            f"the owner of {settings.store} went away before it answered ({error}): look with "
-            "`holdfast status` before you try again"
+            f"the owner of {settings.store_shown} went away before it answered ({error}): look "
+            "with `holdfast status` before you try again"
         ) from None
     finally:
         talk.close()
@@ -120,7 +125,7 @@ def ask(
         raise wire.read_error(answer)
     if response.status != wire.OK and response.status not in also:
         raise Unavailable(
-            f"the owner of {settings.store} answered {response.status} to {path}: is it of "
+            f"the owner of {settings.store_shown} answered {response.status} to {path}: is it of "
             "another version?"
         )
     return msgspec.json.decode(answer, type=kind)
@@ -128,17 +133,19 @@ def ask(
 
 def _connected(settings: Settings) -> socket.socket | None:
     """Return a connection to the owner; None if nobody listens."""
-    if settings.directory is None or not hasattr(socket, "AF_UNIX"):
+    if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_ANSWER_SECONDS)
     try:
-        connection.connect(socket_path(settings.directory))
+        connection.connect(control_path(settings))
     except OSError as error:
         connection.close()
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
             return None
-        raise Unavailable(f"the owner of {settings.store} cannot be reached: {error}") from None
+        raise Unavailable(
+            f"the owner of {settings.store_shown} cannot be reached: {error}"
+        ) from None
     return connection
 
 
@@ -169,9 +176,19 @@ async def _reading(settings: Settings, work: Work[T]) -> T:
     try:
         engine = await open_reader(disk, options)
     except OSError as error:
-        raise StorageError(f"{settings.store} cannot be read: {error}") from error
+        raise StorageError(f"{settings.store_shown} cannot be read: {error}") from error
     try:
         return await work(Operations(engine))
+    finally:
+        await engine.close()
+
+
+async def _on_server(settings: Settings, work: Work[T]) -> T:
+    from holdfast.interfaces.opening import open_server  # noqa: PLC0415 - only with a server
+
+    engine = await open_server(settings)
+    try:
+        return await work(Operations(engine, default_max_attempts=settings.max_attempts))
     finally:
         await engine.close()
 

@@ -248,7 +248,9 @@ def _screen(settings: Settings, found: View) -> Screen:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    parts: list[Table | Text] = [Text(f"holdfast {settings.store}  {_head(found)}", style="bold")]
+    parts: list[Table | Text] = [
+        Text(f"holdfast {settings.store_shown}  {_head(found)}", style="bold")
+    ]
     for names, rows in (
         (_QUEUE_NAMES, _queue_rows(found)),
         (_REASON_NAMES, _reason_rows(found)),

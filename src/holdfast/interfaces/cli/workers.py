@@ -201,5 +201,7 @@ def _tell(settings: Settings, what: str, body: bytes, method: str = "POST") -> S
     owner.check_kept(settings)
     found = owner.ask(settings, method, f"{OPERATIONS}{what}", body, Status)
     if found is None:
-        raise Unavailable(f"no daemon runs on {settings.store}: start one with `holdfast run`")
+        raise Unavailable(
+            f"no daemon runs on {settings.store_shown}: start one with `holdfast run`"
+        )
     return found

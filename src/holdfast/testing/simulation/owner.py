@@ -19,6 +19,7 @@ from holdfast.interfaces.http.protocol import EngineProtocol
 from holdfast.interfaces.http.routes import Route
 from holdfast.interfaces.http.serving import GRACE_SECONDS
 from holdfast.interfaces.opening import own_name, worker_options
+from holdfast.interfaces.stores import JournalStore, Store
 from holdfast.model.access import Caller
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
@@ -137,21 +138,23 @@ class SimulatedDaemon(Daemon):
         """Its own worker, once there is one."""
         return self._worker
 
-    async def _own_store(self) -> JournalEngine:
+    async def _open_store(self) -> Store:
         process, scenario = self.process, self.process.world.scenario
         if process.disk is None:
             raise StorageError("there is no disk")
-        return await process.world.journal.open(
+        journal = await process.world.journal.open(
             process.disk,
             clock=process.clock,
             options=scenario.options,
             random_bytes=process.world.random("salts").randbytes,
         )
+        return JournalStore(journal)
 
-    async def _start(self, journal: JournalEngine) -> None:
-        self.journal = journal
-        await self.process.world.judge_opened(journal, self.process)
-        await super()._start(journal)
+    async def _start(self, store: Store) -> None:
+        assert isinstance(store, JournalStore)
+        self.journal = store.engine
+        await self.process.world.judge_opened(store.engine, self.process)
+        await super()._start(store)
 
     def _hire(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)

@@ -212,3 +212,37 @@ CREATE UNLOGGED TABLE holdfast.waiting (
 -- When each periodic loop ran last, whoever ran it.
 CREATE TABLE holdfast.loops (name text COLLATE "C" PRIMARY KEY, ran_at_us bigint NOT NULL)
     WITH (fillfactor = 50);
+
+-- For people and their tools: every job that is kept, in the words that many outboxes use.
+CREATE VIEW holdfast.work AS
+SELECT
+    w.tenant, w.id, w.scope, w.queue, w.task, w.status, w.attempts, w.max_attempts, w.priority,
+    to_timestamp(w.created_at_us / 1e6) AS created_at,
+    to_timestamp(w.run_at_us / 1e6) AS next_retry_at,
+    nullif(w.worker, '') AS owner,
+    CASE WHEN w.lease_until_us > 0 THEN to_timestamp(w.lease_until_us / 1e6) END AS lease_until,
+    CASE WHEN w.finished_at_us > 0 THEN to_timestamp(w.finished_at_us / 1e6) END AS finished_at,
+    w.error_reason, w.last_error, w.key, w.replay_run
+FROM (
+    SELECT
+        j.tenant, j.id, j.scope, j.queue, j.task,
+        CASE j.state WHEN 0 THEN 'blocked' WHEN 1 THEN 'pending' ELSE 'processing' END AS status,
+        j.attempt AS attempts, j.max_attempts, j.priority, j.created_at_us, j.run_at_us, j.worker,
+        j.lease_until_us, 0 AS finished_at_us, NULL AS error_reason, NULL AS last_error, j.key,
+        j.replay_run
+    FROM holdfast.jobs AS j
+    UNION ALL
+    SELECT
+        d.tenant, d.id, d.scope, d.queue, d.task,
+        CASE d.state WHEN 5 THEN 'failed' ELSE 'archived' END, d.attempt, d.max_attempts,
+        d.priority, d.created_at_us, d.run_at_us, d.worker, 0, d.finished_at_us, d.error_reason,
+        d.message, d.key, d.replay_run
+    FROM holdfast.dead AS d
+    UNION ALL
+    SELECT
+        h.tenant, h.id, h.scope, h.queue, h.task,
+        CASE h.state WHEN 3 THEN 'done' ELSE 'cancelled' END, h.attempt, h.max_attempts,
+        h.priority, h.created_at_us, h.run_at_us, h.worker, 0, h.finished_at_us, NULL, NULL,
+        h.key, h.replay_run
+    FROM holdfast.history AS h
+) AS w;

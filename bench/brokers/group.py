@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,11 @@ END_SECONDS = 0.2
 
 
 def told(
-    module: str, arguments: Sequence[str], directory: Path, seconds: float
+    module: str,
+    arguments: Sequence[str],
+    directory: Path,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
     """Run a module in a process group of its own, and leave nothing of it behind.
 
@@ -33,6 +37,7 @@ def told(
             stdout=subprocess.PIPE,
             stderr=output,
             cwd=ROOT,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     assert driver.stdin is not None

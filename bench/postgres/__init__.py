@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.brokers import group
 
-from . import server
+from . import server, side
 
 SIDES: Mapping[str, str] = {
     "holdfast": "holdfast_side",
@@ -41,8 +41,12 @@ def measure_steady(on: server.Durable, seconds: float, pin_seconds: float) -> di
         return _told("steady", url, seconds, pin_seconds, patience=2 * (seconds + pin_seconds))
 
 
-def _told(module: str, *arguments: object, patience: float) -> dict[str, float]:
+def _told(module: str, url: str, *arguments: object, patience: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as place:
-        words = [str(argument) for argument in arguments]
-        named = f"{__name__}.{module}"
-        return group.told(named, words, Path(place), START_SECONDS + patience)
+        return group.told(
+            f"{__name__}.{module}",
+            [str(argument) for argument in arguments],
+            Path(place),
+            START_SECONDS + patience,
+            {side.URL: url, "HOLDFAST_STORE": url},
+        )

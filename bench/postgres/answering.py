@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -10,15 +9,12 @@ from pathlib import Path
 
 from bench.brokers import group
 
-from .side import URL
-
 
 def answer(measure: Callable[..., Awaitable[dict[str, float]]]) -> None:
-    """Measure with the arguments DIRECTORY URL …; print what was found; remove the directory."""
-    directory, url, *rest = sys.argv[1:]
+    """Measure with the arguments DIRECTORY …; print what was found; remove the directory."""
+    directory, *rest = sys.argv[1:]
     root = Path(directory)
     group.end_with_parent(root)
-    os.environ[URL] = url
 
     async def run() -> dict[str, float]:
         return await measure(root, *rest)

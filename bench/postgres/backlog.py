@@ -1,4 +1,4 @@
-"""``python -m bench.postgres.backlog DIRECTORY URL SECONDS COUNT``: few jobs waiting, and many.
+"""``python -m bench.postgres.backlog DIRECTORY SECONDS COUNT``: few jobs waiting, and many.
 
 The same number of jobs is worked off by the same worker, of 10,000 and of so many.
 """

@@ -1,4 +1,4 @@
-"""``python -m bench.postgres.bare DIRECTORY URL SECONDS``: the statements without their engine.
+"""``python -m bench.postgres.bare DIRECTORY SECONDS``: the statements without their engine.
 
 What completes a batch and claims the next, in one transaction, from plain psycopg; and beside it
 the engine's own call for that. What lies between is checking, rows made jobs, and the pool.
@@ -17,8 +17,8 @@ from holdfast.engines.postgres.statements import statement
 from holdfast.model.outcome import Outcome, completed
 
 from .answering import answer
-from .holdfast_side import SIDE, SLOTS
-from .jobs import nothing
+from .holdfast_side import SIDE
+from .jobs import SLOTS, nothing
 from .measuring import Meter, Rate, execute, fill
 from .side import url
 

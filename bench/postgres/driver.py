@@ -1,10 +1,11 @@
-"""``python -m bench.postgres.driver DIRECTORY URL MODULE SECONDS`` measures ours or a peer.
+"""``python -m bench.postgres.driver DIRECTORY MODULE SECONDS`` measures ours or a peer.
 
 Enqueue with no worker, process with no producer, then one job at a time on an idle worker.
 """
 
 import dataclasses
 import importlib
+import os
 import time
 from pathlib import Path
 
@@ -13,19 +14,20 @@ from bench.brokers import progress
 from bench.brokers.driver import enqueue
 
 from .answering import answer
-from .measuring import Rate, execute, fill, held_still, warm_up, work_off, working
+from .measuring import Meter, Rate, execute, fill, held_still, warm_up, work_off, working
 from .side import BULK, Side
 
 PROCESSES = (2, 4)
 
 
-async def bulk(side: Side, seconds: float) -> float:
-    """One caller, many jobs a call; return jobs a second."""
-    done, start = 0, time.perf_counter()
+async def bulk(side: Side, seconds: float) -> Rate:
+    """One caller, many jobs a call."""
+    await side.put_many()  # connects
+    meter, done, start = Meter([os.getpid()]), 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         await side.put_many()
         done += BULK
-    return done / (time.perf_counter() - start)
+    return meter.rate(done, time.perf_counter() - start)
 
 
 async def work(side: Side, root: Path, seconds: float, processes: int = 1) -> Rate:
@@ -54,9 +56,12 @@ async def measure(root: Path, module: str, told_seconds: str) -> dict[str, float
     await side.open()
     try:
         _count, put_rate = await enqueue(side, seconds)
+        rate = await bulk(side, seconds)
         found = {
             "enqueue_per_second": put_rate,
-            "bulk_per_second": await bulk(side, seconds),
+            "bulk_per_second": rate.per_second,
+            "bulk_server_us": rate.server_us,
+            "bulk_client_us": rate.worker_us,
         }
         rate = await work(side, root, seconds)
         found["process_per_second"] = rate.per_second

@@ -82,6 +82,11 @@ POSTGRES: list[Row] = [
     _figure("holdfast_bulk_per_second", "bulk enqueue, 1,000 a call /s"),
     _at_least(3, "… ÷ the better peer", _to_best("bulk_per_second")),
     *(_figure(f"{peer}_bulk_per_second", f"{peer}, bulk /s") for peer in PEERS),
+    *(
+        _figure(f"{name}_bulk_{part}_us", f"processor time a job, bulk, {name}: {part}, µs")
+        for name in ("holdfast", *PEERS)
+        for part in ("server", "client")
+    ),
     _figure("holdfast_enqueue_per_second", "one-by-one enqueue /s"),
     _at_least(1, "… ÷ the better peer", _to_best("enqueue_per_second")),
     *(_figure(f"{peer}_enqueue_per_second", f"{peer}, one by one /s") for peer in PEERS),

@@ -112,7 +112,7 @@ POSTGRES_STEADY: list[Row] = [
     _figure("vacuums", "… times that the server swept"),
     _figure("table_mib_third", "… jobs and their indexes after a third, MiB"),
     _figure("table_mib_last", "… at the end, MiB"),
-    _at_most(1.5, "… end ÷ third", _ratio("table_mib_last", "table_mib_third")),
+    _at_most(1.5, "… end ÷ third (for 600 s)", _ratio("table_mib_last", "table_mib_third")),
     _figure("pinned_seconds", "then an old transaction in the way: for s"),
     _figure("pinned_per_second", "… enqueued and run in its last 10 s /s"),
     _at_least(0.6, "… ÷ without", _ratio("pinned_per_second", "steady_per_second")),

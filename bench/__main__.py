@@ -5,15 +5,17 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import holdfast
 
-from . import brokers, limits, ours, peers, worker
+from . import brokers, limits, ours, peers, postgres, worker
 from .report import table
 
 HERE = Path(__file__).parent
@@ -86,48 +88,121 @@ def dead_letters(root: Path, count: int) -> dict[str, float]:
     return dict(json.loads(done.stdout))
 
 
-def main() -> None:
-    """Run the benchmark."""
+def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """Measure the PostgreSQL engine and its peers on one server."""
+    found: dict[str, list[dict[str, float]]] = {
+        "postgres_rounds": [],
+        "postgres_large_rounds": [],
+        "postgres_steady_rounds": [],
+    }
+    with postgres.server.durable() as server:
+        for number in range(arguments.postgres_rounds):
+            found["postgres_rounds"].append(postgres.measure(server, arguments.seconds))
+            _say(f"PostgreSQL round {number + 1} of {arguments.postgres_rounds} done")
+        if arguments.backlog:
+            large = postgres.measure_large(server, arguments.seconds, arguments.backlog)
+            found["postgres_large_rounds"].append(large)
+            _say("PostgreSQL with a backlog done")
+        if arguments.steady_seconds:
+            steady = postgres.measure_steady(
+                server, arguments.steady_seconds, arguments.pin_seconds
+            )
+            found["postgres_steady_rounds"].append(steady)
+            _say("PostgreSQL under even load done")
+    return found
+
+
+def repeated(
+    name: str, count: int, measure: Callable[[], dict[str, float]]
+) -> list[dict[str, float]]:
+    """Measure so many rounds."""
+    rounds = []
+    for number in range(count):
+        rounds.append(measure())
+        _say(f"{name} {number + 1} of {count} done")
+    return rounds
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """Measure all parts, or the one that is asked for."""
+    parts: dict[str, Callable[[], dict[str, list[dict[str, float]]]]] = {
+        "journal": lambda: {
+            "rounds": repeated("round", arguments.rounds, lambda: small(root, arguments.seconds))
+        },
+        "worker": lambda: {
+            "worker_rounds": repeated(
+                "worker round", arguments.worker_rounds, lambda: end_to_end(root, arguments.seconds)
+            )
+        },
+        "large": lambda: {
+            "large_rounds": repeated(
+                "large round", arguments.large_rounds, lambda: large(root, arguments.backlog)
+            )
+        },
+        "letters": lambda: {
+            "letters_rounds": repeated(
+                "dead letters",
+                1 if arguments.dead_letters else 0,
+                lambda: dead_letters(root, arguments.dead_letters),
+            )
+        },
+        "postgres": lambda: postgres_rounds(arguments),
+    }
+    found: dict[str, list[dict[str, float]]] = {}
+    for name in [arguments.only] if arguments.only else parts:
+        found |= parts[name]()
+    return found
+
+
+def read_arguments() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--only",
+        choices=("journal", "worker", "large", "letters", "postgres"),
+        help="measure this part alone",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="for each small measurement")
     parser.add_argument("--backlog", type=int, default=1_000_000)
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--worker-rounds", type=int, default=3)
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
+    parser.add_argument("--postgres-rounds", type=int, default=3)
+    parser.add_argument(
+        "--steady-seconds", type=float, default=60, help="of even load on PostgreSQL; 0 is none"
+    )
+    parser.add_argument(
+        "--pin-seconds",
+        type=float,
+        default=postgres.PIN_SECONDS,
+        help="for which a forgotten transaction stands in the way",
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the benchmark."""
+    arguments = read_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and leave nothing behind
     root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     try:
-        rounds = []
-        for number in range(arguments.rounds):
-            rounds.append(small(root, arguments.seconds))
-            print(f"round {number + 1} of {arguments.rounds} done", file=sys.stderr)
-        worker_rounds = []
-        for number in range(arguments.worker_rounds):
-            worker_rounds.append(end_to_end(root, arguments.seconds))
-            print(f"worker round {number + 1} of {arguments.worker_rounds} done", file=sys.stderr)
-        large_rounds = []
-        for number in range(arguments.large_rounds):
-            large_rounds.append(large(root, arguments.backlog))
-            print(f"large round {number + 1} of {arguments.large_rounds} done", file=sys.stderr)
-        letters_rounds = []
-        if arguments.dead_letters:
-            letters_rounds.append(dead_letters(root, arguments.dead_letters))
-            print("dead letters done", file=sys.stderr)
+        found = measured(root, arguments)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     result = {
         "holdfast": holdfast.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} cores",
-        "rounds": rounds,
-        "worker_rounds": worker_rounds,
-        "large_rounds": large_rounds,
-        "letters_rounds": letters_rounds,
+        **found,
         "medians": {
             name: statistics.median(one[name] for one in runs)
-            for runs in (rounds, worker_rounds, large_rounds, letters_rounds)
+            for runs in found.values()
             for name in (runs[0] if runs else {})
         },
     }

@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Callable, Mapping
 
+from .postgres.report import POSTGRES, POSTGRES_LARGE, POSTGRES_STEADY
+
 Round = dict[str, float]
 
 
@@ -285,9 +287,12 @@ def table(result: Mapping[str, object]) -> str:
         ("worker_rounds", WORKER),
         ("large_rounds", LARGE),
         ("letters_rounds", LETTERS),
+        ("postgres_rounds", POSTGRES),
+        ("postgres_large_rounds", POSTGRES_LARGE),
+        ("postgres_steady_rounds", POSTGRES_STEADY),
     )
     for part, rows in parts:
-        source = result[part]
+        source = result.get(part)
         if not isinstance(source, list) or not source:
             continue
         for name, figure, bound, holds in rows:

@@ -1,8 +1,5 @@
 """What Python users run today on Redis or Valkey, each with one worker process."""
 
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,7 +12,6 @@ PEERS = {
     "huey_redis": "huey_peer",
     "celery": "celery_peer",
 }
-ROOT = Path(__file__).parents[2]
 
 
 def measure(seconds: float, appendfsync: str = "everysec") -> dict[str, float]:
@@ -32,30 +28,5 @@ def measure_one(module: str, seconds: float, appendfsync: str) -> dict[str, floa
     with tempfile.TemporaryDirectory(
         prefix="holdfast-brokers-", ignore_cleanup_errors=True
     ) as directory:
-        log = Path(directory) / "driver.log"
-        with log.open("wb") as output:
-            driver = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", f"{__name__}.driver"),
-                    *(module, directory, str(seconds), appendfsync),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                cwd=ROOT,
-                start_new_session=True,
-            )
-        assert driver.stdin is not None
-        assert driver.stdout is not None
-        try:
-            status = driver.wait(timeout=60 + 5 * seconds)
-            said = driver.stdout.read()
-        finally:
-            driver.kill()
-            driver.wait()
-            group.end(driver.pid)
-            driver.stdin.close()
-            driver.stdout.close()
-        if status != 0:
-            raise RuntimeError(f"{module} was not measured: {log.read_text()[-4000:]}")
-        return dict(json.loads(said))
+        arguments = [module, str(seconds), appendfsync]
+        return group.told(f"{__name__}.driver", arguments, Path(directory), 60 + 5 * seconds)

@@ -1,4 +1,4 @@
-"""``python -m bench.brokers.driver MODULE DIRECTORY SECONDS APPENDFSYNC`` measures one peer.
+"""``python -m bench.brokers.driver DIRECTORY MODULE SECONDS APPENDFSYNC`` measures one peer.
 
 In a process group of its own with its Valkey and its worker, so that all of it can be ended as one.
 """
@@ -151,7 +151,7 @@ def run(module: str, directory: Path, seconds: float, appendfsync: str) -> dict[
 
 def main() -> None:
     """Measure what was asked for, print it and remove the directory."""
-    module, directory, seconds, appendfsync = sys.argv[1:]
+    directory, module, seconds, appendfsync = sys.argv[1:]
     root = Path(directory)
     group.end_with_parent(root)
     found = run(module, root, float(seconds), appendfsync)

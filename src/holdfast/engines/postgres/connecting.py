@@ -32,11 +32,22 @@ _TRIES = 20
 """How often a verb begins anew because somebody else was first."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
-_UNPREPARED = frozenset(
-    {"find", "find_newest", "groups", "held_behind", "counts", "forget_attempts", "forget_notes"}
+_PINNED = (
+    "plan_cache_mode=force_generic_plan",
+    "enable_seqscan=off",
+    "enable_hashjoin=off",
+    "enable_mergejoin=off",
 )
-"""What is planned anew each time: conditions that are not asked for cost nothing then, and a page
-is known to be small."""
+"""For statements that find few rows by an index: planned once, and never for a table that was small
+when it was planned. Planning them takes longer than doing them."""
+_PLANNED_ANEW = frozenset(
+    {
+        *("find", "find_newest", "groups", "held_behind", "counts", "survey", "problems"),
+        *("change_lines", "realign", "old_days", "schema_state", "rights", "server_settings"),
+        *("forget_attempts", "forget_notes", "forget_rest", "forget_waiting"),
+    }
+)
+"""What is planned each time: conditions that are not asked for cost nothing then."""
 
 
 class Database:
@@ -47,14 +58,7 @@ class Database:
         self.options = options
         self._closed = False
         self._settings = _settings(url, options)
-        self._pool: AsyncConnectionPool[AsyncConnection[Row]] = AsyncConnectionPool(
-            url,
-            kwargs=self._settings,
-            min_size=1,
-            max_size=options.max_connections,
-            timeout=options.patience_seconds,
-            open=False,
-        )
+        self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
 
     async def open(self) -> None:
         """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
@@ -67,6 +71,20 @@ class Database:
             raise translated(error, self.url, schema) from error
         finally:
             await connection.close()
+        await self._open_pool()
+
+    async def _open_pool(self) -> None:
+        settings = dict(self._settings)
+        if "options" in settings:
+            settings["options"] += "".join(f" -c {pin}" for pin in _PINNED)
+        self._pool = AsyncConnectionPool(
+            self.url,
+            kwargs=settings,
+            min_size=1,
+            max_size=self.options.max_connections,
+            timeout=self.options.patience_seconds,
+            open=False,
+        )
         await self._pool.open()
 
     async def connect(self, url: str | None = None) -> AsyncConnection[Row]:
@@ -89,7 +107,8 @@ class Database:
     async def close(self) -> None:
         """Let go of every connection."""
         self.refuse()
-        await self._pool.close(timeout=self.options.patience_seconds)
+        if self._pool is not None:
+            await self._pool.close(timeout=self.options.patience_seconds)
 
     def check_open(self) -> None:
         """Raise ``EngineClosed`` once it is closed."""
@@ -139,8 +158,11 @@ class Database:
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[Row]]:
         self.check_open()
+        pool = self._pool
+        if pool is None:
+            raise EngineClosed("this engine was not opened")
         try:
-            connection = await self._pool.getconn()
+            connection = await pool.getconn()
         except PoolClosed:
             raise EngineClosed("this engine was closed: open another one") from None
         except PoolTimeout as error:
@@ -153,7 +175,7 @@ class Database:
                 await connection.close()
             raise
         finally:
-            await self._pool.putconn(connection)
+            await pool.putconn(connection)
 
     async def _converse(
         self, connection: AsyncConnection[Row], verb: Verb[T], *, reading: bool
@@ -197,24 +219,26 @@ class Database:
         self, connection: AsyncConnection[Row], batch: Asks, *, begins: bool, begun: bool
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
+        anew = any(ask.name in _PLANNED_ANEW for ask in batch.asks)
+        asks = [Ask("plan_anew", {}), *batch.asks] if anew else batch.asks
+        alone = not begun and not begins
         patience_seconds = self.options.statement_timeout_seconds + 5.0
         async with asyncio.timeout(patience_seconds):
-            if len(batch.asks) == 1 and not begins and not (begun and batch.last):
-                cursor = await self._execute(connection, batch.asks[0])
-                return [await _rows(cursor)]
+            if len(asks) == 1 and not begins and not (begun and batch.last):
+                return [await _rows(await self._execute(connection, asks[0]))]
             async with connection.pipeline():
-                if begins:
+                if begins or (alone and anew):
                     await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                cursors = [await self._execute(connection, ask) for ask in batch.asks]
-                if begun and batch.last:
+                cursors = [await self._execute(connection, ask) for ask in asks]
+                if (begun and batch.last) or (alone and anew):
                     await connection.execute("COMMIT")
-            return [await _rows(cursor) for cursor in cursors]
+            return [await _rows(cursor) for cursor in cursors[anew:]]
 
     async def _execute(
         self, connection: AsyncConnection[Row], ask: Ask
     ) -> psycopg.AsyncCursor[Row]:
         cursor = connection.cursor(binary=True)
-        prepare = False if ask.name in _UNPREPARED else None
+        prepare = False if ask.name in _PLANNED_ANEW else None
         text, parameters = statement(ask.name, self.options.schema), with_arrays(ask.parameters)
         await cursor.execute(text, parameters, prepare=prepare)
         return cursor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -16,6 +17,8 @@ from . import rows
 from .asking import Ask, Verb, ask_all, ask_last
 from .changing import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
 from .conditions import Conditions
+
+T = TypeVar("T")
 
 
 class Request:
@@ -81,21 +84,31 @@ def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[list[Jo
         taken += jobs
     if taken:
         parameters = {
-            "max_attempts": [job.max_attempts for job in taken],
-            "priorities": [job.priority for job in taken],
-            "tenants": [job.tenant for job in taken],
             "ids": [job.id for job in taken],
-            "scopes": [job.scope for job in taken],
-            "queues": [job.queue for job in taken],
-            "tasks": [job.task for job in taken],
             "payloads": [job.payload for job in taken],
-            "estimated_seconds": [job.estimated_seconds for job in taken],
-            "max_processing_seconds": [job.max_processing_seconds for job in taken],
+            "max_attempts": _common([job.max_attempts for job in taken]),
+            "priorities": _common([job.priority for job in taken]),
+            "tenants": _common([job.tenant for job in taken]),
+            "scopes": _common([job.scope for job in taken]),
+            "queues": _common([job.queue for job in taken]),
+            "tasks": _common([job.task for job in taken]),
+            "estimated_seconds": _any([job.estimated_seconds for job in taken]),
+            "max_processing_seconds": _any([job.max_processing_seconds for job in taken]),
             "channel": on.channel,
             "now_us": on.now_us,
         }
         yield from ask_last(Ask("enqueue", parameters))
     return taken
+
+
+def _common(values: list[T]) -> list[T]:
+    """Return these, or only the first if all are alike."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _any(values: list[float | None]) -> list[float | None]:
+    """Return these, or nothing if there is none."""
+    return values if any(value is not None for value in values) else []
 
 
 def _admitted(request: Request, on: Conditions) -> list[Job]:

@@ -18,22 +18,31 @@ class Gathering:
     def __init__(self, decide: Callable[[Sequence[Request]], Awaitable[None]]) -> None:
         self._decide = decide
         self._waiting: deque[tuple[Request, asyncio.Future[None]]] = deque()
+        self._busy = False
         self._worker: asyncio.Task[None] | None = None
 
-    def add(self, request: Request) -> asyncio.Future[None]:
-        """Leave a request here; the future is done when it has its answer."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, done))
-        if self._worker is None:
-            self._worker = asyncio.ensure_future(self._work())
-        return done
+    async def add(self, request: Request) -> None:
+        """Have a request decided; return when it has its answer."""
+        if self._busy:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((request, done))
+            await done
+            return
+        self._busy = True
+        try:
+            await self._decide([request])  # the first goes at once, and by itself
+        finally:
+            if self._waiting:
+                self._worker = asyncio.ensure_future(self._work())
+            else:
+                self._busy = False
 
     async def _work(self) -> None:
         try:
             while self._waiting:
                 await self._decide_some()
         finally:
-            self._worker = None
+            self._busy = False
 
     async def _decide_some(self) -> None:
         some: list[tuple[Request, asyncio.Future[None]]] = []

@@ -11,7 +11,13 @@ from holdfast.model.schema_name import DEFAULT_SCHEMA
 @cache
 def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
     """Return the statement of this name."""
-    return in_schema(_read("sql", name), schema).encode()
+    return in_schema(_short(_read("sql", name)), schema).encode()
+
+
+def _short(text: str) -> str:
+    """Return SQL without comments and indentation: the driver remembers only short statements."""
+    lines = (line.partition("--")[0].strip() for line in text.splitlines())
+    return " ".join(filter(None, lines))
 
 
 def in_schema(text: str, schema: str) -> str:

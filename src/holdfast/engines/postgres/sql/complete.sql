@@ -10,7 +10,7 @@ gone AS (
     WHERE j.tenant = o.tenant
         AND j.id = o.id
         AND j.token = o.token
-        AND j.state = 2
+        AND j.state + 0 = 2  -- + 0: by its name, not by walking everything in flight
         AND NOT j.tied
         AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
         AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (

@@ -1,4 +1,5 @@
--- Take new jobs that ask for nothing special: due now, in the order in which they are given.
+-- Take new jobs that ask for nothing special: due now, in the order in which they are given. What all
+-- of them have in common is given once.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -8,18 +9,31 @@ taken AS (
         task, payload, estimated_seconds, max_processing_seconds
     )
     SELECT
-        clock.now_us, clock.now_us, n.max_attempts, n.priority, 1, coalesce(p.line, 1), n.tenant,
-        n.id, n.scope, n.queue, n.task, n.payload, n.estimated_seconds, n.max_processing_seconds
+        clock.now_us,
+        clock.now_us,
+        coalesce(n.max_attempts, (%(max_attempts)s::int[])[1]),
+        coalesce(n.priority, (%(priorities)s::smallint[])[1]),
+        1,
+        coalesce(p.line, 1),
+        coalesce(n.tenant, (%(tenants)s::text[])[1]),
+        n.id,
+        coalesce(n.scope, (%(scopes)s::text[])[1]),
+        coalesce(n.queue, (%(queues)s::text[])[1]),
+        coalesce(n.task, (%(tasks)s::text[])[1]),
+        n.payload,
+        n.estimated_seconds,
+        n.max_processing_seconds
     FROM clock
     CROSS JOIN unnest(
-        %(max_attempts)s::int[], %(priorities)s::smallint[], %(tenants)s::text[], %(ids)s::text[],
-        %(scopes)s::text[], %(queues)s::text[], %(tasks)s::text[], %(payloads)s::bytea[],
-        %(estimated_seconds)s::float8[], %(max_processing_seconds)s::float8[]
+        %(ids)s::text[], %(payloads)s::bytea[], %(max_attempts)s::int[],
+        %(priorities)s::smallint[], %(tenants)s::text[], %(scopes)s::text[], %(queues)s::text[],
+        %(tasks)s::text[], %(estimated_seconds)s::float8[], %(max_processing_seconds)s::float8[]
     ) WITH ORDINALITY AS n (
-        max_attempts, priority, tenant, id, scope, queue, task, payload, estimated_seconds,
+        id, payload, max_attempts, priority, tenant, scope, queue, task, estimated_seconds,
         max_processing_seconds, number
     )
-    LEFT JOIN holdfast.policies AS p ON p.queue = n.queue
+    LEFT JOIN holdfast.policies AS p
+        ON p.queue = coalesce(n.queue, (%(queues)s::text[])[1])
     ORDER BY n.number
     RETURNING queue
 )

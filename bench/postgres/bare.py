@@ -1,0 +1,116 @@
+"""``python -m bench.postgres.bare DIRECTORY SECONDS``: the statements without their engine.
+
+What completes a batch and claims the next, in one transaction, from plain psycopg; and beside it
+the engine's own call for that. What lies between is checking, rows made jobs, and the pool.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from holdfast.engines.base import DEFAULT_LEASE_SECONDS
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.statements import statement
+from holdfast.model.outcome import Outcome, completed
+
+from .answering import answer
+from .holdfast_side import SIDE
+from .jobs import SLOTS, nothing
+from .measuring import Meter, Rate, execute, fill
+from .side import url
+
+_QUEUE = "default"
+_TOKEN, _PLACE = 17, slice(9, 11)
+"""Where in a claimed row its token is, and its place in line."""
+
+
+def bare(count: int) -> Rate:
+    """Claim so many in batches, and complete the last batch with it."""
+    claim, complete = statement("claim"), statement("complete")
+    anybody = {"caller_tenant": None, "caller_scopes": None, "now_us": None}
+    wish = anybody | {
+        "lane_queues": [_QUEUE],
+        "lane_priorities": [0],
+        "tasks": [nothing.name],
+        "limit": SLOTS,
+        "worker": "bare",
+        "nonce": 1,
+        "lease_seconds": DEFAULT_LEASE_SECONDS,
+        "max_processing_seconds": 3_600.0,
+    }
+    done = 0
+    rows: list[tuple[Any, ...]] = []
+    place = [0, 0]
+    with psycopg.connect(url(), autocommit=True) as connection:
+        meter, start = Meter([os.getpid()]), time.perf_counter()
+        while done < count:
+            with connection.pipeline():
+                if rows:
+                    connection.cursor(binary=True).execute(complete, anybody | _held(rows))
+                cursor = connection.cursor(binary=True)
+                lanes = {"lane_run_at_us": [place[0]], "lane_seqs": [place[1]]}
+                cursor.execute(claim, wish | lanes)
+            rows = cursor.fetchall()
+            assert rows, done
+            place = list(max(row[_PLACE] for row in rows))
+            done += len(rows)
+        connection.cursor(binary=True).execute(complete, anybody | _held(rows))
+        return meter.rate(done, time.perf_counter() - start)
+
+
+def _held(rows: list[tuple[Any, ...]]) -> dict[str, object]:
+    return {
+        "tenants": [row[1] for row in rows],
+        "ids": [row[0] for row in rows],
+        "tokens": [row[_TOKEN] for row in rows],
+        "results": [None] * len(rows),
+    }
+
+
+async def through_the_engine(count: int) -> Rate:
+    """Claim so many in batches, and settle the last batch in the same call."""
+    engine = await PostgresEngine.open(url())
+    done = 0
+    outcomes: list[Outcome] = []
+    meter, start = Meter([os.getpid()]), time.perf_counter()
+    while done < count:
+        claim = await engine.claim(
+            queues=[_QUEUE], tasks=[nothing.name], worker="w", limit=SLOTS, settle=outcomes
+        )
+        outcomes = [completed(job) for job in claim.jobs]
+        assert outcomes, done
+        done += len(outcomes)
+    await engine.settle(outcomes)
+    rate = meter.rate(done, time.perf_counter() - start)
+    await engine.close()
+    return rate
+
+
+async def measure(_root: Path, seconds: str) -> dict[str, float]:
+    """Measure both, on backlogs of the same size as the worker's."""
+    count = int(float(seconds) * SIDE.backlog_per_second) // SLOTS * SLOTS
+    await SIDE.open()
+    try:
+        await execute(SIDE.clear)
+        await fill(SIDE, count)
+        bare_rate = bare(count)
+        await execute(SIDE.clear)
+        await fill(SIDE, count)
+        engine_rate = await through_the_engine(count)
+    finally:
+        await SIDE.close()
+    return {
+        "bare_per_second": bare_rate.per_second,
+        "bare_server_us": bare_rate.server_us,
+        "bare_client_us": bare_rate.worker_us,
+        "engine_per_second": engine_rate.per_second,
+        "engine_server_us": engine_rate.server_us,
+        "engine_client_us": engine_rate.worker_us,
+    }
+
+
+if __name__ == "__main__":
+    answer(measure)

@@ -1,0 +1,60 @@
+"""A PostgreSQL of one's own that keeps its word when the power fails, and databases on it."""
+
+import contextlib
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.postgres.conftest import prepared
+from tests.postgres.servers import Databases, Server
+
+SETTINGS = (
+    "fsync=on",
+    "synchronous_commit=on",
+    "full_page_writes=on",
+    "shared_buffers=256MB",
+    "max_wal_size=4GB",
+)
+"""Durable; and no checkpoint in the middle of a short measurement."""
+
+
+class Durable:
+    """A running server."""
+
+    def __init__(self, running: Server) -> None:
+        self._ours = prepared(running)
+        self._empty = Databases(running.url, "peer")
+
+    def with_our_tables(self) -> contextlib.AbstractContextManager[str]:
+        """Make a database for Holdfast; yield its URL; drop it."""
+        return _by_url(self._ours)
+
+    def empty(self) -> contextlib.AbstractContextManager[str]:
+        """Make an empty database; yield its URL; drop it."""
+        return _by_url(self._empty)
+
+
+@contextlib.contextmanager
+def durable() -> Iterator[Durable]:
+    """Run a server on the disk that temporary files are on."""
+    running = Server(18, SETTINGS)
+    try:
+        running.start()
+        with psycopg.connect(running.url) as connection:
+            for setting in SETTINGS[:3]:
+                name, value = setting.split("=")
+                row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
+                assert row == (value,), (setting, row)
+        yield Durable(running)
+    finally:
+        running.remove()
+
+
+@contextlib.contextmanager
+def _by_url(databases: Databases) -> Iterator[str]:
+    with databases.fresh() as told:
+        parts = conninfo_to_dict(told)
+        host = quote(str(parts["host"]), safe="")
+        yield f"postgresql://{parts['user']}@/{parts['dbname']}?host={host}"

@@ -17,26 +17,10 @@ text on standard error: the first may be unable to log, the second has no log ye
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
-import msgspec
+from .log_event import SUM_AFTER, SUM_SECONDS, Level, LogEvent
 
-Level = Literal["debug", "info", "warning", "error"]
-
-SUM_AFTER = 10
-SUM_SECONDS = 10.0
-
-
-class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of line: when it is written, what is in it, and what to do about it."""
-
-    name: str
-    level: Level
-    fields: tuple[str, ...] = ()
-    meaning: str
-    action: str
-    summed: bool = False
-    """Whether many of them at once are summed up."""
+__all__ = ["EVENTS", "SUM_AFTER", "SUM_SECONDS", "Level", "LogEvent"]
 
 
 FIELDS: Mapping[str, str] = {
@@ -384,8 +368,8 @@ _ALL = (
         meaning="New work is not told of: the connection that listens cannot be made, or hears "
         "nothing, as through a pooler in transaction mode (PgBouncer). Work is still found, by "
         "looking every so many seconds.",
-        action="Give listen_url the address of the server itself, past the pooler; or set listen "
-        "to false if looking is enough.",
+        action="Give listen_url the address of the server itself, past the pooler; or set wake "
+        "to poll if looking is enough.",
     ),
     LogEvent(
         name="postgres.notified",

@@ -138,10 +138,7 @@ class JournalEngine(EmbeddedEngine):
         engine = cls(disk, found.state, opened.cold, opened.writer, clock, options, random_bytes)
         try:
             engine._note_files(found)
-            engine._tell(opened.told)
-            if any(isinstance(one.effect, Purged) for one in opened.told):
-                with contextlib.suppress(StorageError):  # said, and tried again
-                    await engine._cold.flush()  # or what was purged would be found until then
+            await engine._catch_up(opened.told)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
         except BaseException as error:
             # Not in order: what this life did not do the next one must.
@@ -167,6 +164,13 @@ class JournalEngine(EmbeddedEngine):
             seconds=round(engine.recovery.seconds, 3),
         )
         return engine
+
+    async def _catch_up(self, told: list[Happened]) -> None:
+        """Tell the past what it has missed."""
+        self._tell(told)
+        if any(isinstance(one.effect, Purged) for one in told):
+            with contextlib.suppress(StorageError):  # said, and tried again
+                await self._cold.flush()  # or what was purged would be found until then
 
     @property
     def clock(self) -> Clock:

@@ -1,35 +1,41 @@
 """Servers for tests: one of each version for a run of a process, started when asked for."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from .servers import Databases, Server
 
+OTHER = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")
+"""A server to use instead of our own, where a test does not stop or harm it; as a superuser."""
 
-def prepared(server: Server) -> Databases:
+
+@contextlib.contextmanager
+def databases_of(version: int) -> Iterator[Databases]:
     from holdfast.engines.postgres.migrating import migrate  # noqa: PLC0415 - for those who ask
 
-    databases = Databases(server.url, "hf")
-    migrate(databases.url(databases.template))
-    return databases
+    with contextlib.ExitStack() as stack:
+        url = OTHER
+        if url is None:
+            server = Server(version)
+            stack.callback(server.remove)
+            server.start()
+            url = server.url
+        databases = Databases(url, "hf")
+        stack.callback(databases.drop)
+        migrate(databases.url(databases.template))
+        yield databases
 
 
 @pytest.fixture(scope="session")
 def server18() -> Iterator[Databases]:
-    server = Server(18)
-    try:
-        server.start()
-        yield prepared(server)
-    finally:
-        server.remove()
+    with databases_of(18) as databases:
+        yield databases
 
 
 @pytest.fixture(scope="session")
 def server16() -> Iterator[Databases]:
-    server = Server(16)
-    try:
-        server.start()
-        yield prepared(server)
-    finally:
-        server.remove()
+    with databases_of(16) as databases:
+        yield databases

@@ -29,6 +29,8 @@ _TRIES = 20
 """How often a verb begins anew because somebody else was first."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
+_SLACK_SECONDS = 5.0
+"""How much longer than a statement may take its answer is waited for."""
 _UNPREPARED = frozenset({"find", "find_newest", "groups", "held_behind", "counts"})
 """What is planned anew each time: conditions that are not asked for cost nothing then."""
 
@@ -46,6 +48,8 @@ class Database:
             min_size=1,
             max_size=options.max_connections,
             timeout=options.patience_seconds,
+            # Then whoever asks next begins anew: pauses between tries would grow to minutes.
+            reconnect_timeout=options.patience_seconds,
             open=False,
         )
 
@@ -153,7 +157,7 @@ class Database:
                     told = await self._tell(connection, batch, begins=begins, begun=begun)
                 except BaseException as error:
                     if commits and not reading and _may_have_been_done(error):
-                        raise Doubt from error
+                        raise Doubt(error) from error
                     raise
                 begun = (begun or begins) and not commits
                 batch = verb.send(told)
@@ -164,24 +168,33 @@ class Database:
             return answer
         except BaseException:
             if begun and not connection.closed:
-                with contextlib.suppress(psycopg.Error, OSError):
-                    await connection.execute("ROLLBACK")
+                with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
+                    async with self._in_time():
+                        await connection.execute("ROLLBACK")
             raise
 
     async def _commit(self, connection: AsyncConnection[Row]) -> None:
         try:
-            await connection.execute("COMMIT")
+            async with self._in_time():
+                await connection.execute("COMMIT")
         except BaseException as error:
             if _may_have_been_done(error):
-                raise Doubt from error
+                raise Doubt(error) from error
             raise
+
+    def _in_time(self) -> asyncio.Timeout:
+        """Give up what takes longer than the server allows: the wire is dead, and nobody says so.
+
+        By then the kernel has dropped what it could not deliver (``tcp_user_timeout``).
+        """
+        seconds = self.options.statement_timeout_seconds
+        return asyncio.timeout(seconds + min(seconds, _SLACK_SECONDS))
 
     async def _tell(
         self, connection: AsyncConnection[Row], batch: Asks, *, begins: bool, begun: bool
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
-        patience_seconds = self.options.statement_timeout_seconds + 5.0
-        async with asyncio.timeout(patience_seconds):
+        async with self._in_time():
             if len(batch.asks) == 1 and not begins and not (begun and batch.last):
                 cursor = await self._execute(connection, batch.asks[0])
                 return [await _rows(cursor)]

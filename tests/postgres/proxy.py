@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 Side = Literal["request", "answer"]
 How = Literal["end", "reset", "hang", "hold"]
 """The connection is ended, is reset, stays open and says nothing, or says it all later."""
-READY = b"Z"
+READY, GOODBYE = b"Z", b"X"
 
 
 class Fault:
@@ -162,8 +162,8 @@ class Proxy:
         return await asyncio.open_connection(host, port)
 
     async def _requests(self, link: Link) -> None:
-        async for _kind, message in _messages(link.from_client, untyped_first=True):
-            if self._strikes("request", link):
+        async for kind, message in _messages(link.from_client, untyped_first=True):
+            if kind != GOODBYE and self._strikes("request", link):
                 if link.how in ("end", "reset"):
                     return
                 link.deaf = True

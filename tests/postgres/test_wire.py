@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -40,6 +41,7 @@ SOME = 1_000 if LONG else 2
 LAST = 4
 """How many messages before the end are all tried: commits and their answers are among them."""
 NEVER = 1_000_000
+NUMBERS = itertools.count()
 
 
 class Case:
@@ -458,7 +460,7 @@ async def play(
 ) -> bool:
     """Play a scenario with a fault at this message; return whether it struck."""
     fault = Fault(side, after, how)
-    case.again(f"{scenario.__name__}-{side}-{after}-{how}", lambda: proxy.arm(fault))
+    case.again(f"{next(NUMBERS)}-{side}-{after}-{how}", lambda: proxy.arm(fault))
     try:
         await scenario(case)
     except BaseException as error:
@@ -473,7 +475,7 @@ async def play_at_many_messages(url: str, scenario: Scenario, rng: random.Random
     async with wired(url) as (case, proxy):
         for side in ("request", "answer"):
             fault = Fault(side, NEVER, "end")
-            case.again(f"{scenario.__name__}-{side}", lambda fault=fault: proxy.arm(fault))
+            case.again(f"{next(NUMBERS)}-{side}", lambda fault=fault: proxy.arm(fault))
             await scenario(case)
             count = NEVER - fault.left
             between = range(1, count - LAST)
@@ -562,7 +564,7 @@ async def waiting_for_a_lock(url: str, count: int) -> None:
     )
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         async with asyncio.timeout(20):
-            while (await (await connection.execute(query)).fetchone()) != (count,):
+            while (await (await connection.execute(query)).fetchone()) != (count,):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
 
@@ -600,8 +602,9 @@ def test_a_lease_that_ran_out_is_not_taken_for_what_was_to_be_settled(server18):
                 [job] = await case.held(estimated_seconds=0.001)
                 await asyncio.sleep(0.002)
                 await case.beside.reclaim()
-                case._behind._doubt([make(job)])
-                [answer] = await case.through(lambda engine, o=make(job): engine.settle([o]))
+                outcomes = [make(job)]
+                case._behind._doubt(outcomes)
+                [answer] = await case._behind.settle(outcomes)
                 assert isinstance(answer, LeaseLost)
                 case.again("ran-out-2", lambda: None)
 
@@ -688,13 +691,18 @@ def test_who_lost_a_job_cannot_settle_it_any_more(server18):
         wake_zombies(url, range(len(ZOMBIES)))
 
 
-@pytest.mark.parametrize("number", range(len(ZOMBIES)))
+@pytest.mark.parametrize("number", [0, 1])  # an attempt that failed cannot even be written twice
 def test_a_settle_that_is_not_fenced_is_found_out(server18, monkeypatch, number):
     usual = statements._read
 
     def unfenced(directory: str, name: str) -> str:
         text = usual(directory, name)
-        return text.replace("AND j.token = o.token", "") if name in ("complete", "held") else text
+        if name not in ("complete", "held"):
+            return text
+        # The program looks at the token of what is held, too: let that be whatever is said.
+        return text.replace("AND j.token = o.token", "").replace(
+            "j.token, j.worker", "o.token, j.worker"
+        )
 
     monkeypatch.setattr(statements, "_read", unfenced)
     statements.statement.cache_clear()

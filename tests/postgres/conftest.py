@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -39,3 +40,27 @@ def server16() -> Iterator[Databases]:
         yield prepared(server)
     finally:
         server.remove()
+
+
+class Durable(NamedTuple):
+    """A server that keeps what it has acknowledged, whatever happens to it."""
+
+    server: Server
+    databases: Databases
+
+
+@pytest.fixture(scope="session")
+def durable() -> Iterator[Durable]:
+    server = Server(18, ("max_connections=40",))
+    try:
+        server.start()
+        yield Durable(server, prepared(server))
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def byte_code(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Where compiled modules are kept, for all processes of all tests."""
+    base = tmp_path_factory.getbasetemp()
+    return (base if worker_id == "master" else base.parent) / "byte-code"

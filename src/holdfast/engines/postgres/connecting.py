@@ -20,7 +20,7 @@ from holdfast.engines.clock import monotonic
 from holdfast.model.errors import EngineClosed, Unavailable
 
 from .asking import Ask, Asks, Row, Verb
-from .failures import TRY_AGAIN, Doubt, is_gone, translated
+from .failures import TRY_AGAIN, Doubt, is_gone, place, translated
 from .options import PostgresOptions
 from .statements import statement
 
@@ -133,7 +133,11 @@ class Database:
         except PoolClosed:
             raise EngineClosed("this engine was closed: open another one") from None
         except PoolTimeout as error:
-            raise Unavailable(f"no connection to be had: {error}") from error
+            seconds = self.options.patience_seconds
+            raise Unavailable(
+                f"{place(self.url)} gave no connection within {seconds:g} s: see that it is up and "
+                "has connections left"
+            ) from error
         try:
             yield connection
         except BaseException:

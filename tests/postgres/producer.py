@@ -9,7 +9,9 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from holdfast.task import Task
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 
@@ -25,6 +27,7 @@ KEYS = 3
 def enqueue(name: str, number: int) -> list[str]:
     """Enqueue a job, or a few; return the ids that were acknowledged."""
     seconds = 0.001 * (number % 10)
+    task: Task[..., Any]
     match number % 8:
         case 0:
             calls = [{"seconds": seconds}] * BULK

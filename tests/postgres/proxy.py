@@ -111,6 +111,11 @@ class Proxy:
         for link in self._open:
             link.cut()
 
+    def refuse(self) -> None:
+        """Let nobody in any more; whoever is connected stays."""
+        assert self._server is not None
+        self._server.close()
+
     async def __aenter__(self) -> Proxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self

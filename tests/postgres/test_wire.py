@@ -46,14 +46,18 @@ def seeded() -> random.Random:
 
 @contextlib.asynccontextmanager
 async def wired(
-    url: str, *, statement_timeout_seconds: float = 30.0, delay: Callable[[], float] | None = None
+    url: str,
+    *,
+    statement_timeout_seconds: float = 30.0,
+    patience_seconds: float = 20.0,
+    delay: Callable[[], float] | None = None,
 ) -> AsyncIterator[tuple[Case, Proxy]]:
     async with Proxy(url, delay) as proxy:
         beside = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
         options = PostgresOptions(
             max_connections=1,
             listen=False,
-            patience_seconds=20.0,
+            patience_seconds=patience_seconds,
             statement_timeout_seconds=statement_timeout_seconds,
         )
         behind = await PostgresEngine.open(proxy.url, options=options)
@@ -240,6 +244,29 @@ def test_who_settles_again_after_being_told_that_nobody_knows_hears_that_it_was_
             assert await case._behind.settle([outcome.completed(job)]) == [None]
             [late] = await case._behind.settle([outcome.completed(job)])
             assert isinstance(late, LeaseLost)
+
+    with server18.fresh() as url:
+        asyncio.run(main(url))
+
+
+def test_many_who_wait_for_a_server_that_has_gone_are_told_at_the_same_time(server18):
+    callers, patience_seconds = 30, 0.5
+
+    async def main(url: str) -> None:
+        async with wired(url, patience_seconds=patience_seconds) as (case, proxy):
+            case.again("gone", lambda: proxy.arm(Fault("answer", 0, "end")))
+            await case._behind.counts()  # it is connected
+            proxy.refuse()
+
+            async def call(engine: PostgresEngine) -> list[object]:
+                news = [case.new(number) for number in range(callers)]
+                calls = [engine.enqueue([new]) for new in news]
+                async with asyncio.timeout(callers * patience_seconds / 2):
+                    return await asyncio.gather(*calls, return_exceptions=True)
+
+            answers = await case.through(call)
+            assert {type(answer) for answer in answers} == {Unavailable}
+            assert all(NOBODY_KNOWS in str(answer) for answer in answers)
 
     with server18.fresh() as url:
         asyncio.run(main(url))

@@ -20,8 +20,9 @@ import psycopg
 import pytest
 
 from holdfast.engines.base import Admission
-from holdfast.engines.postgres import PostgresEngine, PostgresOptions
+from holdfast.engines.postgres import PostgresEngine, PostgresOptions, claiming
 from holdfast.engines.postgres import engine as engine_module
+from holdfast.engines.postgres.claiming import Wish
 from holdfast.engines.postgres.enqueueing import Request, enqueue
 from holdfast.model import outcome
 from holdfast.model.errors import DuplicateId, LeaseLost, Unavailable
@@ -217,7 +218,7 @@ def test_a_lease_that_ran_out_is_not_taken_for_what_was_to_be_settled(server18):
                 await asyncio.sleep(0.002)
                 await case.beside.reclaim()
                 outcomes = [make(job)]
-                case._behind._doubt(outcomes)
+                case._behind._doubts.add(outcomes)
                 [answer] = await case._behind.settle(outcomes)
                 assert isinstance(answer, LeaseLost)
                 case.again("ran-out-2", lambda: None)
@@ -244,6 +245,36 @@ def test_who_settles_again_after_being_told_that_nobody_knows_hears_that_it_was_
             assert await case._behind.settle([outcome.completed(job)]) == [None]
             [late] = await case._behind.settle([outcome.completed(job)])
             assert isinstance(late, LeaseLost)
+
+    with server18.fresh() as url:
+        asyncio.run(main(url))
+
+
+def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, monkeypatch):
+    """Else it would wait for its lease to run out, and count as lost."""
+    asked_after: list[object] = []
+    usual = claiming.claimed_under
+
+    def away(wish: Wish) -> object:
+        asked_after.append(wish)
+        raise Unavailable("the server is away")
+
+    async def main(url: str) -> None:
+        async with wired(url) as (case, proxy):
+            for after in itertools.count():
+                fault = Fault("answer", after, "end")
+                case.again(f"away-{after}", functools.partial(proxy.arm, fault))
+                await case.beside.enqueue([case.new(id=case.id())])
+                monkeypatch.setattr(claiming, "claimed_under", away)
+                with contextlib.suppress(Unavailable):
+                    await case.through(lambda engine: case.claim(engine, limit=1))
+                monkeypatch.setattr(claiming, "claimed_under", usual)
+                assert fault.struck.is_set(), "it came too late to strike"
+                if asked_after:
+                    break
+            assert (await case.jobs())[case.id()].state is State.IN_FLIGHT
+            [job] = (await case.claim(case._behind, limit=1)).jobs
+            assert (job.id, job.attempt, job.losses) == (case.id(), 1, 0)
 
     with server18.fresh() as url:
         asyncio.run(main(url))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -12,19 +12,22 @@ from holdfast.engines.doubt import Known, Order
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DuplicateId, HoldfastError, Unavailable
 from holdfast.model.history import Attempt
-from holdfast.model.job import encode_payload
+from holdfast.model.job import Job, encode_payload
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from . import enqueueing, looking
+from . import claiming, enqueueing, looking
 from .asking import Ask, Row, ask_all
+from .claiming import Wish
 from .conditions import Conditions
 from .connecting import Database
 from .enqueueing import Request
 from .failures import Doubt
-from .settling import Lease, lease_of, leases
+from .settling import Lease, first_of_each, lease_of, leases
 
 _ATTEMPT = msgspec.msgpack.Decoder(Attempt)
 _COMPLETED = 3
+_MOST = 100_000
+"""How many doubts are remembered: whoever never asks again has given up."""
 _LOST = ("lost", "dead")
 """What the end of a lease makes of an attempt: the failure tells whose doing it was."""
 
@@ -95,14 +98,54 @@ def _may_be_our_doing(order: Order, answer: list[Receipt] | Exception) -> bool:
     )
 
 
-async def settled(outcomes: Sequence[Outcome], database: Database) -> set[Lease]:
-    """Return the leases of those outcomes that were recorded, according to the record."""
-    if not outcomes:
-        return set()
-    by_token = {outcome.token: outcome for outcome in outcomes}
-    asked = Ask("settled", leases(map(lease_of, by_token.values())))
-    [told] = await database.read(lambda: ask_all(asked))
-    return {lease_of(by_token[row[0]]) for row in told if _records(row, by_token[row[0]])}
+class Doubts:
+    """What may have been done though nobody was told, until the tables have been asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._settles: set[Lease] = set()
+        self._claims: list[Wish] = []
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Remember that these may have been recorded."""
+        if len(self._settles) > _MOST:
+            self._settles.clear()
+        self._settles.update(map(lease_of, outcomes))
+
+    async def settled(self, outcomes: Sequence[Outcome], done: Collection[Lease]) -> set[Lease]:
+        """Return which other leases were ended by these outcomes, in a try without an answer."""
+        first = first_of_each(outcomes)
+        doubtful = self._settles.intersection(first)
+        by_token = {lease[2]: first[lease] for lease in doubtful if lease not in done}
+        found: set[Lease] = set()
+        if by_token:
+            asked = Ask("settled", leases(map(lease_of, by_token.values())))
+            [told] = await self._database.read(lambda: ask_all(asked))
+            recorded = [by_token[row[0]] for row in told if _records(row, by_token[row[0]])]
+            found.update(map(lease_of, recorded))
+        self._settles -= doubtful
+        return found
+
+    async def claimed(self, wish: Wish) -> list[Job]:
+        """Return what a claim took whose answer was lost; ``unclaimed`` asks again if it must."""
+        try:
+            return await self._database.read(lambda: claiming.claimed_under(wish))
+        except Unavailable:
+            if len(self._claims) < _MOST:
+                self._claims.append(wish)
+            raise
+
+    async def unclaimed(self) -> list[Job]:
+        """Return what was taken by claims that could not be asked after: nobody works on it."""
+        found: list[Job] = []
+        while self._claims:
+            try:
+                found += await self.claimed(self._claims.pop())
+            except Unavailable:
+                if not found:
+                    raise
+                break  # those that are known go back first
+        return found
 
 
 def _records(row: Row, outcome: Outcome) -> bool:

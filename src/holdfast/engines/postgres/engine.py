@@ -64,7 +64,7 @@ from .changing import Changes
 from .claiming import Lanes, Looked, Wish
 from .conditions import Conditions
 from .connecting import Database
-from .doubting import unknown
+from .doubting import Doubts, unknown
 from .enqueueing import Request
 from .failures import Doubt, check_url
 from .gathering import Gathering
@@ -91,7 +91,7 @@ class Moving:
         self._simple_requests = Gathering(self._enqueue_all)
         self._other_requests = Gathering(self._enqueue_all)
         self._handing_back: set[asyncio.Task[None]] = set()
-        self._in_doubt: set[Lease] = set()
+        self._doubts = Doubts(self._database)
 
     def _on(self) -> Conditions:
         now_us = None if self._given_clock is None else self._given_clock.now_us()
@@ -170,10 +170,10 @@ class Moving:
                 lambda: settling.settle_simply(outcomes, caller, on)
             )
         except Doubt:
-            self._doubt(outcomes)
+            self._doubts.add(outcomes)
         if left:
             done |= await self._settle_with_care(left, caller)
-        return done | await self._settled_before(outcomes, done)
+        return done | await self._doubts.settled(outcomes, done)
 
     async def _settle_with_care(self, outcomes: Sequence[Outcome], caller: Caller) -> set[Lease]:
         """Settle; return the leases that ended by it, all but those that are in doubt."""
@@ -181,32 +181,13 @@ class Moving:
         try:
             done, changes = await self._database.perform(verb)
         except Doubt:
-            self._doubt(outcomes)
+            self._doubts.add(outcomes)
             try:
                 done, changes = await self._database.perform(verb)
             except Doubt as doubt:
                 raise unknown("settle") from doubt.__cause__
         self._announce(changes)
         return done
-
-    def _doubt(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember that these may have been recorded, until the record has been looked at."""
-        if len(self._in_doubt) > _MOST_DOUBTS:
-            self._in_doubt.clear()
-        self._in_doubt.update(map(lease_of, outcomes))
-
-    async def _settled_before(
-        self, outcomes: Sequence[Outcome], done: Collection[Lease]
-    ) -> set[Lease]:
-        """Return which leases were ended by these outcomes in a try whose answer was lost."""
-        first = settling.first_of_each(outcomes)
-        doubtful = self._in_doubt.intersection(first)
-        if not doubtful:
-            return set()
-        missing = [first[lease] for lease in doubtful if lease not in done]
-        found = await doubting.settled(missing, self._database)
-        self._in_doubt -= doubtful
-        return found
 
     async def claim(
         self,
@@ -263,6 +244,8 @@ class Moving:
 
     async def _claim(self, wish: Wish, outcomes: Sequence[Outcome]) -> Claimed:
         """Settle and claim, in one step where nothing stands against it."""
+        if left_over := await self._doubts.unclaimed():
+            await self._release(left_over)
         first = settling.first_of_each(outcomes)
         plain = settling.completions(first.values())
         lanes = self._lanes.of(wish)
@@ -278,8 +261,8 @@ class Moving:
                 lambda: claiming.claim_alone(wish, lanes, before, on)
             )
         except Doubt:
-            self._doubt(outcomes)
-            jobs = await self._database.read(lambda: claiming.claimed_under(wish))
+            self._doubts.add(outcomes)
+            jobs = await self._doubts.claimed(wish)
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
             if not jobs:
                 jobs, _looked = await self._claim_afresh(wish._replace(nonce=self._number()))
@@ -290,7 +273,7 @@ class Moving:
         left = [outcome for lease, outcome in first.items() if lease not in done]
         if left:
             done |= await self._settle_with_care(left, wish.caller)
-            done |= await self._settled_before(outcomes, done)
+            done |= await self._doubts.settled(outcomes, done)
             if len(jobs) < wish.limit:
                 rest = wish._replace(limit=wish.limit - len(jobs), nonce=self._number())
                 jobs += (await self._claim_afresh(rest))[0]
@@ -305,14 +288,14 @@ class Moving:
         try:
             jobs = await self._claim_from(looked, wish)
         except Doubt:
-            jobs = await self._database.read(lambda: claiming.claimed_under(wish))
+            jobs = await self._doubts.claimed(wish)
             if jobs:
                 return jobs, looked
             wish = wish._replace(nonce=self._number())
             try:
                 jobs = await self._claim_from(looked, wish)
             except Doubt:
-                return await self._database.read(lambda: claiming.claimed_under(wish)), looked
+                return await self._doubts.claimed(wish), looked
         if not looked.limits:
             self._lanes.found(wish, looked.lanes, took_seconds)
             self._lanes.claimed(wish, jobs)
@@ -493,7 +476,6 @@ Claimed = tuple[Claim, Looked | None]
 
 _SKEW_US = 60 * MICROSECONDS
 """How far this machine's clock may be ahead of the server's."""
-_MOST_DOUBTS = 100_000
 
 
 def _checked(outcomes: list[Outcome]) -> list[Outcome]:

@@ -1,11 +1,15 @@
 """What tests of this directory get, beside servers."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import pytest
 
-from .servers import Databases, store_of
+from holdfast.engines.postgres.migrating import migrate
+
+from .servers import Databases, Server, store_of
 from .shops import Shop
 
 
@@ -26,3 +30,29 @@ def shop(shop_database: str) -> Iterator[Shop]:
     made = Shop(shop_database)
     yield made
     made.app.close_sync()
+
+
+class Durable(NamedTuple):
+    """A server that keeps what it has acknowledged, whatever happens to it."""
+
+    server: Server
+    databases: Databases
+
+
+@pytest.fixture(scope="session")
+def durable() -> Iterator[Durable]:
+    server = Server(18, ("max_connections=40",))
+    try:
+        server.start()
+        databases = Databases(server.url, "hf")
+        migrate(databases.url(databases.template))
+        yield Durable(server, databases)
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def byte_code(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Where compiled modules are kept, for all processes of all tests."""
+    base = tmp_path_factory.getbasetemp()
+    return (base if worker_id == "master" else base.parent) / "byte-code"

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, pruning
+from holdfast.engines.postgres.migrating import migrate
 from holdfast.engines.postgres.pruning import Pruned
-from holdfast.engines.postgres.statements import in_schema
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
 from holdfast.model.operation import Operation
@@ -20,8 +20,6 @@ from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.search import Filter
 from holdfast.runtime.loops import PruneLoop
 from holdfast.testing import VirtualClock
-
-from .conftest import MIGRATION
 
 DAY = 86_400.0
 NOON_US = (20_833 * 86_400 + 43_200) * 1_000_000  # of 2027-01-15
@@ -199,9 +197,7 @@ def test_nothing_is_waited_for_while_somebody_reads_history(url):
 
 
 def test_another_schema_has_days_of_its_own(url):
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA another")
-        connection.execute(in_schema(MIGRATION.read_text(), "another").encode())
+    migrate(url, "another")
 
     async def run() -> None:
         options = PostgresOptions(remember_seconds=DAY, schema="another")

@@ -32,6 +32,8 @@ _TRIES = 20
 """How often a verb begins anew because somebody else was first."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
+_SLACK_SECONDS = 5.0
+"""How much longer than a statement may take its answer is waited for."""
 _PINNED = (
     "plan_cache_mode=force_generic_plan",
     "enable_seqscan=off",
@@ -83,6 +85,8 @@ class Database:
             min_size=1,
             max_size=self.options.max_connections,
             timeout=self.options.patience_seconds,
+            # Then whoever asks next begins anew: pauses between tries would grow to minutes.
+            reconnect_timeout=self.options.patience_seconds,
             open=False,
         )
         await self._pool.open()
@@ -166,7 +170,11 @@ class Database:
         except PoolClosed:
             raise EngineClosed("this engine was closed: open another one") from None
         except PoolTimeout as error:
-            raise Unavailable(f"no connection to be had: {error}") from error
+            seconds = self.options.patience_seconds
+            raise Unavailable(
+                f"{place(self.url)} gave no connection within {seconds:g} s: see that it is up and "
+                "has connections left"
+            ) from error
         try:
             yield connection
         except BaseException:
@@ -190,7 +198,7 @@ class Database:
                     told = await self._tell(connection, batch, begins=begins, begun=begun)
                 except BaseException as error:
                     if commits and not reading and _may_have_been_done(error):
-                        raise Doubt from error
+                        raise Doubt(error) from error
                     raise
                 begun = (begun or begins) and not commits
                 batch = verb.send(told)
@@ -201,19 +209,29 @@ class Database:
             return answer
         except BaseException:
             if not connection.closed:
-                with contextlib.suppress(psycopg.Error, OSError):
+                with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
                     # Also without a BEGIN: it makes the driver forget statements that it believes
                     # to have prepared in a pipeline that was aborted.
-                    await connection.execute("ROLLBACK")
+                    async with self._in_time():
+                        await connection.execute("ROLLBACK")
             raise
 
     async def _commit(self, connection: AsyncConnection[Row]) -> None:
         try:
-            await connection.execute("COMMIT")
+            async with self._in_time():
+                await connection.execute("COMMIT")
         except BaseException as error:
             if _may_have_been_done(error):
-                raise Doubt from error
+                raise Doubt(error) from error
             raise
+
+    def _in_time(self) -> asyncio.Timeout:
+        """Give up what takes longer than the server allows: the wire is dead, and nobody says so.
+
+        By then the kernel has dropped what it could not deliver (``tcp_user_timeout``).
+        """
+        seconds = self.options.statement_timeout_seconds
+        return asyncio.timeout(seconds + min(seconds, _SLACK_SECONDS))
 
     async def _tell(
         self, connection: AsyncConnection[Row], batch: Asks, *, begins: bool, begun: bool
@@ -222,8 +240,7 @@ class Database:
         anew = any(ask.name in _PLANNED_ANEW for ask in batch.asks)
         asks = [Ask("plan_anew", {}), *batch.asks] if anew else batch.asks
         alone = not begun and not begins
-        patience_seconds = self.options.statement_timeout_seconds + 5.0
-        async with asyncio.timeout(patience_seconds):
+        async with self._in_time():
             if len(asks) == 1 and not begins and not (begun and batch.last):
                 return [await _rows(await self._execute(connection, asks[0]))]
             async with connection.pipeline():

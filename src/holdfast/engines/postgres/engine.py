@@ -7,8 +7,6 @@ import contextlib
 import random
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from holdfast.engines.arrivals import Arrivals
 from holdfast.engines.base import (
     DEFAULT_LEASE_SECONDS,
@@ -28,7 +26,6 @@ from holdfast.engines.checks import (
     check_names,
 )
 from holdfast.engines.clock import Clock, SystemClock, monotonic
-from holdfast.engines.doubt import Order
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.histogram import Histogram
 from holdfast.engines.survey import StoreFigures, Survey
@@ -45,7 +42,6 @@ from holdfast.model.job import (
     check_id,
     check_seconds,
     check_size,
-    encode_payload,
 )
 from holdfast.model.operation import AuditRecord
 from holdfast.model.outcome import Outcome, release
@@ -60,12 +56,13 @@ from holdfast.model.search import (
     write_cursor,
 )
 
-from . import auditing, claiming, enqueueing, limiting, looking, rows, settling
+from . import auditing, claiming, doubting, enqueueing, limiting, looking, rows, settling
 from .asking import Ask, ask_all
 from .changing import Changes
 from .claiming import Lanes, Looked, Wish
 from .conditions import Conditions
 from .connecting import Database
+from .doubting import Doubts, unknown
 from .enqueueing import Request
 from .failures import Doubt, check_url
 from .gathering import Gathering
@@ -96,6 +93,7 @@ class Moving:
         self._simple_requests = Gathering(self._enqueue_all)
         self._other_requests = Gathering(self._enqueue_all)
         self._handing_back: set[asyncio.Task[None]] = set()
+        self._doubts = Doubts(self._database)
 
     def _on(self) -> Conditions:
         now_us = None if self._given_clock is None else self._given_clock.now_us()
@@ -127,38 +125,32 @@ class Moving:
     async def _enqueue_all(self, requests: Sequence[Request]) -> None:
         """Decide on requests that came together."""
         on = self._on()
+        sent_us = self._clock.now_us() - _SKEW_US
         try:
             taken = await self._database.perform(lambda: enqueueing.enqueue(requests, on))
-        except Doubt:
-            for request in requests:
-                request.answer = await self._after_doubt(request)
+        except Doubt as doubt:
+            await self._after_doubt(requests, sent_us, late=doubt.late)
             taken = []
         self._lanes.forget()
         kinds = {(job.queue, job.task) for job in taken if job.state is State.PENDING}
         queues = () if taken else {new.queue for one in requests for new in one.jobs}
         self._arrivals.announce(kinds, queues)
 
-    async def _after_doubt(self, request: Request) -> list[Receipt] | Exception:
-        """Find out what became of an enqueue whose answer was lost; do it if nothing did."""
-        fresh = iter(request.ids)
-        try:
-            named = [
-                replace(new, id=new.id or next(fresh), payload=encode_payload(new.payload))
-                for new in request.jobs
-            ]
-            sent_us = self._clock.now_us() - _SKEW_US
-            made, caller = frozenset(request.ids), request.caller
-            order = Order(named, made, caller, request.on_duplicate, sent_us)
-            on = self._on()
-            known = await self._database.read(lambda: looking.get(order.names(), SYSTEM, on))
-            taken = any(order.has(new, known) for new in named)
-            again = Request(named, caller, "skip" if taken else request.on_duplicate, ())
-            await self._database.perform(lambda: enqueueing.enqueue([again], on))
-            return order.restored(again.receipts(), known) if taken else again.receipts()
-        except Doubt:
-            return unknown("enqueue")
-        except HoldfastError as error:
-            return error
+    async def _after_doubt(self, requests: Sequence[Request], sent_us: int, *, late: bool) -> None:
+        """Find out what became of enqueues whose answer was lost; do them if nothing did."""
+        on = self._on()
+        for number, request in enumerate(requests):
+            try:
+                request.answer = await doubting.enqueued(
+                    request, sent_us, self._database, on, late=late
+                )
+            except Unavailable as error:
+                for other in requests[number:]:  # none of them waits for it once more
+                    other.answer = unknown("enqueue")
+                    other.answer.__cause__ = error
+                return
+            except HoldfastError as error:
+                request.answer = error
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
@@ -173,7 +165,6 @@ class Moving:
     async def _settle(self, outcomes: Sequence[Outcome], caller: Caller) -> set[Lease]:
         """Settle; return the leases that ended by it, also where an answer was lost."""
         on = self._on()
-        doubtful = False
         done: set[Lease] = set()
         left = list(outcomes)
         try:
@@ -181,42 +172,24 @@ class Moving:
                 lambda: settling.settle_simply(outcomes, caller, on)
             )
         except Doubt:
-            doubtful = True
+            self._doubts.add(outcomes)
         if left:
-            ended, doubted = await self._settle_with_care(left, caller)
-            done |= ended
-            doubtful |= doubted
-        if doubtful:
-            missing = [lease for lease in map(lease_of, outcomes) if lease not in done]
-            done |= await self._settled(missing)
-        return done
+            done |= await self._settle_with_care(left, caller)
+        return done | await self._doubts.settled(outcomes, done)
 
-    async def _settle_with_care(
-        self, outcomes: Sequence[Outcome], caller: Caller
-    ) -> tuple[set[Lease], bool]:
-        """Settle; return the leases that ended by it, and whether that may not be all."""
-        doubtful = False
+    async def _settle_with_care(self, outcomes: Sequence[Outcome], caller: Caller) -> set[Lease]:
+        """Settle; return the leases that ended by it, all but those that are in doubt."""
         verb = lambda: settling.settle_with_care(outcomes, caller, self._on())
-        while True:
+        try:
+            done, changes = await self._database.perform(verb)
+        except Doubt:
+            self._doubts.add(outcomes)
             try:
                 done, changes = await self._database.perform(verb)
             except Doubt as doubt:
-                if doubtful:
-                    raise unknown("settle") from doubt.__cause__
-                doubtful = True
-                continue
-            self._announce(changes)
-            return done, doubtful
-
-    async def _settled(self, missing: Sequence[Lease]) -> set[Lease]:
-        """Return which of these leases were ended by a settle, according to the record."""
-        if not missing:
-            return set()
-        [told] = await self._database.read(
-            lambda: ask_all(Ask("settled", settling.leases(missing)))
-        )
-        tokens = {token for (token,) in told}
-        return {lease for lease in missing if lease[2] in tokens}
+                raise unknown("settle") from doubt.__cause__
+        self._announce(changes)
+        return done
 
     async def claim(
         self,
@@ -276,6 +249,8 @@ class Moving:
 
     async def _claim(self, wish: Wish, outcomes: Sequence[Outcome]) -> Claimed:
         """Settle and claim, in one step where nothing stands against it."""
+        if left_over := await self._doubts.unclaimed():
+            await self._release(left_over)
         first = settling.first_of_each(outcomes)
         plain = settling.completions(first.values())
         lanes = self._lanes.of(wish)
@@ -291,19 +266,19 @@ class Moving:
                 lambda: claiming.claim_alone(wish, lanes, before, on)
             )
         except Doubt:
-            jobs = await self._database.read(lambda: claiming.claimed_under(wish))
+            self._doubts.add(outcomes)
+            jobs = await self._doubts.claimed(wish)
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
-            done |= await self._settled([lease for lease in first if lease not in done])
+            if not jobs:
+                jobs, _looked = await self._claim_afresh(wish._replace(nonce=self._number()))
             return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
         self._lanes.claimed(wish, jobs)
         tokens = {token for (token,) in told[0]} if told else set()
         done = {lease_of(outcome) for outcome in plain if outcome.token in tokens}
         left = [outcome for lease, outcome in first.items() if lease not in done]
         if left:
-            ended, doubtful = await self._settle_with_care(left, wish.caller)
-            done |= ended
-            if doubtful:
-                done |= await self._settled([lease for lease in first if lease not in done])
+            done |= await self._settle_with_care(left, wish.caller)
+            done |= await self._doubts.settled(outcomes, done)
             if len(jobs) < wish.limit:
                 rest = wish._replace(limit=wish.limit - len(jobs), nonce=self._number())
                 jobs += (await self._claim_afresh(rest))[0]
@@ -318,19 +293,30 @@ class Moving:
             return [], looked
         took_seconds = monotonic() - began
         try:
-            if looked.limits:
-                jobs = await self._database.perform(
-                    lambda: limiting.claim_with_limits(wish, self._on())
-                )
-                return jobs, looked
-            _told, jobs = await self._database.perform(
-                lambda: claiming.claim_alone(wish, looked.lanes, (), self._on())
-            )
+            jobs = await self._claim_from(looked, wish)
         except Doubt:
-            return await self._database.read(lambda: claiming.claimed_under(wish)), looked
-        self._lanes.found(wish, looked.lanes, took_seconds)
-        self._lanes.claimed(wish, jobs)
+            jobs = await self._doubts.claimed(wish)
+            if jobs:
+                return jobs, looked
+            wish = wish._replace(nonce=self._number())
+            try:
+                jobs = await self._claim_from(looked, wish)
+            except Doubt:
+                return await self._doubts.claimed(wish), looked
+        if not looked.limits:
+            self._lanes.found(wish, looked.lanes, took_seconds)
+            self._lanes.claimed(wish, jobs)
         return jobs, looked
+
+    async def _claim_from(self, looked: Looked, wish: Wish) -> list[Job]:
+        if looked.limits:
+            return await self._database.perform(
+                lambda: limiting.claim_with_limits(wish, self._on())
+            )
+        _told, jobs = await self._database.perform(
+            lambda: claiming.claim_alone(wish, looked.lanes, (), self._on())
+        )
+        return jobs
 
     async def _wake_us(self, wish: Wish, looked: Looked) -> int:
         """Return when to look again if nothing is told of, by the clock of this process."""
@@ -483,11 +469,3 @@ def _checked(outcomes: list[Outcome]) -> list[Outcome]:
 
 def _could_be_an_id(value: str) -> bool:
     return "\0" not in value and value.isprintable()
-
-
-def unknown(verb: str) -> Unavailable:
-    """Return what to say when nobody knows whether something was done."""
-    return Unavailable(
-        f"the connection broke before an answer came, so that nobody here knows whether "
-        f"this {verb} was recorded: look before you call again"
-    )

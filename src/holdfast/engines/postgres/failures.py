@@ -57,7 +57,15 @@ _UNREACHED = {
 
 
 class Doubt(Exception):
-    """The connection ended at a commit: nobody here knows whether it was done."""
+    """The connection ended at a commit: nobody here knows whether it was done.
+
+    ``late`` is whether it may yet be done: no answer came in time, and what was sent may still be
+    on its way.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.late = isinstance(cause, TimeoutError)
 
 
 def is_gone(error: BaseException) -> bool:

@@ -30,7 +30,8 @@ from holdfast.model.search import MAX_PAGE, Filter
 from . import governing
 from .asking import Verb, ask_all
 from .auditing import add_audit
-from .engine import Moving, unknown
+from .doubting import unknown
+from .engine import Moving
 from .failures import Doubt
 from .operating import Deed, Replay, operate, without_deterministic
 

@@ -13,7 +13,8 @@ from holdfast.model.operation import Operation
 
 from . import settling
 from .asking import Verb
-from .engine import Moving, unknown
+from .doubting import unknown
+from .engine import Moving
 from .failures import Doubt
 from .options import PostgresOptions
 from .pruning import Pruned, Pruning

@@ -23,8 +23,7 @@ from holdfast.testing import VirtualClock
 from tests.cli.conftest import invoke
 from tests.dump.test_dumps import everything, live, told
 
-from .servers import Databases
-from .shops import store_of
+from .servers import Databases, store_of
 
 PATIENCE_SECONDS = 30.0
 REMEMBER = JournalOptions(remember_seconds=1e9)

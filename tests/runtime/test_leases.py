@@ -157,6 +157,26 @@ def test_a_jobs_own_estimate_is_its_first_lease():
     world.run(scenario)
 
 
+def test_a_worker_that_learns_of_a_leap_from_a_claim_renews_every_lease():
+    """Its own clock may not show the leap, if it is still making up for having been set back."""
+    world = World(lease_seconds=10.0)
+    forever(world, estimated_seconds=300.0)
+
+    async def scenario(world: World) -> None:
+        (job,) = await world.enqueue("work", estimated_seconds=300.0)
+        world.start()
+        await asyncio.sleep(5)
+        world.engine._ahead_us += 400 * MICROSECONDS  # the engine's clock alone
+        await world.enqueue("work", estimated_seconds=300.0)
+        await world.until(lambda: world.engine.calls["extend"])
+        found = await world.job(job)
+        assert found.lease_until_us > world.engine._now_us(), "its first lease had run out"
+        assert (found.attempt, found.losses) == (1, 0)
+        await world.stop(0)
+
+    world.run(scenario)
+
+
 def test_a_loop_that_was_blocked_renews_before_anybody_takes_the_lease_away():
     world = World(lease_seconds=10.0)
     forever(world)

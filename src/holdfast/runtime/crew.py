@@ -86,6 +86,9 @@ class Crew:
         self._dispatchers: list[asyncio.Task[None]] = []
         self._asked = 0
         """For how many slots work is on its way."""
+        self._ahead_seconds: float | None = None
+        """How far the engine's clock is ahead of our event loop's."""
+        self._leapt = False
 
     @property
     def abandoned(self) -> int:
@@ -125,6 +128,7 @@ class Crew:
         """Renew the leases of what is running, where it is time; end what has lost its own."""
         now = self._loop.time()
         lease_seconds = self._terms.lease_seconds
+        everything, self._leapt = everything or self._leapt, False
         held: list[tuple[Hashable, Attempt]] = []
         for slot, attempt in list(self.running.items()):
             if everything or attempt.lease_ends - now < lease_seconds * 2 / 3:
@@ -145,6 +149,7 @@ class Crew:
             if isinstance(answer, LeaseLost):
                 self._end(slot, End.LOST)
                 continue
+            self._compare_clocks(answer.lease_until_us / MICROSECONDS - lease_seconds, now)
             # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
             ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
@@ -244,9 +249,23 @@ class Crew:
         if self._stopping or self._draining:
             self._outcomes += [release(job) for job in claim.jobs]
             return
+        self._compare_clocks(claim.jobs[0].claimed_at_us / MICROSECONDS, sent)
         self._ready.extend((job, sent) for job in claim.jobs)
         if self._idle:
             _wake(self._idle.pop())
+
+    def _compare_clocks(self, theirs: float, ours: float) -> None:
+        """Notice that the engine's clock has leapt: there, every lease may seem to have run out.
+
+        Our own may not show it, if it is still making up for having been set back. To be wrong
+        costs a renewal.
+        """
+        before = self._ahead_seconds
+        self._ahead_seconds = theirs - ours if before is None else max(before, theirs - ours)
+        if before is not None and theirs - ours - before >= min(
+            1.0, self._terms.lease_seconds / 10
+        ):
+            self._leapt = True
 
     def _done(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

@@ -123,6 +123,36 @@ def test_every_answer_waits_for_what_it_rests_on(ask):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda engine: engine.find(),
+        lambda engine: engine.groups(),
+        lambda engine: engine.history(["b"]),
+    ],
+    ids=["find", "groups", "history"],
+)
+def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
+    async def run() -> None:
+        engine, runner = await held_engine(SimDisk())
+        enqueued: list[asyncio.Task[object]] = []
+        flush = engine._past.flush
+
+        async def meanwhile() -> None:
+            enqueued.append(asyncio.create_task(engine.enqueue([job("b")])))
+            await turn()
+            await flush()
+
+        monkeypatch.setattr(engine._past, "flush", meanwhile)
+        asked = asyncio.create_task(ask(engine))
+        await turn()
+        assert not asked.done(), "it has seen b, which is not durable"
+        runner.land()
+        await asyncio.gather(asked, *enqueued)
+
+    asyncio.run(run())
+
+
 def test_what_arrives_during_a_flush_is_the_next_batch_and_shares_one_sync():
     async def run() -> None:
         disk = SimDisk()

@@ -245,7 +245,13 @@ def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypatch):
         yield
 
     monkeypatch.setattr(connecting, "check_usable", nothing)
-    opened(made)
+
+    async def connect() -> None:
+        database = connecting.Database(made, PostgresOptions())
+        await database.open()
+        await database.close()
+
+    asyncio.run(connect())
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(made, hold):

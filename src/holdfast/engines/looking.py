@@ -106,6 +106,7 @@ class Looking(Seam):
                 # Of several dead ones of a key the first has all behind it that the others have.
                 keys, key = held[group_key(job)], (job.tenant, job.ties.key)
                 keys[key] = max(keys.get(key, 0), behind)
+        await self._durable()
         return [replace(group, held_behind=sum(held[key_of(group)].values())) for group in groups]
 
     async def history(
@@ -123,6 +124,7 @@ class Looking(Seam):
         for job_id in names:
             job = self._find(tenant, job_id, caller)
             found.append(None if job is None else History(job, *await self._past.history(job)))
+        await self._durable()
         return found
 
     async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
@@ -147,6 +149,7 @@ class Looking(Seam):
             rest += [DumpedFlag(*one) for one in state.flags.items()]
             rest += [DumpedSchedule(*one) for one in state.schedules.items()]
             past = self._past.dump()
+        await self._durable()
         yield [head, *rest]
         jobs.sort(key=lambda job: job.seq)
         for start in range(0, len(jobs), BLOCK_RECORDS):
@@ -185,6 +188,7 @@ class Looking(Seam):
             )
             found += stretch
             there_is_more = after is not None
+        await self._durable()  # what was seen in memory may have come since
         return found
 
     async def _stretch(

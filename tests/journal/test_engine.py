@@ -145,7 +145,10 @@ def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
 
         monkeypatch.setattr(engine._past, "flush", meanwhile)
         asked = asyncio.create_task(ask(engine))
-        await turn()
+        while not enqueued:
+            await turn()
+        for _ in range(20):
+            await turn()
         assert not asked.done(), "it has seen b, which is not durable"
         runner.land()
         await asyncio.gather(asked, *enqueued)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.postgres.conftest import prepared
+from holdfast.engines.postgres.migrating import migrate
 from tests.postgres.servers import Databases, Server
 
 SETTINGS = (
@@ -24,7 +24,8 @@ class Durable:
     """A running server."""
 
     def __init__(self, running: Server) -> None:
-        self._ours = prepared(running)
+        self._ours = Databases(running.url, "ours")
+        migrate(self._ours.url(self._ours.template))
         self._empty = Databases(running.url, "peer")
 
     def with_our_tables(self) -> contextlib.AbstractContextManager[str]:

@@ -55,7 +55,8 @@ async def pooled(url: str) -> AsyncIterator[tuple[Pooler, str]]:
     pooler = Pooler(url)
     with tempfile.TemporaryDirectory(prefix="hfpl") as directory:
         server = await asyncio.start_unix_server(pooler.serve, Path(directory, SOCKET))
-        parts = {**conninfo_to_dict(url), "host": directory}
+        known = {key: str(value) for key, value in conninfo_to_dict(url).items()}
+        parts = {**known, "host": directory}
         try:
             yield pooler, make_conninfo(**parts)
         finally:

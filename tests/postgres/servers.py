@@ -194,7 +194,7 @@ class Databases:
 
 def database_url(url: str, database: str) -> str:
     """Return this URL for another database."""
-    parts = conninfo_to_dict(url)
+    parts = {key: str(value) for key, value in conninfo_to_dict(url).items()}
     return make_conninfo(**{**parts, "dbname": database})
 
 

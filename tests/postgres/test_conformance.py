@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from holdfast.testing.conformance import EngineConformance
 from .servers import Databases
 
 
-def postgres_options(options: EngineOptions, **more: object) -> PostgresOptions:
-    shared = {field: getattr(options, field) for field in EngineOptions.__struct_fields__}
+def postgres_options(options: EngineOptions, **more: Any) -> PostgresOptions:
+    shared: dict[str, Any] = {
+        field: getattr(options, field) for field in EngineOptions.__struct_fields__
+    }
     return PostgresOptions(**shared, **more)
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -67,7 +68,7 @@ def asleep(engine: PostgresEngine, queue: str = "q") -> Callable[[], bool]:
     return lambda: engine._waking.tells_of([queue]) and engine._waking._waiting[queue] > 0
 
 
-async def put(engine: PostgresEngine, job_id: str, **fields: object) -> None:
+async def put(engine: PostgresEngine, job_id: str, **fields: Any) -> None:
     await engine.enqueue([NewJob(task="t", queue="q", id=job_id, **fields)])
 
 

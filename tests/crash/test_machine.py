@@ -86,6 +86,8 @@ def test_control_an_unguarded_settle_is_found(monkeypatch):
         return by_id_only(self, lease, caller) if unguarded else original(self, lease, caller)
 
     monkeypatch.setattr(embedded.EmbeddedEngine, "_held", held)
-    until_found = settings(SETTINGS, max_examples=5_000, phases=[Phase.generate])
+    until_found = settings(
+        SETTINGS, max_examples=5_000, stateful_step_count=200, phases=[Phase.generate]
+    )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(JournalMachine, settings=until_found)

@@ -71,6 +71,7 @@ def test_the_machine_agrees_with_itself():
     run_state_machine_as_test(MemoryMachine, settings=settings(SETTINGS, max_examples=10))
 
 
+@pytest.mark.timeout(600)  # how long a search takes is luck
 def test_control_an_unguarded_settle_is_found(monkeypatch):
     """Settling by id alone, as most queues do, makes the machine fail."""
 

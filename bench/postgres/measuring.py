@@ -84,6 +84,8 @@ async def warm_up(side: Side, workers: Sequence[Worker]) -> None:
     while (now := progress.read(workers[0].progress)).processes < len(workers):
         if time.monotonic() > give_up:
             raise RuntimeError(f"only {now.processes} of {len(workers)} workers work")
+        if len(workers) > 1:
+            await side.put_many()  # or the first one that wakes takes them all
         for _ in range(WARM_UP):
             await side.put()
     await recorded(side)

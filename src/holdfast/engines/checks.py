@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from holdfast.model.access import Caller
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
-from holdfast.model.job import Edit, check_id
+from holdfast.model.job import Edit, State, check_id
 from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
@@ -60,6 +62,16 @@ def check_filter(wanted: Filter) -> Filter:
     _check_kind("wanted", wanted, Filter)
     wanted.check()
     return wanted
+
+
+def for_states(wanted: Filter, states: frozenset[State]) -> Filter:
+    """Return the filter, confined to the states in which this can be done."""
+    wanted = check_filter(wanted)
+    asked = frozenset(wanted.states) & states if wanted.states else states
+    if not asked:
+        names = ", ".join(sorted(states))
+        raise InvalidInput("states", f"this is for jobs that are {names}")
+    return replace(wanted, states=tuple(sorted(asked)))
 
 
 def check_operation(operation: Operation) -> None:

@@ -276,7 +276,8 @@ class Moving(Seam):
         audit = () if operation is None or not named else operation.audit
         for job in self._state.overdue(limit, caller, now_us):
             if (job.tenant, job.id) not in named:
-                reason, message = self._why_overdue(job)
+                cap_seconds = self._options.max_processing_seconds
+                reason, message = lifecycle.why_overdue(job, cap_seconds)
                 lost.append(lifecycle.lose(job, now_us, reason, message))
         unclaimed: list[Effect] = [
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
@@ -289,12 +290,6 @@ class Moving(Seam):
             ],
         )
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
-
-    def _why_overdue(self, job: Job) -> tuple[str, str]:
-        cap_seconds = job.max_processing_seconds or self._options.max_processing_seconds
-        if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
-            return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
-        return "worker_lost", f"{job.worker} let its lease run out"
 
     def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.holder(lease.token)

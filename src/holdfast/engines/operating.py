@@ -25,7 +25,6 @@ from holdfast.model.errors import (
     AccessDenied,
     ChangedMeanwhile,
     IllegalTransition,
-    InvalidInput,
     JobNotFound,
     StaleVersion,
     TooLarge,
@@ -40,12 +39,12 @@ from .base import Operated
 from .checks import (
     check_all,
     check_edit,
-    check_filter,
     check_limit,
     check_operation,
     check_policy,
     check_schedule,
     check_switch,
+    for_states,
 )
 from .following import Following
 from .looking import Looking
@@ -77,7 +76,7 @@ class Operating(Looking):
     ) -> Operated:
         """See ``Engine.replay``."""
         check_operation(operation)
-        asked = _for_states(wanted, _DEAD)
+        asked = for_states(wanted, _DEAD)
         if run:
             check_id(run, "run")
         if fixed:
@@ -313,7 +312,7 @@ class Operating(Looking):
         """Find jobs in these states, and do this to them, in one commit."""
         check_operation(operation)
         check_limit(limit)
-        wanted = _for_states(wanted, states)
+        wanted = for_states(wanted, states)
         spared = lambda job: job.state in states and spares(job)
         async with self._operating:
             found, kept = await self._select(wanted, limit, caller, spared)
@@ -430,16 +429,6 @@ class Operating(Looking):
         if not others:
             return replace(wanted, created_to_us=0), kept  # nothing was made before that
         return replace(wanted, classes=others), kept
-
-
-def _for_states(wanted: Filter, states: frozenset[State]) -> Filter:
-    """Return the filter, confined to the states in which this can be done."""
-    wanted = check_filter(wanted)
-    asked = frozenset(wanted.states) & states if wanted.states else states
-    if not asked:
-        names = ", ".join(sorted(states))
-        raise InvalidInput("states", f"this is for jobs that are {names}")
-    return replace(wanted, states=tuple(sorted(asked)))
 
 
 def _deterministic(job: Job) -> bool:

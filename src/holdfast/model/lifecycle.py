@@ -185,6 +185,14 @@ def lose(
     return _lose(job, now_us, Failure.of(error_reason, message))
 
 
+def why_overdue(job: Job, max_processing_seconds: float) -> tuple[str, str]:
+    """Return the error_reason and the words for the end of a lease that ran out."""
+    cap_seconds = job.max_processing_seconds or max_processing_seconds
+    if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
+        return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
+    return "worker_lost", f"{job.worker} let its lease run out"
+
+
 def _lose(job: Job, now_us: int, failure: Failure) -> fx.Lost | fx.Died:
     if runs_alone(job) or exhausted(job):
         return fx.Died(now_us, job.tenant, job.id, failure, job.losses + 1)

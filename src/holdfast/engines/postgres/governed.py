@@ -11,17 +11,17 @@ from holdfast.engines.base import Operated
 from holdfast.engines.checks import (
     check_all,
     check_edit,
-    check_filter,
     check_limit,
     check_operation,
     check_policy,
     check_schedule,
     check_switch,
+    for_states,
 )
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Effect, Noted, ScheduleState
-from holdfast.model.errors import AccessDenied, InvalidInput, StaleVersion
+from holdfast.model.errors import AccessDenied, StaleVersion
 from holdfast.model.job import UNFINISHED, Edit, Job, JobRef, State, check_id
 from holdfast.model.operation import AuditEntry, AuditHead, Operation, check_text
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
@@ -56,7 +56,7 @@ class Operating(Moving):
     ) -> Operated:
         """See ``Engine.replay``."""
         check_operation(operation)
-        asked = _for_states(wanted, _DEAD)
+        asked = for_states(wanted, _DEAD)
         if run:
             check_id(run, "run")
         if fixed:
@@ -177,7 +177,7 @@ class Operating(Moving):
         """Find jobs and do this to them, in one commit."""
         check_operation(operation)
         check_limit(limit)
-        asked = _for_states(wanted, make().states)
+        asked = for_states(wanted, make().states)
         verb = lambda: operate(asked, make(), operation, limit, caller, self._on())
         done, changes = await self._once("operation", verb)
         self._announce(changes)
@@ -273,13 +273,3 @@ def _check_governor(what: str, name: str, operation: Operation, caller: Caller) 
     check_operation(operation)
     if not caller.unlimited:
         raise AccessDenied(what, name)  # it governs every tenant's work
-
-
-def _for_states(wanted: Filter, states: frozenset[State]) -> Filter:
-    """Return the filter, confined to the states in which this can be done."""
-    wanted = check_filter(wanted)
-    asked = frozenset(wanted.states) & states if wanted.states else states
-    if not asked:
-        names = ", ".join(sorted(states))
-        raise InvalidInput("states", f"this is for jobs that are {names}")
-    return replace(wanted, states=tuple(sorted(asked)))

@@ -9,7 +9,15 @@ from holdfast.engines.base import HeldJob, Reclaim, Renewal
 from holdfast.engines.following import Following
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
-from holdfast.model.effects import Archived, Cancelled, Completed, Effect, Purged
+from holdfast.model.effects import (
+    SETTINGS,
+    Archived,
+    Cancelled,
+    Completed,
+    Effect,
+    Purged,
+    job_key,
+)
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import MAX_LEASE_SECONDS, MICROSECONDS, Job, JobRef, State
 from holdfast.model.operation import Operation
@@ -117,8 +125,8 @@ def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> Verb[Changes]:
     )
     effects = Following(of_one, now_us).after(effect for _job, effect in ended)
     for effect in effects:
-        name = _name(effect)
-        changes.add(jobs[name], effect)  # type: ignore[arg-type]
+        if not isinstance(effect, SETTINGS):
+            changes.add(jobs[job_key(effect)], effect)
     yield from changes.write()
     return changes
 
@@ -126,8 +134,8 @@ def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> Verb[Changes]:
 def _dependents(effects: Sequence[Effect]) -> Verb[dict[Name, list[Job]]]:
     """Return who waits for what these effects end; and for those that are taken along."""
     found: defaultdict[Name, list[Job]] = defaultdict(list)
-    completed = [_name(effect) for effect in effects if isinstance(effect, Completed)]
-    taking = [_name(e) for e in effects if isinstance(e, Cancelled | Purged | Archived)]
+    completed = [job_key(effect) for effect in effects if isinstance(effect, Completed)]
+    taking = [job_key(e) for e in effects if isinstance(e, Cancelled | Purged | Archived)]
     asked: set[Name] = set()
     while completed or taking:
         about = {*completed, *taking} - asked
@@ -145,13 +153,6 @@ def _dependents(effects: Sequence[Effect]) -> Verb[dict[Name, list[Job]]]:
                 if (job.tenant, needed) in along:
                     taking.append((job.tenant, job.id))
     return found
-
-
-def _name(effect: Effect) -> Name:
-    job = getattr(effect, "job", None)
-    if isinstance(job, Job):
-        return job.tenant, job.id
-    return effect.tenant, effect.id  # type: ignore[union-attr]
 
 
 def after_changes(changes: Changes, on: Conditions) -> Verb[None]:
@@ -227,7 +228,7 @@ def reclaim(
         job = jobs.get(name)
         if job is None or name in forced_ones or not _is_overdue(job, now_us):
             continue
-        reason, message = why_overdue(job, on.max_processing_seconds)
+        reason, message = lifecycle.why_overdue(job, on.max_processing_seconds)
         lost.append((job, lifecycle.lose(job, now_us, reason, message)))
     unclaimed = [
         (job, lifecycle.expire(job, now_us))
@@ -251,14 +252,6 @@ def locked(names: Sequence[Name]) -> Verb[dict[Name, Job]]:
     yield from ask_all(*alone_with(found))
     told = yield from ask("lock_jobs", **rows.names(names))
     return {(job.tenant, job.id): job for job in map(rows.job_of, told)}
-
-
-def why_overdue(job: Job, max_processing_seconds: float) -> tuple[str, str]:
-    """Return the reason and the words for the end of a lease that ran out."""
-    cap_seconds = job.max_processing_seconds or max_processing_seconds
-    if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
-        return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
-    return "worker_lost", f"{job.worker} let its lease run out"
 
 
 def _why(operation: Operation | None) -> str:

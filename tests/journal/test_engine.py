@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.engines.base import Admission
 from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.commit import GroupCommit, InlineRunner, Sync
+from holdfast.engines.journal.commit import GroupCommit, Sync
+from holdfast.engines.journal.flushing import InlineRunner
 from holdfast.model.errors import (
     DirectoryInUse,
     DurabilityLost,
@@ -40,7 +41,7 @@ class HeldRunner:
     def __init__(self) -> None:
         self.waiting: list = []
 
-    def submit(self, work, done) -> None:
+    def submit(self, work, done, *, small) -> None:
         self.waiting.append((work, done))
 
     def land(self) -> None:

@@ -142,7 +142,7 @@ class Daemon:
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
         if settings.stall_seconds is not None:
-            watchdog = Watchdog(settings.stall_seconds)
+            watchdog = Watchdog(settings.stall_seconds, excused=store.waits_for_disk)
             watchdog.start()
             self._open.callback(watchdog.stop)
         log.say(

@@ -52,6 +52,9 @@ class Store(Protocol):
     async def held_by(self, worker: str) -> list[Job]:
         """Return what a worker holds that does not claim through this daemon."""
 
+    def waits_for_disk(self) -> bool:
+        """Whether the event loop is held up by the disk at this moment; ask from any thread."""
+
     def loops(self, settings: Settings) -> list[Loop]:
         """Return what has to be done now and then."""
 
@@ -79,6 +82,10 @@ class JournalStore:
     async def held_by(self, _worker: str) -> list[Job]:
         """Know of nobody: its worker processes claim through the daemon."""
         return []
+
+    def waits_for_disk(self) -> bool:
+        """See ``Store.waits_for_disk``."""
+        return self.engine.commit.waits_for_disk
 
     def loops(self, settings: Settings) -> list[Loop]:
         """See ``Store.loops``."""
@@ -123,6 +130,10 @@ class ServerStore:
     def held_now(self) -> list[Job]:
         """Hold nothing: what others hold is theirs."""
         return []
+
+    def waits_for_disk(self) -> bool:
+        """Have no disk."""
+        return False
 
     def loops(self, _settings: Settings) -> list[Loop]:
         """See ``Store.loops``."""

@@ -44,9 +44,16 @@ def leave_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
 class Watchdog:
     """A thread that expects a sign of life from the loop."""
 
-    def __init__(self, stall_seconds: float, act: Callable[[], None] = start_over) -> None:
+    def __init__(
+        self,
+        stall_seconds: float,
+        act: Callable[[], None] = start_over,
+        excused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Watch; while ``excused`` says so it is no task that holds the loop."""
         self._stall_seconds = stall_seconds
         self._act = act
+        self._excused = excused
         self._interval_seconds = min(1.0, stall_seconds / 4)
         self._loop = asyncio.get_running_loop()
         self._beat = time.monotonic()
@@ -72,8 +79,9 @@ class Watchdog:
         looked = time.monotonic()
         while not self._stopped.wait(self._interval_seconds):
             now = time.monotonic()
-            if now - looked > 2 * self._interval_seconds + 1:
-                # This thread did not run either: the whole process was paused. Look again.
+            if now - looked > 2 * self._interval_seconds + 1 or self._excused():
+                # This thread did not run either: the whole process was paused; or the disk hangs,
+                # which starting over would not mend. Look again.
                 self._beat = max(self._beat, now)
             looked = now
             if now - self._beat > self._stall_seconds:

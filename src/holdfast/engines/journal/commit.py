@@ -1,20 +1,16 @@
 """Group commit: verbs add effects to the open batch and are answered when it is durable.
 
-One flush is in the air at a time, on a thread of its own; whatever arrives meanwhile is the next
-batch. So an idle engine answers after one sync, a busy one shares each sync among all who wait,
-and no timer is involved. One batch is one frame: a frame that is whole on disk means that every
-frame before it was durable.
+One flush is in the air at a time; whatever arrives meanwhile is the next batch. So an idle engine
+answers after one sync, a busy one shares each sync among all who wait, and no timer is involved.
+One batch is one frame: a frame that is whole on disk means that every frame before it was durable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -23,7 +19,11 @@ from holdfast.model.effects import Effect
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 
 from . import frames
+from .flushing import Runner
 from .segments import SegmentWriter
+
+ALONE_IN_A_ROW = 8
+"""After so many flushes that served one caller each, there is one caller."""
 
 
 class Sync(enum.StrEnum):
@@ -35,69 +35,6 @@ class Sync(enum.StrEnum):
     """After the write; fdatasync follows within the interval. It survives a kill."""
     OFF = "off"
     """After the write; the system syncs when it likes. It survives a kill."""
-
-
-class Runner(Protocol):
-    """Runs flushes, one after another."""
-
-    def submit(
-        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
-    ) -> None:
-        """Do the work, then call ``done`` on the event loop with what it raised."""
-
-    def close(self) -> None:
-        """Stop; nothing is under way any more."""
-
-
-class InlineRunner:
-    """Does the work at once, on the event loop: for tests that must be deterministic."""
-
-    def submit(
-        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
-    ) -> None:
-        """Do it now."""
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - the waiters must hear of anything
-            done(error)
-        else:
-            done(None)
-
-    def close(self) -> None:
-        """Have nothing to stop."""
-
-
-class ThreadRunner:
-    """Does the work on one thread, so that a slow disk never blocks the event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._work: queue.SimpleQueue[
-            tuple[Callable[[], None], Callable[[BaseException | None], None]] | None
-        ] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="holdfast-flush", daemon=True)
-        self._thread.start()
-
-    def submit(
-        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
-    ) -> None:
-        """Hand it to the thread."""
-        self._work.put((work, done))
-
-    def close(self) -> None:
-        """Stop the thread."""
-        self._work.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (item := self._work.get()) is not None:
-            work, done = item
-            error: BaseException | None = None
-            try:
-                work()
-            except BaseException as raised:  # noqa: BLE001 - the waiters must hear of anything
-                error = raised
-            self._loop.call_soon_threadsafe(done, error)
 
 
 class _Batch:
@@ -143,6 +80,7 @@ class GroupCommit:
         self._in_air: _Batch | None = None
         self._launching = False
         self._alone = False
+        self._alone_in_a_row = 0
         self._sync_timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._closed = False
@@ -179,6 +117,11 @@ class GroupCommit:
     def crowded(self) -> bool:
         """Whether the last flush served several callers; see ``embedded.Log``."""
         return not self._alone
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether the event loop itself waits for the disk at this moment; ask from any thread."""
+        return self._runner.here
 
     def landing(self, callers: int = 1) -> asyncio.Future[None] | None:
         """Return a future for when everything added so far is durable; see ``embedded.Log``."""
@@ -239,7 +182,8 @@ class GroupCommit:
 
     def _start(self, work: Callable[[], None], batch: _Batch) -> None:
         self._in_air = batch
-        self._runner.submit(work, lambda error: self._landed(batch, error))
+        small = 0 < batch.size <= _SMALL_BYTES
+        self._runner.submit(work, lambda error: self._landed(batch, error), small=small)
 
     def _flush(self, batch: _Batch) -> None:
         payload = b"".join((b"\xdd", batch.count.to_bytes(4, "big"), *batch.parts))
@@ -258,7 +202,8 @@ class GroupCommit:
             _wake([batch.owner], error if isinstance(error, StorageFull) else None)
         self.batches += 1
         if batch.count:
-            self._alone = batch.callers == 1
+            self._alone_in_a_row = self._alone_in_a_row + 1 if batch.callers == 1 else 0
+            self._alone = self._alone_in_a_row >= ALONE_IN_A_ROW
             self.batch_records.observe(batch.count)
         _wake(batch.waiters)
         if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
@@ -309,6 +254,7 @@ class GroupCommit:
 
 
 _FRAME_ARRAY_BYTES = 5
+_SMALL_BYTES = 64 * 1024
 _BATCH_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
 

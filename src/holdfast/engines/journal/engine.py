@@ -29,10 +29,11 @@ from holdfast.model.errors import (
 from holdfast.model.job import MICROSECONDS, Job
 
 from .cold import ColdPast, ColdStore
-from .commit import GroupCommit, InlineRunner, Runner, Sync, ThreadRunner
+from .commit import GroupCommit, Sync
 from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
 from .compactor import compact_elsewhere
 from .disk import Disk, LocalDisk, file_size
+from .flushing import InlineRunner, NearestRunner, Runner, ThreadRunner
 from .opening import open_files
 from .options import JournalOptions
 from .recovery import Recovered
@@ -270,7 +271,9 @@ class JournalEngine(EmbeddedEngine):
 
     def _runner(self, options: JournalOptions) -> Runner:
         """Return what does the flushes."""
-        return InlineRunner() if options.inline else ThreadRunner(asyncio.get_running_loop())
+        if options.inline:
+            return InlineRunner()
+        return NearestRunner(ThreadRunner(asyncio.get_running_loop()))
 
     def _threads(self, count: int, name: str) -> Executor:
         """Return threads for the past."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Reclaim
 from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.commit import Runner
 from holdfast.engines.journal.compaction import Compacted, CompactionOrder, compact
+from holdfast.engines.journal.flushing import Done, NearestRunner, Runner, Work
 from holdfast.engines.journal.recovery import Recovered
 from holdfast.interfaces.daemon import Daemon
 from holdfast.interfaces.http.engine_app import EngineApp
@@ -34,6 +34,7 @@ from .told import ToldEngine
 
 PATH = "simulated/holdfast.sock"
 _LOOK_SECONDS = 0.1
+_SLOW_CHANCE = 0.03
 
 
 class SimulatedJournal(JournalEngine):
@@ -45,7 +46,7 @@ class SimulatedJournal(JournalEngine):
         self._watch = self.process.world.watch
 
     def _runner(self, options: JournalOptions) -> Runner:  # noqa: ARG002 - the real one's
-        return ProcessRunner(here())
+        return NearestRunner(ProcessRunner(here()), _whim(here()))
 
     def _threads(self, count: int, name: str) -> Executor:  # noqa: ARG002 - the real one's
         return Threads(here())
@@ -90,18 +91,31 @@ class SimulatedJournal(JournalEngine):
 class ProcessRunner:
     """Does flushes in a thread of a simulated process."""
 
+    here = False
+
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    def submit(
-        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
-    ) -> None:
+    def submit(self, work: Work, done: Done, *, small: bool) -> None:  # noqa: ARG002 - the real one's
         """See ``Runner``."""
         doing = self._process.run_in_executor(None, work)
         doing.add_done_callback(lambda done_work: done(done_work.exception()))
 
     def close(self) -> None:
         """Have nothing to stop."""
+
+
+def _whim(process: Process) -> Callable[[], float]:
+    """Return a stop-watch of a disk that is now quick, now slow: flushes happen here and there."""
+    rng = process.world.random(f"{process.name}/whim")
+    passed = 0.0
+
+    def seconds() -> float:
+        nonlocal passed
+        passed += rng.random() < _SLOW_CHANCE
+        return passed
+
+    return seconds
 
 
 class SimulatedDaemon(Daemon):

@@ -102,6 +102,8 @@ class Gathering:
             return
         if landing is None:
             _finish(requests)
+        elif landing.done():
+            _finish(requests, landing.exception())
         else:
             landing.add_done_callback(lambda landed: _finish(requests, landed.exception()))
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-SLOW_SECONDS = 0.001
+SLOW_SECONDS = 0.003
 """A flush that took longer than this sends those after it to the thread."""
 QUICK_IN_A_ROW = 16
 """How many quick ones there bring them back."""

@@ -67,6 +67,13 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
+def test_a_close_without_an_event_loop_begins_nothing():
+    engine = asyncio.run(opened(SimDisk()))
+    closing = engine.close()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        closing.send(None)  # nor is anything left behind that was never awaited
+
+
 # --- no answer rests on undurable state ------------------------------------------------------
 
 

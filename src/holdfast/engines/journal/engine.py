@@ -207,7 +207,7 @@ class JournalEngine(EmbeddedEngine):
     async def close(self) -> None:
         """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""
         self._closing = True
-        await _to_the_end(self._close())
+        await _to_the_end(self._close)
 
     async def _close(self) -> None:
         for task in (self._compacting, self._sweeping):
@@ -261,7 +261,7 @@ class JournalEngine(EmbeddedEngine):
             else:
                 done = await self._compact_elsewhere(order)
                 take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
-                await _to_the_end(asyncio.to_thread(take))
+                await _to_the_end(partial(asyncio.to_thread, take))
         except OSError as error:
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
@@ -395,9 +395,10 @@ def _is_loss(effect: Effect) -> bool:
     return isinstance(effect, Lost | Died | Cancelled)
 
 
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Await this even if the caller is cancelled meanwhile: it must not go on behind our back."""
-    task = asyncio.ensure_future(work)
+async def _to_the_end(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Do this even if the caller is cancelled meanwhile: it must not go on behind our back."""
+    loop = asyncio.get_running_loop()  # first: without one nothing is begun
+    task = loop.create_task(work())
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

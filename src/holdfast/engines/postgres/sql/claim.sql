@@ -1,8 +1,9 @@
--- Hand out the first due jobs of these lanes, each from its place on. Limited queues are left out.
+-- Hand out the first due jobs of these lanes, each from its place on, under tokens in their order.
+-- Limited queues are left out.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
-due AS MATERIALIZED (
+due AS (
     SELECT d.spot
     FROM clock
     CROSS JOIN unnest(
@@ -33,12 +34,15 @@ due AS MATERIALIZED (
     )
     ORDER BY d.priority DESC, d.run_at_us, d.seq
     LIMIT %(limit)s::int
+),
+numbered AS MATERIALIZED (
+    SELECT due.spot, nextval('holdfast.tokens') AS token FROM due
 )
 UPDATE holdfast.jobs AS j
 SET state = 2,
     line = 0,
     attempt = j.attempt + 1,
-    token = nextval('holdfast.tokens'),
+    token = n.token,
     worker = %(worker)s::text,
     nonce = %(nonce)s::bigint,
     claimed_at_us = clock.now_us,
@@ -47,8 +51,8 @@ SET state = 2,
         3600,
         coalesce(j.max_processing_seconds, %(max_processing_seconds)s::float8)
     ))::bigint
-FROM clock
-WHERE j.ctid = ANY (ARRAY(SELECT due.spot FROM due))
+FROM clock, numbered AS n
+WHERE j.ctid = n.spot
 RETURNING
     j.id, j.tenant, j.scope, j.queue, j.task, j.payload, j.priority, j.max_attempts,
     j.created_at_us, j.run_at_us, j.seq, j.state, j.attempt, j.expires_at_us, j.unique_key,

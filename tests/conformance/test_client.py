@@ -11,7 +11,6 @@ import pytest
 from holdfast.engines.base import Engine, EngineOptions
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.journal import JournalEngine
-from holdfast.engines.journal.commit import GroupCommit
 from holdfast.interfaces.http.engine_app import EngineApp
 from holdfast.interfaces.http.serving import bind_socket, serving
 from holdfast.testing import SimDisk, VirtualClock
@@ -50,11 +49,3 @@ class TestClient(EngineConformance):
         owner.push_async_callback(engine.close)
         await owner.enter_async_context(serving(EngineApp(engine), sockets=[bind_socket(path)]))
         return OwnedClient(path, owner)
-
-
-class TestClientInACrowd(TestClient):
-    """Every enqueue goes the way of those that are decided together."""
-
-    @pytest.fixture(autouse=True)
-    def crowd(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(GroupCommit, "crowded", True)

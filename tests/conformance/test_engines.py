@@ -25,6 +25,14 @@ def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
 
 
 class TestJournalOnSimDisk(EngineConformance):
+    """Every enqueue is decided by itself."""
+
+    crowded = False
+
+    @pytest.fixture(autouse=True)
+    def crowd(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(GroupCommit, "crowded", self.crowded)
+
     async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
         return await JournalEngine.open(
             SimDisk(),
@@ -36,9 +44,7 @@ class TestJournalOnSimDisk(EngineConformance):
 class TestJournalInACrowd(TestJournalOnSimDisk):
     """Every enqueue goes the way of those that are decided together."""
 
-    @pytest.fixture(autouse=True)
-    def crowd(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(GroupCommit, "crowded", True)
+    crowded = True
 
 
 class TestJournalOnDisk(EngineConformance):

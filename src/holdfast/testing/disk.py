@@ -45,6 +45,17 @@ class _File:
         self.unsynced: list[tuple[int, bytes | None]] = []
         """(offset, data) of writes; (size, None) where the length was changed."""
 
+    def change(self, offset: int, data: bytes | None) -> None:
+        """Write, or change the length."""
+        _change(self.content, offset, data)
+        self.unsynced.append((offset, data))
+
+    def sync(self) -> None:
+        """Make what was changed durable, which is much less than the whole."""
+        for offset, data in self.unsynced:
+            _change(self.durable, offset, data)
+        self.unsynced.clear()
+
 
 class SimDisk:
     """Satisfies ``holdfast.engines.journal.disk.Disk``. Every changing call has a number."""
@@ -115,8 +126,8 @@ class SimDisk:
         used = sum(len(other.content) for other in self._names.values())
         if self.capacity_bytes is not None and used + size > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
-        file.content.extend(bytes(max(0, size - len(file.content))))
-        file.unsynced.append((size, None))
+        size = max(size, len(file.content))
+        file.change(size, None)
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
         """Write at the offset; return how many bytes were taken."""
@@ -125,10 +136,7 @@ class SimDisk:
         if short:
             data = data[: max(1, len(data) // 2)]
         data = bytes(data)
-        end = offset + len(data)
-        file.content.extend(bytes(max(0, end - len(file.content))))
-        file.content[offset:end] = data
-        file.unsynced.append((offset, data))
+        file.change(offset, data)
         return len(data)
 
     def sync(self, fd: int) -> None:
@@ -136,9 +144,7 @@ class SimDisk:
         self._call("sync")
         if self.ignore_syncs:
             return
-        file = self._open[fd]
-        file.durable = bytearray(file.content)
-        file.unsynced.clear()
+        self._open[fd].sync()
 
     def read(self, fd: int, offset: int, length: int) -> bytes:
         """Read at the offset."""
@@ -152,9 +158,7 @@ class SimDisk:
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file to this length."""
         self._call("truncate")
-        file = self._open[fd]
-        del file.content[size:]
-        file.unsynced.append((size, None))
+        self._open[fd].change(size, None)
 
     def rename(self, old: str, new: str) -> None:
         """Give the file another name, replacing what has it."""
@@ -231,11 +235,14 @@ class SimDisk:
     def flip_bit(self, name: str, bit: int) -> None:
         """Flip one bit of a file; flip it again to mend it."""
         file = self._names[name]
-        file.content[bit // 8] ^= 1 << bit % 8
+        for content in (file.content, file.durable):
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << bit % 8
 
     def cut(self, name: str, length: int) -> None:
         """Cut a file to this length."""
-        del self._names[name].content[length:]
+        file = self._names[name]
+        del file.content[length:], file.durable[length:]
 
     def _names_after_power_cut(self, rng: random.Random) -> dict[str, _File]:
         names = dict(self._durable_names)
@@ -330,6 +337,14 @@ class SimDatabase:
         )
 
 
+def _change(content: bytearray, offset: int, data: bytes | None) -> None:
+    if data is None:
+        del content[offset:]
+        data = b""
+    content.extend(bytes(max(0, offset - len(content))))
+    content[offset : offset + len(data)] = data
+
+
 def _after_power_cut(file: _File, rng: random.Random) -> bytes:
     """Return the durable content plus whichever sectors of the unsynced writes arrived."""
     content = bytearray(file.durable)
@@ -337,13 +352,12 @@ def _after_power_cut(file: _File, rng: random.Random) -> bytes:
     for offset, data in file.unsynced:
         if data is None:
             if rng.random() < keep:
-                content = content[:offset] + bytes(max(0, offset - len(content)))
+                _change(content, offset, None)
             continue
         start = offset
         while start < offset + len(data):
             stop = min((start // SECTOR + 1) * SECTOR, offset + len(data))
             if rng.random() < keep:
-                content.extend(bytes(max(0, stop - len(content))))
-                content[start:stop] = data[start - offset : stop - offset]
+                _change(content, start, data[start - offset : stop - offset])
             start = stop
     return bytes(content)

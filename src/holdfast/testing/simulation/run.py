@@ -120,7 +120,8 @@ class Simulation:
             self._expect(
                 not waiting, f"{CALM_SECONDS:g} s after the last fault these wait: {waiting[:10]}"
             )
-        self._advance(_LOOK_SECONDS)
+        # A worker hears at its next heartbeat that a lease was taken from it.
+        self._advance(_LOOK_SECONDS + world.scenario.settings.lease_seconds)
         if world.trace.failure is None:
             world.ledger.check()
             for run in world.runs.living():

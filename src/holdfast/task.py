@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -201,18 +202,25 @@ class Task(Generic[P, R]):
 
     def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> list[NewJob]:
         jobs = []
+        make = self._made()
         for call in calls:
-            if isinstance(call, Mapping):
-                jobs.append(self._job((), dict(call)))
+            if type(call) is tuple:
+                jobs.append(make(call, {}))
+            elif isinstance(call, Mapping):
+                jobs.append(make((), dict(call)))
             elif isinstance(call, str | bytes) or not isinstance(call, Sequence):
                 raise InvalidInput(
                     "calls", f"{call!r} is not a tuple of arguments: write ({call!r},)"
                 )
             else:
-                jobs.append(self._job(tuple(call), {}))
+                jobs.append(make(tuple(call), {}))
         return jobs
 
     def _job(self, args: tuple[object, ...], kwargs: dict[str, object]) -> NewJob:
+        return self._made()(args, kwargs)
+
+    def _made(self) -> Callable[[tuple[object, ...], dict[str, object]], NewJob]:
+        """Return what makes a job of a call: all but the arguments is alike."""
         spec = self.spec
         policy = spec.retry
         fields: dict[str, object] = {
@@ -223,8 +231,9 @@ class Task(Generic[P, R]):
             "max_processing_seconds": spec.max_processing_seconds,
             **self._extra,
         }
-        make: Callable[..., NewJob] = NewJob
-        return make(task=spec.name, payload=spec.signature.encode(args, kwargs), **fields)
+        make: Callable[..., NewJob] = partial(NewJob, task=spec.name, **fields)  # type: ignore[arg-type]
+        encode = spec.signature.encode
+        return lambda args, kwargs: make(payload=encode(args, kwargs))
 
     async def _send(self, jobs: list[NewJob]) -> list[JobHandle]:
         if self._connection is not None:

@@ -200,6 +200,9 @@ class JobRef(Protocol):
         """The job's tenant."""
 
 
+Kind = tuple[str, str, str, int, int]
+"""Tenant, queue, task, priority and max_attempts: what most jobs have in common with many."""
+
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 
 
@@ -210,7 +213,7 @@ def admit(
 
     Raise ``InvalidInput`` naming the bad field.
     """
-    payload = check_payload(encode_payload(new.payload), max_payload_bytes)
+    payload, (tenant, queue, task, priority, max_attempts) = accept(new, max_payload_bytes)
     run_at_us, expires_at_us = now_us, None
     if new.run_at_us is not None or new.delay_seconds is not None:
         asked_us = _moment("run_at_us", new.run_at_us, "delay_seconds", new.delay_seconds, now_us)
@@ -219,15 +222,6 @@ def admit(
         expires_at_us = _moment(
             "expires_at_us", new.expires_at_us, "expires_seconds", new.expires_seconds, now_us
         )
-    if new.estimated_seconds is not None:
-        check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS)
-    if new.max_processing_seconds is not None:
-        check_seconds("max_processing_seconds", new.max_processing_seconds)
-    try:
-        checked = _kind(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
-    except TypeError:  # not even hashable: the check itself says which one
-        checked = _kind.__wrapped__(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
-    tenant, queue, task, priority, max_attempts = checked
     state, ties = State.PENDING, NO_TIES
     if new.key is not None or new.depends_on or new.hold:
         ties = _ties(new, job_id, seq)
@@ -235,7 +229,7 @@ def admit(
     return Job(
         job_id,
         tenant,
-        "" if new.scope == "" else check_scope(new.scope),
+        new.scope,
         queue,
         task,
         payload,
@@ -252,6 +246,26 @@ def admit(
         new.max_processing_seconds,
         ties=ties,
     )
+
+
+def accept(new: NewJob, max_payload_bytes: int) -> tuple[bytes, Kind]:
+    """Return the payload and the kind that are asked for, as they are kept.
+
+    With them is checked whatever else does not depend on when and why a job is to run. Raise
+    ``InvalidInput`` naming the bad field.
+    """
+    payload = check_payload(encode_payload(new.payload), max_payload_bytes)
+    if new.estimated_seconds is not None:
+        check_seconds("estimated_seconds", new.estimated_seconds, MAX_LEASE_SECONDS)
+    if new.max_processing_seconds is not None:
+        check_seconds("max_processing_seconds", new.max_processing_seconds)
+    if new.scope != "":
+        check_scope(new.scope)
+    try:
+        kind = _kind(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
+    except TypeError:  # not even hashable: the check itself says which one
+        kind = _kind.__wrapped__(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
+    return payload, kind
 
 
 def _ties(new: NewJob, job_id: str, seq: int) -> Ties:
@@ -271,9 +285,7 @@ def _ties(new: NewJob, job_id: str, seq: int) -> Ties:
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _kind(
-    tenant: str, queue: str, task: str, priority: int, max_attempts: int
-) -> tuple[str, str, str, int, int]:
+def _kind(tenant: str, queue: str, task: str, priority: int, max_attempts: int) -> Kind:
     """Return these, checked and shared: most jobs have them in common with many others."""
     return (
         check_name("tenant", tenant),

@@ -51,28 +51,27 @@ class Signature:
             model = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
-            self._decoder = msgspec.json.Decoder(model)
+            self._decoder: msgspec.json.Decoder[msgspec.Struct] = msgspec.json.Decoder(model)
         except TypeError as error:
             problem = f"JSON cannot carry a parameter of {name!r}: {error}"
             raise InvalidInput("task", problem) from None
         self._names = {field[0] for field in fields}
+        self._in_order = tuple(parameters) if self._takes_in_order() else ()
+        self._needed = sum(p.default is inspect.Parameter.empty for p in parameters.values())
 
     def encode(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
         """Return the payload of this call, or raise ``InvalidInput`` as the call itself would."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidInput("arguments", f"{self._name}: {error}") from None
-        values = dict(bound.arguments)
-        if self._open:
-            self._spread(values)
+        if not kwargs and self._needed <= len(args) <= len(self._in_order):
+            values: dict[str, object] = dict(zip(self._in_order, args, strict=False))
+        else:
+            values = self._bound(args, kwargs)
         payload = encode_payload(values)
         self.check(payload)
         return payload
 
     def check(self, payload: bytes) -> None:
         """Raise ``PayloadInvalid`` unless the task can be called with this payload."""
-        self._decode(payload)
+        self._read(payload)
 
     def arguments(self, payload: bytes) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the arguments to call the function with."""
@@ -91,6 +90,23 @@ class Signature:
         """Whether a field of this name may be in the payload."""
         return self._open or name in self._names
 
+    def _takes_in_order(self) -> bool:
+        """Whether a tuple of arguments is one value for each of the first parameters."""
+        return all(
+            parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            for parameter in self._signature.parameters.values()
+        )
+
+    def _bound(self, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput("arguments", f"{self._name}: {error}") from None
+        values = dict(bound.arguments)
+        if self._open:
+            self._spread(values)
+        return values
+
     def _spread(self, values: dict[str, object]) -> None:
         """Put what ``**`` takes beside the rest: each name has one place in the payload."""
         rest = values.pop(self._rest, {})
@@ -100,11 +116,14 @@ class Signature:
                 raise InvalidInput("arguments", problem)
             values.update(rest)
 
-    def _decode(self, payload: bytes) -> dict[str, object]:
+    def _read(self, payload: bytes) -> msgspec.Struct:
         try:
-            decoded = self._decoder.decode(payload)
+            return self._decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise PayloadInvalid("payload", f"{self._name}: {error}") from None
+
+    def _decode(self, payload: bytes) -> dict[str, object]:
+        decoded = self._read(payload)
         values = {}
         for field in decoded.__struct_fields__:
             value = getattr(decoded, field)

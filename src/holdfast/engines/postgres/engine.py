@@ -38,7 +38,6 @@ from holdfast.model.job import (
     MICROSECONDS,
     Job,
     NewJob,
-    State,
     check_id,
     check_seconds,
     check_size,
@@ -127,14 +126,13 @@ class Moving:
         on = self._on()
         sent_us = self._clock.now_us() - _SKEW_US
         try:
-            taken = await self._database.perform(lambda: enqueueing.enqueue(requests, on))
+            due = await self._database.perform(lambda: enqueueing.enqueue(requests, on))
         except Doubt as doubt:
             await self._after_doubt(requests, sent_us, late=doubt.late)
-            taken = []
+            due = set()
         self._lanes.forget()
-        kinds = {(job.queue, job.task) for job in taken if job.state is State.PENDING}
-        queues = () if taken else {new.queue for one in requests for new in one.jobs}
-        self._arrivals.announce(kinds, queues)
+        queues = () if due else {new.queue for one in requests for new in one.jobs}
+        self._arrivals.announce(due, queues)
 
     async def _after_doubt(self, requests: Sequence[Request], sent_us: int, *, late: bool) -> None:
         """Find out what became of enqueues whose answer was lost; do them if nothing did."""
@@ -286,9 +284,30 @@ class Moving:
 
     async def _claim_afresh(self, wish: Wish) -> tuple[list[Job], Looked]:
         """Look where the lanes begin, and claim; with limits, if there are any."""
+        if self._lanes.limited(wish):
+            return await self._look_then_claim(wish)
+        began = monotonic()
+        try:
+            looked, jobs = await self._database.perform(
+                lambda: claiming.look_and_claim(wish, self._on())
+            )
+        except Doubt:
+            jobs = await self._doubts.claimed(wish)
+            if jobs:
+                return jobs, Looked(0, [], [])
+            return await self._look_then_claim(wish._replace(nonce=self._number()))
+        self._lanes.looked(wish, looked)
+        if looked.limits and not jobs:
+            return await self._look_then_claim(wish)
+        self._know(wish, looked, jobs, monotonic() - began)
+        return jobs, looked
+
+    async def _look_then_claim(self, wish: Wish) -> tuple[list[Job], Looked]:
+        """Look first, for what is seen decides how to claim."""
         began = monotonic()
         [told] = await self._database.read(lambda: ask_all(claiming.look(wish, self._on())))
         looked = claiming.looked_at(told)
+        self._lanes.looked(wish, looked)
         if looked.idle:
             return [], looked
         took_seconds = monotonic() - began
@@ -303,10 +322,14 @@ class Moving:
                 jobs = await self._claim_from(looked, wish)
             except Doubt:
                 return await self._doubts.claimed(wish), looked
-        if not looked.limits:
+        self._know(wish, looked, jobs, took_seconds)
+        return jobs, looked
+
+    def _know(self, wish: Wish, looked: Looked, jobs: Sequence[Job], took_seconds: float) -> None:
+        """Remember where the lanes go on from here."""
+        if not looked.limits and not looked.idle:
             self._lanes.found(wish, looked.lanes, took_seconds)
             self._lanes.claimed(wish, jobs)
-        return jobs, looked
 
     async def _claim_from(self, looked: Looked, wish: Wish) -> list[Job]:
         if looked.limits:

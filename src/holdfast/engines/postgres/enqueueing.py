@@ -11,7 +11,7 @@ from holdfast.engines.base import OnDuplicate, Receipt
 from holdfast.engines.checks import check_reach
 from holdfast.engines.intake import Intake
 from holdfast.model.access import Caller
-from holdfast.model.job import NAME_LIMIT, Job, NewJob, admit
+from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept
 
 from . import rows
 from .asking import Ask, Verb, ask_all, ask_last
@@ -19,6 +19,9 @@ from .changing import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
 from .conditions import Conditions
 
 T = TypeVar("T")
+
+Due = tuple[str, str]
+"""The queue and the task of a job that may be claimed."""
 
 
 class Request:
@@ -64,41 +67,67 @@ def _is_simple(new: NewJob) -> bool:
     )
 
 
-def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[list[Job]]:
-    """Decide on requests together, an answer each; return the jobs that are new."""
+def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
+    """Decide on requests together, an answer each; return what is due for a claim now."""
     if all(request.simple for request in requests):
         return (yield from _enqueue_simply(requests, on))
     return (yield from _enqueue_with_care(requests, on))
 
 
-def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[list[Job]]:
+def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
     """Take jobs that ask for nothing special, in one statement."""
-    taken: list[Job] = []
+    taken = _Taken()
     for request in requests:
         try:
-            jobs = _admitted(request, on)
+            taken.add(request, on)
         except Exception as error:  # noqa: BLE001 - it is this request's own answer
             request.answer = error
-            continue
-        request.answer = [Receipt(job.id) for job in jobs]
-        taken += jobs
-    if taken:
-        parameters = {
-            "ids": [job.id for job in taken],
-            "payloads": [job.payload for job in taken],
-            "max_attempts": _common([job.max_attempts for job in taken]),
-            "priorities": _common([job.priority for job in taken]),
-            "tenants": _common([job.tenant for job in taken]),
-            "scopes": _common([job.scope for job in taken]),
-            "queues": _common([job.queue for job in taken]),
-            "tasks": _common([job.task for job in taken]),
-            "estimated_seconds": _any([job.estimated_seconds for job in taken]),
-            "max_processing_seconds": _any([job.max_processing_seconds for job in taken]),
-            "channel": on.channel,
-            "now_us": on.now_us,
+        else:
+            request.answer = [Receipt(job_id) for job_id in request.ids]
+    if taken.ids:
+        conditions = {"channel": on.channel, "now_us": on.now_us}
+        yield from ask_last(Ask("enqueue", {**taken.columns(), **conditions}))
+    return {(kind[1], kind[2]) for kind in set(taken.kinds)}
+
+
+class _Taken:
+    """Jobs that ask for nothing special, by column."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.kinds: list[Kind] = []
+        self._payloads: list[bytes] = []
+        self._jobs: list[NewJob] = []
+
+    def add(self, request: Request, on: Conditions) -> None:
+        """Take all jobs of a request, or raise what is wrong with one."""
+        caller, most = request.caller, on.options.max_payload_bytes
+        if not caller.unlimited:
+            for new in request.jobs:
+                check_reach(new.tenant, new.scope, caller)
+        accepted = [accept(new, most) for new in request.jobs]
+        self.ids += request.ids
+        self._jobs += request.jobs
+        for payload, kind in accepted:
+            self._payloads.append(payload)
+            self.kinds.append(kind)
+
+    def columns(self) -> dict[str, object]:
+        """Return the parameters of the statement; what all have in common is there once."""
+        kinds, jobs = _common(self.kinds), self._jobs
+        tenants, queues, tasks, priorities, max_attempts = map(list, zip(*kinds, strict=True))
+        return {
+            "ids": self.ids,
+            "payloads": self._payloads,
+            "tenants": tenants,
+            "queues": queues,
+            "tasks": tasks,
+            "priorities": priorities,
+            "max_attempts": max_attempts,
+            "scopes": _common([new.scope for new in jobs]),
+            "estimated_seconds": _any([new.estimated_seconds for new in jobs]),
+            "max_processing_seconds": _any([new.max_processing_seconds for new in jobs]),
         }
-        yield from ask_last(Ask("enqueue", parameters))
-    return taken
 
 
 def _common(values: list[T]) -> list[T]:
@@ -108,20 +137,10 @@ def _common(values: list[T]) -> list[T]:
 
 def _any(values: list[float | None]) -> list[float | None]:
     """Return these, or nothing if there is none."""
-    return values if any(value is not None for value in values) else []
+    return [] if values.count(None) == len(values) else values
 
 
-def _admitted(request: Request, on: Conditions) -> list[Job]:
-    caller, most = request.caller, on.options.max_payload_bytes
-    jobs: list[Job] = []
-    for new, job_id in zip(request.jobs, request.ids, strict=True):
-        if not caller.unlimited:
-            check_reach(new.tenant, new.scope, caller)
-        jobs.append(admit(new, job_id, 0, NEXT_SEQ, most))
-    return jobs
-
-
-def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[list[Job]]:
+def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
     """Take jobs that name themselves, others, a key or a time."""
     news = [new for request in requests for new in request.jobs]
     named = _names((new.tenant, new.id) for new in news if new.id is not None)
@@ -136,7 +155,7 @@ def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[list
             request.answer = error
     taken = [_unplaced(effect.job) for effect in intake.effects]
     if not taken:
-        return []
+        return set()
     known = {"now_us": on.now_us, "remember_us": on.remember_us}
     asks = [Ask("put_jobs", {**rows.columns(taken), "known": False})]
     if named:
@@ -146,7 +165,7 @@ def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[list
     asks += line_up(keys_of(taken))
     asks.append(on.notify(sorted({job.queue for job in taken})))
     yield from ask_last(*asks)
-    return taken
+    return {(job.queue, job.task) for job in taken if job.state is State.PENDING}
 
 
 def _given(taken: Sequence[Job], named: Sequence[Name]) -> list[Name]:

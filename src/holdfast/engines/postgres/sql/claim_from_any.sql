@@ -1,0 +1,79 @@
+-- Hand out the first due jobs of these queues, under tokens in their order, unless one of the queues
+-- is limited. As claim does it, for who does not know where the lanes begin.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
+),
+lanes AS (
+    SELECT q.queue, f.priority, f.run_at_us, f.seq
+    FROM unnest(%(queues)s::text[]) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at_us, j.seq
+        FROM holdfast.jobs AS j
+        WHERE j.line = 1 AND j.queue = q.queue
+        ORDER BY j.priority DESC, j.run_at_us, j.seq
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT l.queue, f.priority, f.run_at_us, f.seq
+    FROM lanes AS l
+    CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at_us, j.seq
+        FROM holdfast.jobs AS j
+        WHERE j.line = 1 AND j.queue = l.queue AND j.priority < l.priority
+        ORDER BY j.priority DESC, j.run_at_us, j.seq
+        LIMIT 1
+    ) AS f
+),
+due AS (
+    SELECT d.spot
+    FROM clock
+    CROSS JOIN lanes AS l
+    CROSS JOIN LATERAL (
+        SELECT j.ctid AS spot, j.priority, j.run_at_us, j.seq
+        FROM holdfast.jobs AS j
+        WHERE j.line = 1
+            AND j.queue = l.queue
+            AND j.priority = l.priority
+            AND j.run_at_us <= clock.now_us
+            AND (j.run_at_us, j.seq) >= (l.run_at_us, l.seq)
+            AND (%(tasks)s::text[] IS NULL OR j.task = ANY (%(tasks)s::text[]))
+            AND (j.expires_at_us IS NULL OR j.expires_at_us > clock.now_us)
+            AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
+            AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
+                SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)
+                WHERE j.scope = s.scope OR starts_with(j.scope, s.scope || '/')
+            ))
+        ORDER BY j.run_at_us, j.seq
+        LIMIT %(limit)s::int
+        FOR UPDATE OF j SKIP LOCKED
+    ) AS d
+    WHERE NOT EXISTS (
+        SELECT FROM holdfast.policies AS p
+        WHERE p.queue = ANY (%(queues)s::text[]) AND p.limited
+    )
+    ORDER BY d.priority DESC, d.run_at_us, d.seq
+    LIMIT %(limit)s::int
+),
+numbered AS MATERIALIZED (
+    SELECT due.spot, nextval('holdfast.tokens') AS token FROM due
+)
+UPDATE holdfast.jobs AS j
+SET state = 2,
+    line = 0,
+    attempt = j.attempt + 1,
+    token = n.token,
+    worker = %(worker)s::text,
+    nonce = %(nonce)s::bigint,
+    claimed_at_us = clock.now_us,
+    lease_until_us = clock.now_us + trunc(1000000 * least(
+        coalesce(j.estimated_seconds, %(lease_seconds)s::float8),
+        3600,
+        coalesce(j.max_processing_seconds, %(max_processing_seconds)s::float8)
+    ))::bigint
+FROM clock, numbered AS n
+WHERE j.ctid = n.spot
+RETURNING
+    j.id, j.tenant, j.scope, j.queue, j.task, j.payload, j.priority, j.max_attempts,
+    j.created_at_us, j.run_at_us, j.seq, j.state, j.attempt, j.expires_at_us, j.unique_key,
+    j.estimated_seconds, j.max_processing_seconds, j.token, j.worker, j.claimed_at_us,
+    j.lease_until_us, j.failure, 0, NULL, j.key, j.key_seq, j.waiting_for, j.stop_requested, j.more

@@ -13,7 +13,7 @@ from holdfast.engines.memory import MemoryEngine
 from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "120"))
 PARTS = 4
 SETTINGS = settings(
     max_examples=EXAMPLES,

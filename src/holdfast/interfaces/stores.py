@@ -152,9 +152,13 @@ class SurveyLoop:
 
     def __init__(self, server: PostgresEngine) -> None:
         self._server = server
+        self._begun = False
 
     async def step(self, now_us: int) -> int:
-        """Count."""
+        """Count; but a daemon that has just started takes up its work first."""
+        if not self._begun:
+            self._begun = True
+            return now_us + int(self.interval_seconds * MICROSECONDS)
         seconds = 0.0
         with contextlib.suppress(Unavailable):  # others say so
             seconds = await self._server.take_survey()

@@ -79,23 +79,11 @@ class Lanes:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._known: dict[tuple[object, ...], tuple[float, list[Lane]]] = {}
-        self._limited: set[tuple[str, ...]] = set()
 
     def of(self, wish: Wish) -> list[Lane] | None:
         """Return the lanes for this wish; None when they have to be looked for."""
         until, lanes = self._known.get(wish.kind, (0.0, []))
         return lanes if lanes and self._monotonic() < until else None
-
-    def limited(self, wish: Wish) -> bool:
-        """Whether one of the queues had a limit when it was looked at last."""
-        return wish.queues in self._limited
-
-    def looked(self, wish: Wish, looked: Looked) -> None:
-        """Remember whether there are limits."""
-        if looked.limits:
-            self._limited.add(wish.queues)
-        else:
-            self._limited.discard(wish.queues)
 
     def found(self, wish: Wish, lanes: Iterable[Lane], took_seconds: float) -> None:
         """Remember lanes that were looked for; the longer that took, the longer."""
@@ -153,17 +141,6 @@ def next_due(wish: Wish, looked: Looked, on: Conditions) -> Ask:
 def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions) -> Ask:
     """Ask for the first due jobs of these lanes."""
     return Ask("claim", {**wish.parameters(on), **lane_columns(lanes)})
-
-
-def claim_from_any(wish: Wish, on: Conditions) -> Ask:
-    """Ask for the first due jobs, wherever the lanes begin."""
-    return Ask("claim_from_any", {**wish.parameters(on), "queues": list(wish.queues)})
-
-
-def look_and_claim(wish: Wish, on: Conditions) -> Verb[tuple[Looked, list[Job]]]:
-    """Look where the lanes begin, and claim if no queue has limits, in one step."""
-    told, taken = yield Asks([look(wish, on), claim_from_any(wish, on)], last=True)
-    return looked_at(told), in_order(map(rows.job_of, taken))
 
 
 def claim_alone(

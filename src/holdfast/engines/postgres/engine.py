@@ -212,13 +212,10 @@ class Moving:
             check_seconds("wait_seconds", wait_seconds)
         wish = Wish(names, known, limit, worker, self._number(), float(lease_seconds), caller)
         give_up_us = self._clock.now_us() + int(wait_seconds * MICROSECONDS)
-        hopeful = False
         while True:
             told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
-                claim, looked = await self._not_in_vain(
-                    self._claim(wish, outcomes, hopeful=hopeful)
-                )
+                claim, looked = await self._not_in_vain(self._claim(wish, outcomes))
                 if claim.jobs or outcomes or self._clock.now_us() >= give_up_us:
                     return claim
                 # What came before others knew that we wait is not told: only a look finds it.
@@ -226,7 +223,6 @@ class Moving:
                     wake_us = min(give_up_us, await self._wake_us(wish, looked))
                     with self._waking.waiting(names):
                         await self._arrivals.sleep(woken, wake_us)
-                    hopeful = self._clock.now_us() < wake_us  # somebody has said that work came
                 self._lanes.forget()
 
     async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
@@ -249,7 +245,7 @@ class Moving:
         with contextlib.suppress(HoldfastError):  # their leases run out instead
             await self.settle([release(job) for job in jobs])
 
-    async def _claim(self, wish: Wish, outcomes: Sequence[Outcome], *, hopeful: bool) -> Claimed:
+    async def _claim(self, wish: Wish, outcomes: Sequence[Outcome]) -> Claimed:
         """Settle and claim, in one step where nothing stands against it."""
         if left_over := await self._doubts.unclaimed():
             await self._release(left_over)
@@ -259,8 +255,7 @@ class Moving:
         if lanes is None or len(plain) < len(first):
             # Others may be waiting for what these outcomes make of their jobs.
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
-            claim_now = self._claim_at_once if hopeful else self._claim_afresh
-            jobs, looked = await claim_now(wish)
+            jobs, looked = await self._claim_afresh(wish)
             return Claim(jobs, self._counted(settling.answers(outcomes, done))), looked
         on = self._on()
         before = [settling.complete(plain, wish.caller, on)] if plain else []
@@ -287,32 +282,11 @@ class Moving:
                 jobs += (await self._claim_afresh(rest))[0]
         return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
 
-    async def _claim_at_once(self, wish: Wish) -> tuple[list[Job], Looked]:
-        """Look and claim in one step, in the belief that there is something without limits."""
-        if self._lanes.limited(wish):
-            return await self._claim_afresh(wish)
-        began = monotonic()
-        try:
-            looked, jobs = await self._database.perform(
-                lambda: claiming.look_and_claim(wish, self._on())
-            )
-        except Doubt:
-            jobs = await self._doubts.claimed(wish)
-            if jobs:
-                return jobs, Looked(0, [], [])
-            return await self._claim_afresh(wish._replace(nonce=self._number()))
-        self._lanes.looked(wish, looked)
-        if looked.limits and not jobs:
-            return await self._claim_afresh(wish)
-        self._know(wish, looked, jobs, monotonic() - began)
-        return jobs, looked
-
     async def _claim_afresh(self, wish: Wish) -> tuple[list[Job], Looked]:
         """Look where the lanes begin, and claim; with limits, if there are any."""
         began = monotonic()
         [told] = await self._database.read(lambda: ask_all(claiming.look(wish, self._on())))
         looked = claiming.looked_at(told)
-        self._lanes.looked(wish, looked)
         if looked.idle:
             return [], looked
         took_seconds = monotonic() - began
@@ -327,14 +301,10 @@ class Moving:
                 jobs = await self._claim_from(looked, wish)
             except Doubt:
                 return await self._doubts.claimed(wish), looked
-        self._know(wish, looked, jobs, took_seconds)
-        return jobs, looked
-
-    def _know(self, wish: Wish, looked: Looked, jobs: Sequence[Job], took_seconds: float) -> None:
-        """Remember where the lanes go on from here."""
-        if not looked.limits and not looked.idle:
+        if not looked.limits:
             self._lanes.found(wish, looked.lanes, took_seconds)
             self._lanes.claimed(wish, jobs)
+        return jobs, looked
 
     async def _claim_from(self, looked: Looked, wish: Wish) -> list[Job]:
         if looked.limits:

@@ -231,7 +231,8 @@ class Task(Generic[P, R]):
             "max_processing_seconds": spec.max_processing_seconds,
             **self._extra,
         }
-        make: Callable[..., NewJob] = partial(NewJob, task=spec.name, **fields)  # type: ignore[arg-type]
+        new: Callable[..., NewJob] = NewJob
+        make = partial(new, task=spec.name, **fields)
         encode = spec.signature.encode
         return lambda args, kwargs: make(payload=encode(args, kwargs))
 

@@ -115,7 +115,7 @@ class GroupCommit:
 
     @property
     def crowded(self) -> bool:
-        """Whether the last flush served several callers; see ``embedded.Log``."""
+        """Whether one of the last flushes served several callers; see ``embedded.Log``."""
         return not self._alone
 
     @property

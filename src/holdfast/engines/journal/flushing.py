@@ -40,7 +40,7 @@ class InlineRunner:
 
     here = False
 
-    def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002
+    def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002 - alike
         """Do it now."""
         self.here = True
         error = _raised_by(work)
@@ -62,7 +62,7 @@ class ThreadRunner:
         self._thread = threading.Thread(target=self._run, name="holdfast-flush", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002
+    def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002 - alike
         """Hand it to the thread."""
         self._work.put((work, done))
 

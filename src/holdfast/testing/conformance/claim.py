@@ -115,6 +115,16 @@ class ClaimRules(Suite):
 
         self.check(scenario)
 
+    def test_tokens_of_one_claim_are_in_its_order(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            await desk.put("low")
+            await desk.put("high", priority=3)
+            first, second = await desk.take(2)
+            assert (first.id, second.id) == ("high", "low")
+            assert first.token < second.token
+
+        self.check(scenario)
+
     def test_tokens_of_one_job_only_grow(self) -> None:
         async def scenario(desk: Desk) -> None:
             await desk.put("a", max_attempts=10)

@@ -71,24 +71,25 @@ def locked_table(durable: Durable, load: Load, rng: random.Random) -> None:
 
 def locked_rows(durable: Durable, load: Load, rng: random.Random) -> None:
     """Hold the rows of jobs that others have in flight."""
-    _locked(load, "SELECT FROM holdfast.jobs WHERE state = 2 OR key IS NOT NULL FOR UPDATE")
+    _locked(load, "SELECT state FROM holdfast.jobs WHERE state = 2 OR key IS NOT NULL FOR UPDATE")
 
 
 def _locked(load: Load, statement: str) -> None:
     with psycopg.connect(load.rig.url) as admin:
-        until(lambda: _rows(admin, statement) != 0, "there is something to lock")
+        until(lambda: _is_in_the_way(admin, statement), "there is something to lock")
         load.more(JOBS)
         said = lambda: sum("statement_timeout" in one.errors for one in load.daemons)
         before = len(load.complaints())
         until(lambda: said() > 0 or len(load.complaints()) > before, "a statement is given up")
 
 
-def _rows(admin: psycopg.Connection, statement: str) -> int:
-    """Execute it; return how many rows it found, and keep their locks if there are any."""
-    count = admin.execute(statement.encode()).rowcount
-    if count == 0:
-        admin.rollback()
-    return count
+def _is_in_the_way(admin: psycopg.Connection, statement: str) -> bool:
+    """Lock; keep it if somebody has to wait for it: whoever holds a job in flight settles it."""
+    cursor = admin.execute(statement.encode())
+    if cursor.description is None or (2,) in cursor.fetchall():
+        return True
+    admin.rollback()
+    return False
 
 
 def _count(admin: psycopg.Connection, condition: str) -> int:

@@ -1,4 +1,4 @@
-"""Deciding on new jobs: one request, or all that came in one turn of the event loop."""
+"""Deciding on new jobs: one request, or all that came close together."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ Name = tuple[str, str]
 
 Find = Callable[[str, str, Caller], Job | None]
 """Finds a job, finished ones included while they are kept."""
+
+QUIET_TURNS = 2
+"""After so many turns of the event loop with nobody new, all are here. One is too few: what is read
+from a connection in one turn becomes a request in the next."""
+ENOUGH = 64
+LONGEST_SECONDS = 0.001
+"""When to wait for nobody else, however they keep coming."""
 
 
 class KnownJobs(Protocol):
@@ -59,7 +66,10 @@ class Request:
 
 
 class Gathering:
-    """Requests of one turn of the event loop, decided together and answered when durable."""
+    """Requests that come close together, decided at once and answered when durable.
+
+    It never waits for anybody to come: it lets the event loop see who is at the door already.
+    """
 
     def __init__(
         self,
@@ -69,6 +79,9 @@ class Gathering:
         self._decide = decide
         self._landing = landing
         self._requests: list[Request] = []
+        self._seen = 0
+        self._quiet_turns = 0
+        self._until = 0.0
 
     @property
     def waiting(self) -> bool:
@@ -82,9 +95,21 @@ class Gathering:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Receipt]] = loop.create_future()
         if not self._requests:
-            loop.call_soon(self.decide)
+            self._seen = self._quiet_turns = 0
+            self._until = loop.time() + LONGEST_SECONDS
+            loop.call_soon(self._turn, loop)
         self._requests.append(Request(jobs, caller, on_duplicate, future))
         return future
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Decide, unless the last turns brought somebody."""
+        here = len(self._requests)
+        self._quiet_turns = 0 if here > self._seen else self._quiet_turns + 1
+        self._seen = here
+        if self._quiet_turns < QUIET_TURNS and here < ENOUGH and loop.time() < self._until:
+            loop.call_soon(self._turn, loop)
+        else:
+            self.decide()
 
     def decide(self) -> None:
         """Decide on all that is here: those who gave up meanwhile have asked for nothing."""

@@ -183,7 +183,13 @@ class Seam:
 
     async def _durable(self) -> None:
         landing = self._log.landing()
-        if landing is not None:
+        if landing is None:
+            return
+        if landing.done() and landing.exception() is None:
+            # Made durable on the event loop itself: whoever calls again and again must not have
+            # the loop to himself.
+            await asyncio.sleep(0)
+        else:
             await landing
 
     # --- commit ------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class GroupCommit:
         self._launching = False
         self._alone = False
         self._alone_in_a_row = 0
+        self._served_in_turn = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._closed = False
@@ -131,8 +132,21 @@ class GroupCommit:
         if (self._alone or callers > 1) and self._in_air is None:
             # One caller after another, or a crowd that has gathered already: no use to wait for
             # more, and no turn of the loop to lose before the thread gets to run.
+            if self._alone:
+                self._serve_alone()
             self._launch()
         return waiter
+
+    def _serve_alone(self) -> None:
+        """Take note of a caller who shares with nobody; a second one in a turn is not alone."""
+        if self._served_in_turn:
+            self._alone, self._alone_in_a_row = False, 0
+        else:
+            self._served_in_turn = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._served_in_turn = False
 
     def _wait_for(self, batch: _Batch | None, callers: int = 1) -> asyncio.Future[None] | None:
         if batch is None:

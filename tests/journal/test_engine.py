@@ -248,7 +248,7 @@ def test_who_keeps_coming_does_not_keep_the_others_waiting(monkeypatch, enough):
         else:
             monkeypatch.setattr(intake, "ENOUGH", 1_000_000)
         engine, runner = await held_engine(SimDisk())
-        calls = []
+        calls: list[asyncio.Task] = []
         while not runner.waiting:
             calls.append(asyncio.create_task(engine.enqueue([job(f"j{len(calls)}")])))
             await asyncio.sleep(0)

@@ -34,6 +34,7 @@ from .deadlines import Deadlines
 from .definition import Definition
 from .executor import Executor
 from .leaps import Leaps
+from .resting import Resting
 from .terms import End, Terms
 
 log = EventLog("holdfast.worker")
@@ -75,7 +76,7 @@ class Crew:
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
-        self._idle: list[asyncio.Future[None]] = []
+        self._resting = Resting(self._loop)
         self._ended: dict[Hashable, End] = {}
         self._deadlines = Deadlines(lambda slot: self._end(slot, End.TIMEOUT))
         self._stirred = asyncio.Event()
@@ -104,8 +105,7 @@ class Crew:
         self.size = size
         while len(self._slots) < size:
             self._add_slot()
-        for idle in self._idle:
-            _wake(idle)
+        self._resting.wake_all()
         self._stirred.set()
 
     def drain(self) -> None:
@@ -247,8 +247,7 @@ class Crew:
             return
         self._leaps.look(claim.jobs[0].claimed_at_us / MICROSECONDS)
         self._ready.extend((job, sent) for job in claim.jobs)
-        if self._idle:
-            _wake(self._idle.pop())
+        self._resting.wake_one()
 
     def _done(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -335,23 +334,16 @@ class Crew:
         self._slots[slot] = task
 
     async def _serve(self, slot: int) -> None:
-        clean = contextvars.copy_context()
+        clean, myself = contextvars.copy_context(), _current_task()
         while slot in self._slots and len(self._slots) <= self.size and not self._leaving():
             if not self._ready:
-                idle = self._loop.create_future()
-                self._idle.append(idle)
-                try:
-                    await idle
-                finally:
-                    if idle in self._idle:
-                        self._idle.remove(idle)
+                await self._resting.rest()
                 continue
             job, sent = self._ready.popleft()
-            if self._ready and self._idle:
-                # One wakes the next: jobs that never wait are all done by the first.
-                _wake(self._idle.pop())
+            if self._ready:
+                self._resting.wake_one()
             try:
-                await self._run(slot, job, sent)
+                await self._run(slot, job, sent, myself)
             except Exception as error:  # noqa: BLE001 - its lease will run out
                 # A bug of ours: the slot must go on.
                 log.say("worker.slot_failed", about=job, foreign=error)
@@ -360,7 +352,7 @@ class Crew:
         if self._slots.pop(slot, None) is not None and not self._stopping:
             self.resize(self.size)
 
-    async def _run(self, slot: int, job: Job, sent: float) -> None:
+    async def _run(self, slot: int, job: Job, sent: float, myself: asyncio.Task[object]) -> None:
         task = self._definition.tasks[job.task]
         if job.task == BY_TYPE:
             task, payload = by_type(self._definition, job.payload)
@@ -382,8 +374,8 @@ class Crew:
             self._deadlines.take_off(slot)
             held = self.running.pop(slot, None)
             self._ended.pop(slot, None)
-        while _current_task().cancelling():
-            _current_task().uncancel()  # that was for the attempt: the slot goes on
+        while myself.cancelling():
+            myself.uncancel()  # that was for the attempt: the slot goes on
         if held is None:
             return  # it was handed back, or abandoned, over its head
         if outcome is None:
@@ -486,11 +478,6 @@ def _local_end(job: Job, until_us: int, claim_sent: float) -> float:
 def _until_us(attempt: Attempt) -> int:
     job = attempt.job
     return job.claimed_at_us + int((attempt.lease_ends - attempt.claim_sent) * MICROSECONDS)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _current_task() -> asyncio.Task[object]:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Coroutine
 
 import pytest
 
@@ -66,6 +67,22 @@ async def held_engine(disk: SimDisk) -> tuple[JournalEngine, HeldRunner]:
 async def turn() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def turns_beside(call: Coroutine[object, object, object]) -> int:
+    """Return how many turns of the event loop others get while this is done."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    meanwhile = asyncio.create_task(others())
+    await call
+    meanwhile.cancel()
+    return turns
 
 
 def test_a_close_without_an_event_loop_begins_nothing():
@@ -187,20 +204,22 @@ def test_what_arrives_during_a_flush_is_the_next_batch_and_shares_one_sync():
 def test_who_calls_again_and_again_does_not_have_the_event_loop_to_himself():
     async def run() -> None:
         engine = await opened(SimDisk())  # flushes on the loop, as it is with a quick disk
-        turns = 0
 
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+        async def calls() -> None:
+            for number in range(200):
+                await engine.enqueue([job(f"j{number}")])
 
-        meanwhile = asyncio.create_task(others())
-        for number in range(200):
-            await engine.enqueue([job(f"j{number}")])
-        meanwhile.cancel()
-        assert turns >= 200
+        assert await turns_beside(calls()) >= 200
         assert not engine.commit.crowded, "nor is he taken for several"
+
+    asyncio.run(run())
+
+
+def test_who_looks_for_many_jobs_does_not_either():
+    async def run() -> None:
+        engine = await opened(SimDisk())
+        await engine.enqueue([job(f"j{number}") for number in range(200)])
+        assert await turns_beside(engine.get([f"j{number}" for number in range(200)])) >= 40
 
     asyncio.run(run())
 

@@ -218,8 +218,8 @@ def test_who_calls_again_and_again_does_not_have_the_event_loop_to_himself():
 def test_who_looks_for_many_jobs_does_not_either():
     async def run() -> None:
         engine = await opened(SimDisk())
-        await engine.enqueue([job(f"j{number}") for number in range(200)])
-        assert await turns_beside(engine.get([f"j{number}" for number in range(200)])) >= 40
+        await engine.enqueue([job(f"j{number}") for number in range(100)])
+        assert await turns_beside(engine.get([f"j{number}" for number in range(100)])) >= 20
 
     asyncio.run(run())
 

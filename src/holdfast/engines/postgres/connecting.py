@@ -20,7 +20,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from holdfast.engines.clock import monotonic
 from holdfast.model.errors import EngineClosed, Unavailable
 
-from .arrays import with_arrays
+from .arrays import ADAPTERS, packed
 from .asking import Ask, Asks, Row, Verb
 from .failures import TRY_AGAIN, Doubt, is_gone, place, translated
 from .inspecting import check_usable
@@ -257,7 +257,7 @@ class Database:
     ) -> psycopg.AsyncCursor[Row]:
         cursor = connection.cursor(binary=True)
         prepare = False if ask.name in _PLANNED_ANEW else None
-        text, parameters = statement(ask.name, self.options.schema), with_arrays(ask.parameters)
+        text, parameters = statement(ask.name, self.options.schema), packed(ask.parameters)
         await cursor.execute(text, parameters, prepare=prepare)
         return cursor
 
@@ -266,6 +266,7 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
     timeout_ms = int(options.statement_timeout_seconds * 1_000)
     theirs = conninfo_to_dict(url).get("options") or ""
     return {
+        "context": ADAPTERS,
         "autocommit": True,
         "application_name": "holdfast",
         "connect_timeout": max(1, int(options.patience_seconds)),
@@ -284,7 +285,10 @@ def _cancellations() -> int:
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    return await cursor.fetchall() if cursor.description is not None else []
+    # Not by its description: that would be made for every answer.
+    result = cursor.pgresult
+    has_rows = result is not None and result.status == psycopg.pq.ExecStatus.TUPLES_OK
+    return await cursor.fetchall() if has_rows else []
 
 
 def _may_have_been_done(error: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -17,8 +16,6 @@ from . import rows
 from .asking import Ask, Verb, ask_all, ask_last
 from .changing import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
 from .conditions import Conditions
-
-T = TypeVar("T")
 
 Due = tuple[str, str]
 """The queue and the task of a job that may be claimed."""
@@ -85,8 +82,7 @@ def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due
         else:
             request.answer = [Receipt(job_id) for job_id in request.ids]
     if taken.ids:
-        conditions = {"channel": on.channel, "now_us": on.now_us}
-        yield from ask_last(Ask("enqueue", {**taken.columns(), **conditions}))
+        yield from ask_last(taken.ask(on))
     return {(kind[1], kind[2]) for kind in set(taken.kinds)}
 
 
@@ -112,32 +108,25 @@ class _Taken:
             self._payloads.append(payload)
             self.kinds.append(kind)
 
-    def columns(self) -> dict[str, object]:
-        """Return the parameters of the statement; what all have in common is there once."""
-        kinds, jobs = _common(self.kinds), self._jobs
-        tenants, queues, tasks, priorities, max_attempts = map(list, zip(*kinds, strict=True))
-        return {
-            "ids": self.ids,
-            "payloads": self._payloads,
-            "tenants": tenants,
-            "queues": queues,
-            "tasks": tasks,
-            "priorities": priorities,
-            "max_attempts": max_attempts,
-            "scopes": _common([new.scope for new in jobs]),
-            "estimated_seconds": _any([new.estimated_seconds for new in jobs]),
-            "max_processing_seconds": _any([new.max_processing_seconds for new in jobs]),
+    def ask(self, on: Conditions) -> Ask:
+        """Return the statement that puts them there: one for jobs that are alike, or for any."""
+        names = ("tenant", "queue", "task", "priority", "max_attempts")
+        columns: dict[str, list[object]] = {
+            "scope": [new.scope for new in self._jobs],
+            "estimated_seconds": [new.estimated_seconds for new in self._jobs],
+            "max_processing_seconds": [new.max_processing_seconds for new in self._jobs],
         }
+        conditions = {"ids": self.ids, "payloads": self._payloads}
+        conditions |= {"channel": on.channel, "now_us": on.now_us}
+        if _are_alike(self.kinds) and all(map(_are_alike, columns.values())):
+            alike = {name: column[0] for name, column in columns.items()}
+            return Ask("enqueue", alike | dict(zip(names, self.kinds[0], strict=True)) | conditions)
+        columns |= dict(zip(names, map(list, zip(*self.kinds, strict=True)), strict=True))
+        return Ask("enqueue_unlike", columns | conditions)
 
 
-def _common(values: list[T]) -> list[T]:
-    """Return these, or only the first if all are alike."""
-    return values[:1] if values.count(values[0]) == len(values) else values
-
-
-def _any(values: list[float | None]) -> list[float | None]:
-    """Return these, or nothing if there is none."""
-    return [] if values.count(None) == len(values) else values
+def _are_alike(values: Sequence[object]) -> bool:
+    return values.count(values[0]) == len(values)
 
 
 def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:

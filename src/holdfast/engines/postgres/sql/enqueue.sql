@@ -1,5 +1,5 @@
--- Take new jobs that ask for nothing special: due now, in the order in which they are given. What all
--- of them have in common is given once.
+-- Take new jobs that ask for nothing special, and are alike but for what they carry: due now, in the
+-- order in which they are given.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -11,35 +11,24 @@ taken AS (
     SELECT
         clock.now_us,
         clock.now_us,
-        coalesce(n.max_attempts, (%(max_attempts)s::int[])[1]),
-        coalesce(n.priority, (%(priorities)s::smallint[])[1]),
+        %(max_attempts)s::int,
+        %(priority)s::smallint,
         1,
-        coalesce(p.line, 1),
-        coalesce(n.tenant, (%(tenants)s::text[])[1]),
+        coalesce((SELECT p.line FROM holdfast.policies AS p WHERE p.queue = %(queue)s::text), 1),
+        %(tenant)s::text,
         n.id,
-        coalesce(n.scope, (%(scopes)s::text[])[1]),
-        coalesce(n.queue, (%(queues)s::text[])[1]),
-        coalesce(n.task, (%(tasks)s::text[])[1]),
+        %(scope)s::text,
+        %(queue)s::text,
+        %(task)s::text,
         n.payload,
-        n.estimated_seconds,
-        n.max_processing_seconds
+        %(estimated_seconds)s::float8,
+        %(max_processing_seconds)s::float8
     FROM clock
-    CROSS JOIN unnest(
-        %(ids)s::text[], %(payloads)s::bytea[], %(max_attempts)s::int[],
-        %(priorities)s::smallint[], %(tenants)s::text[], %(scopes)s::text[], %(queues)s::text[],
-        %(tasks)s::text[], %(estimated_seconds)s::float8[], %(max_processing_seconds)s::float8[]
-    ) WITH ORDINALITY AS n (
-        id, payload, max_attempts, priority, tenant, scope, queue, task, estimated_seconds,
-        max_processing_seconds, number
-    )
-    LEFT JOIN holdfast.policies AS p
-        ON p.queue = coalesce(n.queue, (%(queues)s::text[])[1])
-    ORDER BY n.number
-    RETURNING queue
+    CROSS JOIN unnest(%(ids)s::text[], %(payloads)s::bytea[]) AS n (id, payload)
 )
-SELECT count(pg_notify(%(channel)s::text, q.queue))
-FROM (SELECT DISTINCT t.queue FROM taken AS t) AS q
+SELECT count(pg_notify(%(channel)s::text, %(queue)s::text))
+FROM clock
 WHERE EXISTS (
-    SELECT FROM holdfast.waiting AS w CROSS JOIN clock
-    WHERE w.until_us > clock.now_us AND q.queue = ANY (w.queues)
+    SELECT FROM holdfast.waiting AS w
+    WHERE w.until_us > clock.now_us AND %(queue)s::text = ANY (w.queues)
 )

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, waking
+from holdfast.engines.postgres import claiming as claiming_module
 from holdfast.model.errors import EngineClosed, InvalidInput
 from holdfast.model.job import Job, NewJob
 from holdfast.model.operation import Operation
@@ -102,6 +103,33 @@ def test_who_waits_wakes_when_another_process_enqueues(url):
 
     took = asyncio.run(run())
     sys.stderr.write(f"enqueued to claimed elsewhere: p50 {statistics.median(took) * 1e3:.2f} ms\n")
+
+
+def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypatch):
+    looks = 0
+    look = claiming_module.look
+
+    def counted(wish, on):
+        nonlocal looks
+        looks += 1
+        return look(wish, on)
+
+    monkeypatch.setattr(claiming_module, "look", counted)
+
+    async def run() -> None:
+        nonlocal looks
+        async with opened(url) as waiter, opened(url) as other:
+            # What comes into another lane than the last has to be looked for.
+            for number, (priority, expected) in enumerate([(0, 1), (0, 0), (0, 0), (5, 1), (5, 0)]):
+                claim = claiming(waiter)
+                await until(asleep(waiter))
+                looks = 0
+                await put(other, f"j{number}", priority=priority)
+                [job] = await claim
+                assert (job.id, looks) == (f"j{number}", expected)
+                await waiter.settle([completed(job)])
+
+    asyncio.run(run())
 
 
 def test_what_becomes_due_or_free_wakes_who_waits(url):

@@ -79,6 +79,7 @@ class Lanes:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._known: dict[tuple[object, ...], tuple[float, list[Lane]]] = {}
+        self._ends: dict[tuple[object, ...], list[Lane]] = {}
 
     def of(self, wish: Wish) -> list[Lane] | None:
         """Return the lanes for this wish; None when they have to be looked for."""
@@ -87,26 +88,29 @@ class Lanes:
 
     def found(self, wish: Wish, lanes: Iterable[Lane], took_seconds: float) -> None:
         """Remember lanes that were looked for; the longer that took, the longer."""
-        if len(self._known) > 1_000:
+        if max(len(self._known), len(self._ends)) > 1_000:
             self._known.clear()
+            self._ends.clear()
         until = self._monotonic() + max(LOOK_AGAIN_SECONDS, 20 * took_seconds)
         self._known[wish.kind] = until, list(lanes)
 
-    def claimed(self, wish: Wish, jobs: Sequence[Job]) -> None:
+    def claimed(self, wish: Wish, lanes: Sequence[Lane], jobs: Sequence[Job]) -> None:
         """Go on from there: everything before it is taken."""
-        until, lanes = self._known.get(wish.kind, (0.0, []))
+        last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
+        after = [
+            lane if job is None else Lane(lane.queue, lane.priority, *job.place)
+            for lane in lanes
+            for job in [last.get((lane.queue, lane.priority))]
+        ]
+        self._ends[wish.kind] = after
         if len(jobs) < wish.limit:
             self._known.pop(wish.kind, None)  # there may be more by now, in any lane
-            return
-        last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
-        self._known[wish.kind] = (
-            until,
-            [
-                lane if job is None else Lane(lane.queue, lane.priority, *job.place)
-                for lane in lanes
-                for job in [last.get((lane.queue, lane.priority))]
-            ],
-        )
+        elif wish.kind in self._known:
+            self._known[wish.kind] = self._known[wish.kind][0], after
+
+    def ends(self, wish: Wish) -> list[Lane] | None:
+        """Return where the lanes ended: what has come since is most likely there. To try once."""
+        return self._ends.pop(wish.kind, None) or None
 
     def forget(self) -> None:
         """Look again: work may have been put anywhere."""

@@ -58,7 +58,7 @@ from holdfast.model.search import (
 from . import auditing, claiming, doubting, enqueueing, limiting, looking, rows, settling
 from .asking import Ask, ask_all
 from .changing import Changes
-from .claiming import Lanes, Looked, Wish
+from .claiming import Lane, Lanes, Looked, Wish
 from .conditions import Conditions
 from .connecting import Database
 from .doubting import Doubts, unknown
@@ -212,17 +212,21 @@ class Moving:
             check_seconds("wait_seconds", wait_seconds)
         wish = Wish(names, known, limit, worker, self._number(), float(lease_seconds), caller)
         give_up_us = self._clock.now_us() + int(wait_seconds * MICROSECONDS)
+        guess: list[Lane] | None = None
         while True:
             told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
-                claim, looked = await self._not_in_vain(self._claim(wish, outcomes))
+                claim, looked = await self._not_in_vain(self._claim(wish, outcomes, guess))
                 if claim.jobs or outcomes or self._clock.now_us() >= give_up_us:
                     return claim
                 # What came before others knew that we wait is not told: only a look finds it.
+                guess = None
                 if looked is not None and (told or not await self._waking.register(names)):
                     wake_us = min(give_up_us, await self._wake_us(wish, looked))
                     with self._waking.waiting(names):
                         await self._arrivals.sleep(woken, wake_us)
+                    if self._clock.now_us() < wake_us:
+                        guess = self._lanes.ends(wish)  # something came
                 self._lanes.forget()
 
     async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
@@ -245,13 +249,15 @@ class Moving:
         with contextlib.suppress(HoldfastError):  # their leases run out instead
             await self.settle([release(job) for job in jobs])
 
-    async def _claim(self, wish: Wish, outcomes: Sequence[Outcome]) -> Claimed:
+    async def _claim(
+        self, wish: Wish, outcomes: Sequence[Outcome], guess: list[Lane] | None
+    ) -> Claimed:
         """Settle and claim, in one step where nothing stands against it."""
         if left_over := await self._doubts.unclaimed():
             await self._release(left_over)
         first = settling.first_of_each(outcomes)
         plain = settling.completions(first.values())
-        lanes = self._lanes.of(wish)
+        lanes = self._lanes.of(wish) or guess
         if lanes is None or len(plain) < len(first):
             # Others may be waiting for what these outcomes make of their jobs.
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
@@ -270,7 +276,7 @@ class Moving:
             if not jobs:
                 jobs, _looked = await self._claim_afresh(wish._replace(nonce=self._number()))
             return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
-        self._lanes.claimed(wish, jobs)
+        self._lanes.claimed(wish, lanes, jobs)
         tokens = {token for (token,) in told[0]} if told else set()
         done = {lease_of(outcome) for outcome in plain if outcome.token in tokens}
         left = [outcome for lease, outcome in first.items() if lease not in done]
@@ -303,7 +309,7 @@ class Moving:
                 return await self._doubts.claimed(wish), looked
         if not looked.limits:
             self._lanes.found(wish, looked.lanes, took_seconds)
-            self._lanes.claimed(wish, jobs)
+            self._lanes.claimed(wish, looked.lanes, jobs)
         return jobs, looked
 
     async def _claim_from(self, looked: Looked, wish: Wish) -> list[Job]:

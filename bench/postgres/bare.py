@@ -1,7 +1,8 @@
 """``python -m bench.postgres.bare DIRECTORY SECONDS``: the statements without their engine.
 
 What completes a batch and claims the next, in one transaction, from plain psycopg; and beside it
-the engine's own call for that. What lies between is checking, rows made jobs, and the pool.
+the engine's own call for that. What lies between is checking, rows made jobs, and the pool. Then
+what takes new jobs in, in bulk.
 """
 
 import os
@@ -13,14 +14,16 @@ import psycopg
 
 from holdfast.engines.base import DEFAULT_LEASE_SECONDS
 from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.arrays import ADAPTERS, packed
 from holdfast.engines.postgres.statements import statement
+from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.outcome import Outcome, completed
 
 from .answering import answer
 from .holdfast_side import SIDE
-from .jobs import SLOTS, nothing
+from .jobs import BATCH, nothing
 from .measuring import Meter, Rate, execute, fill
-from .side import url
+from .side import BULK, TEXT, url
 
 _QUEUE = "default"
 _TOKEN, _PLACE = 17, slice(9, 11)
@@ -35,7 +38,7 @@ def bare(count: int) -> Rate:
         "lane_queues": [_QUEUE],
         "lane_priorities": [0],
         "tasks": [nothing.name],
-        "limit": SLOTS,
+        "limit": BATCH,
         "worker": "bare",
         "nonce": 1,
         "lease_seconds": DEFAULT_LEASE_SECONDS,
@@ -70,6 +73,27 @@ def _held(rows: list[tuple[Any, ...]]) -> dict[str, object]:
     }
 
 
+def bare_bulk(seconds: float) -> Rate:
+    """Put the same jobs in, so many a statement, with nothing checked and nobody answered."""
+    put, done = statement("enqueue"), 0
+    kind: dict[str, object] = {
+        "tenant": "default",
+        "queue": _QUEUE,
+        "task": nothing.name,
+        "scope": "",
+    }
+    kind |= {"priority": 0, "max_attempts": 25, "now_us": None, "channel": "nobody"}
+    kind |= {"estimated_seconds": None, "max_processing_seconds": None}
+    payloads = [nothing.spec.signature.encode((TEXT,), {})] * BULK
+    with psycopg.connect(url(), autocommit=True, context=ADAPTERS) as connection:
+        meter, start = Meter([os.getpid()]), time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            ids = uuid7s(time.time_ns() // 1_000, os.urandom(RANDOM_BYTES * BULK))
+            connection.execute(put, packed({"ids": ids, "payloads": payloads}) | kind)
+            done += BULK
+        return meter.rate(done, time.perf_counter() - start)
+
+
 async def through_the_engine(count: int) -> Rate:
     """Claim so many in batches, and settle the last batch in the same call."""
     engine = await PostgresEngine.open(url())
@@ -78,7 +102,7 @@ async def through_the_engine(count: int) -> Rate:
     meter, start = Meter([os.getpid()]), time.perf_counter()
     while done < count:
         claim = await engine.claim(
-            queues=[_QUEUE], tasks=[nothing.name], worker="w", limit=SLOTS, settle=outcomes
+            queues=[_QUEUE], tasks=[nothing.name], worker="w", limit=BATCH, settle=outcomes
         )
         outcomes = [completed(job) for job in claim.jobs]
         assert outcomes, done
@@ -91,9 +115,10 @@ async def through_the_engine(count: int) -> Rate:
 
 async def measure(_root: Path, seconds: str) -> dict[str, float]:
     """Measure both, on backlogs of the same size as the worker's."""
-    count = int(float(seconds) * SIDE.backlog_per_second) // SLOTS * SLOTS
+    count = int(float(seconds) * SIDE.backlog_per_second) // BATCH * BATCH
     await SIDE.open()
     try:
+        bulk_rate = bare_bulk(float(seconds))
         await execute(SIDE.clear)
         await fill(SIDE, count)
         bare_rate = bare(count)
@@ -103,6 +128,8 @@ async def measure(_root: Path, seconds: str) -> dict[str, float]:
     finally:
         await SIDE.close()
     return {
+        "bare_bulk_per_second": bulk_rate.per_second,
+        "bare_bulk_server_us": bulk_rate.server_us,
         "bare_per_second": bare_rate.per_second,
         "bare_server_us": bare_rate.server_us,
         "bare_client_us": bare_rate.worker_us,

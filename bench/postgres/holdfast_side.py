@@ -1,4 +1,7 @@
-"""Holdfast: its usual daemon with 200 slots, metrics on; a batch is as many at most."""
+"""Holdfast: its usual daemon with 1,000 slots, metrics on, so that 500 go into a call at most.
+
+With 500 slots it was slower by 0 to 20 %, with 200 by 20 to 35 %.
+"""
 
 from .jobs import SLOTS, app, nothing
 from .side import BULK, TEXT, Side
@@ -22,6 +25,6 @@ SIDE = Side(
     ),
     unfinished="SELECT EXISTS (SELECT FROM holdfast.jobs)",
     clear="TRUNCATE holdfast.jobs",
-    backlog_per_second=20_000,
+    backlog_per_second=30_000,
     ours=True,
 )

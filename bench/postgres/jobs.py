@@ -3,7 +3,9 @@
 from bench.brokers.progress import started
 from holdfast import Holdfast
 
-SLOTS = 200
+SLOTS = 1_000
+BATCH = SLOTS // 2
+"""How many one call takes: the worker has two in the air."""
 
 app = Holdfast()
 

@@ -37,8 +37,8 @@ def _latency_to_best(found: Round) -> float:
 
 
 POSTGRES: list[Row] = [
-    _figure("bare_per_second", "limit: complete and claim, bare statements of 200 /s"),
-    _figure("engine_per_second", "the engine's claim + settle in 200s /s"),
+    _figure("bare_per_second", "limit: complete and claim, bare statements of 500 /s"),
+    _figure("engine_per_second", "the engine's claim + settle in 500s /s"),
     ("… ÷ bare", _ratio("engine_per_second", "bare_per_second"), "", None),
     _figure("holdfast_process_per_second", "no-op tasks off a backlog, one worker process /s"),
     _at_least(0.5, "… ÷ bare", _ratio("holdfast_process_per_second", "bare_per_second")),
@@ -79,6 +79,14 @@ POSTGRES: list[Row] = [
         None,
     ),
     _figure("holdfast_server_4_cores", "… cores that the server uses"),
+    _figure("bare_bulk_per_second", "limit: bulk, the bare statement of 1,000 /s"),
+    _figure("bare_bulk_server_us", "… processor time a job, server, µs"),
+    (
+        "… ÷ the better peer",
+        lambda found: found["bare_bulk_per_second"] / _best("bulk_per_second")(found),
+        "",
+        None,
+    ),
     _figure("holdfast_bulk_per_second", "bulk enqueue, 1,000 a call /s"),
     _at_least(3, "… ÷ the better peer", _to_best("bulk_per_second")),
     *(_figure(f"{peer}_bulk_per_second", f"{peer}, bulk /s") for peer in PEERS),

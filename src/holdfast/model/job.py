@@ -204,6 +204,7 @@ Kind = tuple[str, str, str, int, int]
 """Tenant, queue, task, priority and max_attempts: what most jobs have in common with many."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, object])
+_ENCODE = msgspec.json.Encoder().encode
 
 
 def admit(
@@ -302,9 +303,9 @@ def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
         if type(payload) is bytes:
             _OBJECT.decode(payload)
             return bytes(memoryview(payload))
-        if not isinstance(payload, Mapping):
+        if type(payload) is not dict and not isinstance(payload, Mapping):
             raise PayloadInvalid("payload", f"a {type(payload).__name__} is not a JSON object")
-        encoded = msgspec.json.encode(payload)
+        encoded = _ENCODE(payload)
         # The encoder writes NaN and infinities as null: look closer only if there is a null.
         if b"null" in encoded and _has_non_finite(payload):
             raise PayloadInvalid("payload", "NaN and infinities are not JSON")

@@ -43,24 +43,25 @@ def bare(count: int) -> Rate:
         "nonce": 1,
         "lease_seconds": DEFAULT_LEASE_SECONDS,
         "max_processing_seconds": 3_600.0,
+        "guessed": False,
     }
     done = 0
     rows: list[tuple[Any, ...]] = []
     place = [0, 0]
-    with psycopg.connect(url(), autocommit=True) as connection:
+    with psycopg.connect(url(), autocommit=True, context=ADAPTERS) as connection:
         meter, start = Meter([os.getpid()]), time.perf_counter()
         while done < count:
             with connection.pipeline():
                 if rows:
-                    connection.cursor(binary=True).execute(complete, anybody | _held(rows))
+                    connection.cursor(binary=True).execute(complete, packed(anybody | _held(rows)))
                 cursor = connection.cursor(binary=True)
                 lanes = {"lane_run_at_us": [place[0]], "lane_seqs": [place[1]]}
-                cursor.execute(claim, wish | lanes)
+                cursor.execute(claim, packed(wish | lanes))
             rows = cursor.fetchall()
             assert rows, done
             place = list(max(row[_PLACE] for row in rows))
             done += len(rows)
-        connection.cursor(binary=True).execute(complete, anybody | _held(rows))
+        connection.cursor(binary=True).execute(complete, packed(anybody | _held(rows)))
         return meter.rate(done, time.perf_counter() - start)
 
 
@@ -115,7 +116,7 @@ async def through_the_engine(count: int) -> Rate:
 
 async def measure(_root: Path, seconds: str) -> dict[str, float]:
     """Measure both, on backlogs of the same size as the worker's."""
-    count = int(float(seconds) * SIDE.backlog_per_second) // BATCH * BATCH
+    count = int(float(seconds) * SIDE.backlog_per_second) // BULK * BULK
     await SIDE.open()
     try:
         bulk_rate = bare_bulk(float(seconds))

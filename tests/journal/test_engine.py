@@ -4,14 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine
 
 import pytest
 
-from holdfast.engines import intake
 from holdfast.engines.base import Admission
 from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.commit import ALONE_IN_A_ROW, GroupCommit, Sync
+from holdfast.engines.journal.commit import GroupCommit, Sync
 from holdfast.engines.journal.flushing import InlineRunner
 from holdfast.model.errors import (
     DirectoryInUse,
@@ -67,22 +65,6 @@ async def held_engine(disk: SimDisk) -> tuple[JournalEngine, HeldRunner]:
 async def turn() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
-
-
-async def turns_beside(call: Coroutine[object, object, object]) -> int:
-    """Return how many turns of the event loop others get while this is done."""
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    meanwhile = asyncio.create_task(others())
-    await call
-    meanwhile.cancel()
-    return turns
 
 
 def test_a_close_without_an_event_loop_begins_nothing():
@@ -197,84 +179,6 @@ def test_what_arrives_during_a_flush_is_the_next_batch_and_shares_one_sync():
         runner.land()
         await asyncio.gather(*rest)
         assert engine._writer.syncs == syncs + 2
-
-    asyncio.run(run())
-
-
-def test_who_calls_again_and_again_does_not_have_the_event_loop_to_himself():
-    async def run() -> None:
-        engine = await opened(SimDisk())  # flushes on the loop, as it is with a quick disk
-
-        async def calls() -> None:
-            for number in range(200):
-                await engine.enqueue([job(f"j{number}")])
-
-        assert await turns_beside(calls()) >= 200
-        assert not engine.commit.crowded, "nor is he taken for several"
-
-    asyncio.run(run())
-
-
-def test_who_looks_for_many_jobs_does_not_either():
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        await engine.enqueue([job(f"j{number}") for number in range(100)])
-        assert await turns_beside(engine.get([f"j{number}" for number in range(100)])) >= 20
-
-    asyncio.run(run())
-
-
-def test_callers_are_seen_to_be_several_after_a_long_time_with_one():
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        for number in range(2 * ALONE_IN_A_ROW):
-            await engine.enqueue([job(f"alone-{number}")])
-        assert not engine.commit.crowded
-
-        async def caller(name: str) -> None:
-            for number in range(10):
-                await engine.enqueue([job(f"{name}-{number}")])
-
-        before = engine.commit.batches
-        await asyncio.gather(*(caller(f"c{number}") for number in range(8)))
-        assert engine.commit.batches - before <= 20, "80 calls share flushes"
-
-    asyncio.run(run())
-
-
-def test_who_is_at_the_door_already_shares_the_flush():
-    async def run() -> None:
-        engine, runner = await held_engine(SimDisk())
-        calls = []
-        for number in range(5):
-            calls.append(asyncio.create_task(engine.enqueue([job(f"j{number}")])))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)  # the next one comes a little later
-        await turn()
-        [_flush] = runner.waiting
-        runner.land()
-        assert runner.waiting == []
-        await asyncio.gather(*calls)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("enough", [True, False])
-def test_who_keeps_coming_does_not_keep_the_others_waiting(monkeypatch, enough):
-    async def run() -> None:
-        if enough:
-            monkeypatch.setattr(intake, "LONGEST_SECONDS", 3_600.0)
-        else:
-            monkeypatch.setattr(intake, "ENOUGH", 1_000_000)
-        engine, runner = await held_engine(SimDisk())
-        calls: list[asyncio.Task] = []
-        while not runner.waiting:
-            calls.append(asyncio.create_task(engine.enqueue([job(f"j{len(calls)}")])))
-            await asyncio.sleep(0)
-            assert len(calls) < 100_000
-        while not all(call.done() for call in calls):
-            runner.land()
-            await asyncio.sleep(0)
 
     asyncio.run(run())
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, waking
 from holdfast.engines.postgres import claiming as claiming_module
@@ -31,6 +32,18 @@ OFTEN = PostgresOptions(poll_interval_seconds=0.02)
 OPERATION = Operation("ann", "to see")
 LISTENS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
 PATIENCE_SECONDS = 20.0
+OLDER = """
+WITH made AS (
+    INSERT INTO holdfast.jobs (
+        created_at_us, run_at_us, max_attempts, priority, state, line, tenant, id, scope, queue,
+        task, payload
+    )
+    SELECT 1, n.run_at_us, 3, 0, 1, 1, 'default', n.id, '', 'q', 't', '{}'
+    FROM (VALUES ('later', holdfast.now_us()), ('first', 1)) AS n (id, run_at_us)
+)
+SELECT pg_notify('holdfast', 'q')
+"""
+"""Two jobs at once, as if they had failed before: one is due since long ago."""
 
 
 @pytest.fixture
@@ -128,6 +141,28 @@ def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypa
                 [job] = await claim
                 assert (job.id, looks) == (f"j{number}", expected)
                 await waiter.settle([completed(job)])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["of a higher priority", "due before what was claimed last"])
+def test_who_is_told_of_work_takes_what_comes_first(url, what):
+    async def run() -> None:
+        async with opened(url) as waiter, opened(url) as other:
+            for number in range(2):
+                claim = claiming(waiter)
+                await until(asleep(waiter))
+                await put(other, f"before-{number}")
+                await waiter.settle([completed(job) for job in await claim])
+            claim = claiming(waiter)
+            await until(asleep(waiter))
+            if what == "of a higher priority":
+                later = NewJob(task="t", queue="q", id="later")
+                await other.enqueue([later, replace(later, id="first", priority=5)])
+            else:
+                execute(url, OLDER)
+            [job] = await claim
+            assert job.id == "first"
 
     asyncio.run(run())
 

@@ -77,6 +77,19 @@ def test_a_slot_that_is_ended_does_not_take_the_wake_up_of_another():
     asyncio.run(run())
 
 
+def test_a_slot_that_is_ended_when_it_was_woken_hands_the_wake_up_on():
+    async def run() -> None:
+        slots = Slots(5)
+        await turns()
+        slots.ready.append(None)
+        slots.resting.wake_one()
+        slots.tasks[-1].cancel()  # it was woken, and has not run yet
+        await turns()
+        assert slots.done == 1
+
+    asyncio.run(run())
+
+
 def test_all_are_woken_when_there_may_be_too_many():
     async def run() -> None:
         slots = Slots(5)

@@ -6,7 +6,6 @@ import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -63,14 +62,11 @@ class Looking(Seam):
         for first in range(0, len(wanted), _FEW):
             if first:
                 await asyncio.sleep(0)
+            self._check_open()
+            self._now_us()
             some = wanted[first : first + _FEW]
-            found += await self._answer(partial(self._find_some, tenant, some, caller))
-        return found
-
-    def _find_some(
-        self, tenant: str, ids: Sequence[str], caller: Caller, _now_us: int
-    ) -> list[Job | None]:
-        return [self._find(tenant, job_id, caller) for job_id in ids]
+            found += [self._find(tenant, job_id, caller) for job_id in some]
+        return await self._answer(lambda _now: found)
 
     async def find(
         self,

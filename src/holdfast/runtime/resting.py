@@ -8,7 +8,7 @@ import asyncio
 class Resting:
     """Wakes slots one by one: whoever finds work for two wakes the next.
 
-    So jobs that never wait are all done by the first, and nobody else wakes up for nothing.
+    So jobs that never wait are all done by the first, and one other at most wakes up for nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -26,9 +26,11 @@ class Resting:
         except asyncio.CancelledError:
             if idle in self._idle:
                 self._idle.remove(idle)
+            elif not idle.cancelled():
+                self._waking = False
+                self.wake_one()  # that was for whoever is next
             raise
-        finally:
-            self._waking = False
+        self._waking = False
 
     def wake_one(self) -> None:
         """Wake a slot, unless one is on its way."""

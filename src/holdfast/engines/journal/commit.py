@@ -116,7 +116,7 @@ class GroupCommit:
 
     @property
     def crowded(self) -> bool:
-        """Whether one of the last flushes served several callers; see ``embedded.Log``."""
+        """Whether several callers were seen lately, in a flush or a turn; see ``embedded.Log``."""
         return not self._alone
 
     @property
@@ -132,7 +132,7 @@ class GroupCommit:
         if (self._alone or callers > 1) and self._in_air is None:
             # One caller after another, or a crowd that has gathered already: no use to wait for
             # more, and no turn of the loop to lose before the thread gets to run.
-            if self._alone:
+            if self._alone and waiter is not None:
                 self._serve_alone()
             self._launch()
         return waiter

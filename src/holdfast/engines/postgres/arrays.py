@@ -11,7 +11,7 @@ from psycopg.pq import Format
 
 
 def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return parameters whose lists are literals, for any driver.
+    """Return parameters whose lists are literals, for any connection.
 
     Every statement says what they are lists of.
     """

@@ -7,7 +7,7 @@ them time and again, least of all while an old transaction keeps them from being
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.model.access import Caller
@@ -95,26 +95,36 @@ class Lanes:
         self._known[wish.kind] = until, list(lanes)
 
     def claimed(self, wish: Wish, lanes: Sequence[Lane], jobs: Sequence[Job]) -> None:
-        """Go on from there: everything before it is taken."""
+        """Go on from there: everything before it is taken. It was claimed from these lanes."""
         last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
-        after = [
-            lane if job is None else Lane(lane.queue, lane.priority, *job.place)
-            for lane in lanes
-            for job in [last.get((lane.queue, lane.priority))]
-        ]
-        self._ends[wish.kind] = after
+        if jobs:
+            self._ends[wish.kind] = _after(lanes, last)
         if len(jobs) < wish.limit:
             self._known.pop(wish.kind, None)  # there may be more by now, in any lane
         elif wish.kind in self._known:
-            self._known[wish.kind] = self._known[wish.kind][0], after
+            until, known = self._known[wish.kind]
+            self._known[wish.kind] = until, _after(known, last)
 
-    def ends(self, wish: Wish) -> list[Lane] | None:
-        """Return where the lanes ended: what has come since is most likely there. To try once."""
-        return self._ends.pop(wish.kind, None) or None
+    def guess(self, wish: Wish) -> list[Lane] | None:
+        """Return where the only lane ended: what has come since is most likely there. To try once.
+
+        With several lanes nobody could say what comes first.
+        """
+        ends = self._ends.pop(wish.kind, [])
+        return ends if len(ends) == len(wish.queues) == 1 else None
 
     def forget(self) -> None:
         """Look again: work may have been put anywhere."""
         self._known.clear()
+
+
+def _after(lanes: Sequence[Lane], last: Mapping[tuple[str, int], Job]) -> list[Lane]:
+    """Return the lanes from behind these jobs on."""
+    return [
+        lane if job is None else Lane(lane.queue, lane.priority, *job.place)
+        for lane in lanes
+        for job in [last.get((lane.queue, lane.priority))]
+    ]
 
 
 def look(wish: Wish, on: Conditions) -> Ask:
@@ -142,18 +152,26 @@ def next_due(wish: Wish, looked: Looked, on: Conditions) -> Ask:
     return Ask("next_due", parameters)
 
 
-def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions) -> Ask:
+def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions, *, guessed: bool) -> Ask:
     """Ask for the first due jobs of these lanes."""
-    return Ask("claim", {**wish.parameters(on), **lane_columns(lanes)})
+    return Ask("claim", {**wish.parameters(on), **lane_columns(lanes), "guessed": guessed})
 
 
 def claim_alone(
-    wish: Wish, lanes: Sequence[Lane], before: Sequence[Ask], on: Conditions
+    wish: Wish,
+    lanes: Sequence[Lane],
+    before: Sequence[Ask],
+    on: Conditions,
+    *,
+    guessed: bool = False,
 ) -> Verb[tuple[list[list[Row]], list[Job]]]:
-    """Claim in one step with what goes before; return the rows of that, and the jobs in order."""
+    """Claim in one step with what goes before; return the rows of that, and the jobs in order.
+
+    Lanes that are ``guessed`` are good for nothing if there is anything before them.
+    """
     if not lanes:
         return (yield Asks(before, last=True)) if before else [], []
-    *others, taken = yield Asks([*before, claim(wish, lanes, on)], last=True)
+    *others, taken = yield Asks([*before, claim(wish, lanes, on, guessed=guessed)], last=True)
     return others, in_order(map(rows.job_of, taken))
 
 

@@ -268,6 +268,7 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
     return {
         "context": ADAPTERS,
         "autocommit": True,
+        "client_encoding": "UTF8",  # packed lists are
         "application_name": "holdfast",
         "connect_timeout": max(1, int(options.patience_seconds)),
         "options": f"{theirs} -c statement_timeout={timeout_ms}".strip(),

@@ -217,7 +217,9 @@ class Moving:
             told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
                 claim, looked = await self._not_in_vain(self._claim(wish, outcomes, guess))
-                if claim.jobs or outcomes or self._clock.now_us() >= give_up_us:
+                if claim.jobs or outcomes:
+                    return claim
+                if guess is None and self._clock.now_us() >= give_up_us:
                     return claim
                 # What came before others knew that we wait is not told: only a look finds it.
                 guess = None
@@ -226,7 +228,7 @@ class Moving:
                     with self._waking.waiting(names):
                         await self._arrivals.sleep(woken, wake_us)
                     if self._clock.now_us() < wake_us:
-                        guess = self._lanes.ends(wish)  # something came
+                        guess = self._lanes.guess(wish)  # something came
                 self._lanes.forget()
 
     async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
@@ -257,7 +259,8 @@ class Moving:
             await self._release(left_over)
         first = settling.first_of_each(outcomes)
         plain = settling.completions(first.values())
-        lanes = self._lanes.of(wish) or guess
+        known = self._lanes.of(wish)
+        lanes = known or guess
         if lanes is None or len(plain) < len(first):
             # Others may be waiting for what these outcomes make of their jobs.
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
@@ -267,7 +270,7 @@ class Moving:
         before = [settling.complete(plain, wish.caller, on)] if plain else []
         try:
             told, jobs = await self._database.perform(
-                lambda: claiming.claim_alone(wish, lanes, before, on)
+                lambda: claiming.claim_alone(wish, lanes, before, on, guessed=known is None)
             )
         except Doubt:
             self._doubts.add(outcomes)

@@ -1,5 +1,5 @@
 -- Hand out the first due jobs of these lanes, each from its place on, under tokens in their order.
--- Limited queues are left out.
+-- Limited queues are left out, and a lane that was guessed if there is anything before it.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -32,6 +32,13 @@ due AS (
     WHERE NOT EXISTS (
         SELECT FROM holdfast.policies AS p WHERE p.queue = l.queue AND p.limited
     )
+        AND (NOT %(guessed)s::boolean OR coalesce((
+            SELECT (-f.priority, f.run_at_us, f.seq) >= (-l.priority, l.run_at_us, l.seq)
+            FROM holdfast.jobs AS f
+            WHERE f.line = 1 AND f.queue = l.queue
+            ORDER BY f.priority DESC, f.run_at_us, f.seq
+            LIMIT 1
+        ), true))
     ORDER BY d.priority DESC, d.run_at_us, d.seq
     LIMIT %(limit)s::int
 ),

@@ -35,6 +35,8 @@ FEED_FROM = 5_000
 FEED_MOST = 5_000
 """How many things one transaction takes."""
 MOST_UNFED = 100_000
+_REST = 3
+"""How many times as long as it took is waited before the next time, while there is room."""
 _HEAVY = 4
 """By how much more than a completion anything else counts."""
 _FIRST_PAUSE_SECONDS = 0.1
@@ -76,6 +78,7 @@ class ColdPast:
         """How many unfed things are not completions: those have no payload and no traceback."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._feed_from = FEED_FROM
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._writing = asyncio.Lock()
         self._waiting_for_room: list[asyncio.Future[None]] = []
@@ -105,7 +108,7 @@ class ColdPast:
         unfed.append(happened)
         if self._timer is None and self._feeding is None:
             self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
-        elif len(unfed) >= FEED_FROM and self.failure is None:
+        elif len(unfed) + _HEAVY * self._heavy >= self._feed_from and self.failure is None:
             self._feed_soon()
 
     @property
@@ -186,6 +189,7 @@ class ColdPast:
 
     async def _feed_all(self) -> HoldfastError | None:
         failure: HoldfastError | None = None
+        began = self._loop.time()
         try:
             seq = await self._durable_seq()
             more = True
@@ -196,7 +200,7 @@ class ColdPast:
             if failure is not error:
                 failure.__cause__ = error
         self._feeding = None
-        self._note(failure)
+        self._note(failure, self._loop.time() - began)
         return failure
 
     async def _feed_some(self, seq: int) -> bool:
@@ -234,14 +238,17 @@ class ColdPast:
             ]
             self._known.add_all(names)
 
-    def _note(self, failure: HoldfastError | None) -> None:
+    def _note(self, failure: HoldfastError | None, took_seconds: float) -> None:
         """Say once that it fails, once that it goes on, and try again later if need be."""
         if failure is None:
             if self.failure is not None:
                 log.say("history.recovered", file=self.store.file)
             self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
             if self._unfed and not self._closed:
-                wait_seconds = FEED_AFTER_SECONDS if len(self._unfed) < FEED_FROM else 0.0
+                # While there is room, whoever works has the interpreter most of the time.
+                busy = len(self._unfed) >= FEED_FROM
+                self._feed_from = max(FEED_FROM, self._most_unfed // 2) if busy else FEED_FROM
+                wait_seconds = _REST * took_seconds if busy else FEED_AFTER_SECONDS
                 self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
             return
         if self.failure is None and not isinstance(failure, DurabilityLost):

@@ -129,6 +129,50 @@ def test_it_feeds_at_once_when_there_is_much(monkeypatch):
     virtually(work)
 
 
+def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
+    monkeypatch.setattr(past_module, "FEED_FROM", 10)
+
+    async def work():
+        owner = Owner(most_unfed=100)
+        slow, durable_seq = asyncio.Event(), owner.durable_seq
+
+        async def durable_after_a_second() -> int:
+            seq = await durable_seq()
+            await asyncio.sleep(1)
+            slow.set()
+            return seq
+
+        owner.past._durable_seq = durable_after_a_second  # so long it takes to feed
+        many(owner, 10)
+        await asyncio.sleep(0.5)
+        many(owner, 20)  # meanwhile
+        await slow.wait()
+        await asyncio.sleep(2.9)
+        assert owner.past.unfed == 20, "it took a second, so it rests for three"
+        await asyncio.sleep(1.2)
+        assert owner.past.unfed == 0
+        slow.clear()
+        many(owner, 10)
+        await asyncio.sleep(0.5)
+        many(owner, 20)
+        await slow.wait()
+        many(owner, 29)
+        assert owner.durable_asked == 3
+        many(owner, 1)  # half of the room is taken
+        await asyncio.sleep(0)
+        assert owner.durable_asked == 4
+        await owner.past.flush()
+        await owner.past.close()
+
+    virtually(work)
+
+
+def many(owner: Owner, count: int) -> None:
+    for _ in range(count):
+        owner.world.done(f"j{owner.world.seq}")
+    owner.tell()
+
+
 def test_only_what_is_durable_is_fed():
     async def work():
         owner = Owner()

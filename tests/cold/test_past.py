@@ -153,6 +153,8 @@ def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
         assert owner.past.unfed == 0
         slow.clear()
         many(owner, 10)
+        await asyncio.sleep(0)
+        assert owner.durable_asked == 3, "rested and done, it begins at once again"
         await asyncio.sleep(0.5)
         many(owner, 20)
         await slow.wait()

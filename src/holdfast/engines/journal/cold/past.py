@@ -79,6 +79,7 @@ class ColdPast:
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._feed_from = FEED_FROM
+        """At how many it begins at once: more while it rests."""
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._writing = asyncio.Lock()
         self._waiting_for_room: list[asyncio.Future[None]] = []
@@ -244,10 +245,10 @@ class ColdPast:
             if self.failure is not None:
                 log.say("history.recovered", file=self.store.file)
             self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
+            # While there is room, whoever works has the interpreter most of the time.
+            busy = len(self._unfed) >= FEED_FROM
+            self._feed_from = max(FEED_FROM, self._most_unfed // 2) if busy else FEED_FROM
             if self._unfed and not self._closed:
-                # While there is room, whoever works has the interpreter most of the time.
-                busy = len(self._unfed) >= FEED_FROM
-                self._feed_from = max(FEED_FROM, self._most_unfed // 2) if busy else FEED_FROM
                 wait_seconds = _REST * took_seconds if busy else FEED_AFTER_SECONDS
                 self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
             return

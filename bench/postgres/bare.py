@@ -14,7 +14,6 @@ import psycopg
 
 from holdfast.engines.base import DEFAULT_LEASE_SECONDS
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.arrays import ADAPTERS, packed
 from holdfast.engines.postgres.statements import statement
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.outcome import Outcome, completed
@@ -22,6 +21,7 @@ from holdfast.model.outcome import Outcome, completed
 from .answering import answer
 from .holdfast_side import SIDE
 from .jobs import BATCH, nothing
+from .lists import ADAPTERS, with_lists
 from .measuring import Meter, Rate, execute, fill
 from .side import BULK, TEXT, url
 
@@ -53,15 +53,17 @@ def bare(count: int) -> Rate:
         while done < count:
             with connection.pipeline():
                 if rows:
-                    connection.cursor(binary=True).execute(complete, packed(anybody | _held(rows)))
+                    connection.cursor(binary=True).execute(
+                        complete, with_lists(anybody | _held(rows))
+                    )
                 cursor = connection.cursor(binary=True)
                 lanes = {"lane_run_at_us": [place[0]], "lane_seqs": [place[1]]}
-                cursor.execute(claim, packed(wish | lanes))
+                cursor.execute(claim, with_lists(wish | lanes))
             rows = cursor.fetchall()
             assert rows, done
             place = list(max(row[_PLACE] for row in rows))
             done += len(rows)
-        connection.cursor(binary=True).execute(complete, packed(anybody | _held(rows)))
+        connection.cursor(binary=True).execute(complete, with_lists(anybody | _held(rows)))
         return meter.rate(done, time.perf_counter() - start)
 
 
@@ -90,7 +92,7 @@ def bare_bulk(seconds: float) -> Rate:
         meter, start = Meter([os.getpid()]), time.perf_counter()
         while time.perf_counter() - start < seconds:
             ids = uuid7s(time.time_ns() // 1_000, os.urandom(RANDOM_BYTES * BULK))
-            connection.execute(put, packed({"ids": ids, "payloads": payloads}) | kind)
+            connection.execute(put, with_lists({"ids": ids, "payloads": payloads}) | kind)
             done += BULK
         return meter.rate(done, time.perf_counter() - start)
 

@@ -1,9 +1,12 @@
 """Lists arrive as they were sent, packed or as literals."""
 
-import psycopg
-import pytest
+import asyncio
 
-from holdfast.engines.postgres.arrays import ADAPTERS, packed, with_arrays
+import psycopg
+
+from holdfast.engines.postgres.arrays import with_arrays
+from holdfast.engines.postgres.statements import Numbered
+from holdfast.engines.postgres.wire import Saying, Wire
 
 TEXTS = ["", "a", "mü\\ll", '"quoted"', "{,}", "NULL", None, "\N{PILE OF POO}", "two\nlines"]
 BLOBS = [b"", b"\0\xff", None, b"\\x00", bytes(1_000)]
@@ -21,12 +24,19 @@ LISTS = [
 ]
 
 
-@pytest.mark.parametrize("made", [packed, with_arrays])
-def test_a_list_arrives(server18, made):
-    with (
-        server18.fresh() as url,
-        psycopg.connect(url, context=ADAPTERS, client_encoding="UTF8") as connection,
-    ):
+def test_a_list_arrives_as_a_literal(server18):
+    with server18.fresh() as url, psycopg.connect(url) as connection:
         for kind, items in LISTS:
             query = f"SELECT %(items)s::{kind}".encode()
-            assert connection.execute(query, made({"items": items})).fetchone() == (items,)
+            assert connection.execute(query, with_arrays({"items": items})).fetchone() == (items,)
+
+
+def test_a_list_arrives_over_the_wire(server18):
+    async def run(url: str) -> None:
+        async with await Wire.connect(url, autocommit=True, client_encoding="UTF8") as wire:
+            for kind, items in LISTS:
+                query = Numbered(f"SELECT $1::{kind}".encode(), ("items",))
+                assert await wire.tell([Saying(query, {"items": items})], 60) == [[(items,)]]
+
+    with server18.fresh() as url:
+        asyncio.run(run(url))

@@ -69,8 +69,10 @@ def test_a_settle_that_is_not_fenced_is_found_out(server18, monkeypatch, number)
 
     monkeypatch.setattr(statements, "_read", unfenced)
     statements.statement.cache_clear()
+    statements.numbered.cache_clear()
     try:
         with server18.fresh() as url, pytest.raises(AssertionError):
             wake_zombies(url, [number])
     finally:
         statements.statement.cache_clear()
+        statements.numbered.cache_clear()

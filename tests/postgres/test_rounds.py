@@ -195,13 +195,13 @@ def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monkeypatch
         for engine in engines:
             loop = LeaseLoop(engine, None, 1.0, reclaims=True)
             engine.test_loop = loop  # type: ignore[attr-defined]
-            execute = engine._database._execute
+            saying = engine._database._saying
 
-            async def counting(connection, ask, execute=execute):
+            def counting(ask, saying=saying):
                 reads.append(ask.name)
-                return await execute(connection, ask)
+                return saying(ask)
 
-            monkeypatch.setattr(engine._database, "_execute", counting)
+            monkeypatch.setattr(engine._database, "_saying", counting)
         for _second in range(5):
             for engine in engines:
                 await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]

@@ -432,13 +432,13 @@ def test_who_waits_asks_one_thing_each_time(url):
             claim = claiming(waiter)
             await until(asleep(waiter))
             asked: Counter[str] = Counter()
-            execute_one = waiter._database._execute
+            saying = waiter._database._saying
 
-            async def counting(connection, ask):
+            def counting(ask):
                 asked[ask.name] += 1
-                return await execute_one(connection, ask)
+                return saying(ask)
 
-            waiter._database._execute = counting  # type: ignore[method-assign]
+            waiter._database._saying = counting  # type: ignore[method-assign]
             await until(lambda: asked["look"] >= 20)
             assert asked.total() - asked["look"] <= 1, "a renewal, perhaps"
             claim.cancel()

@@ -6,8 +6,6 @@ import struct
 from collections.abc import Mapping, Sequence
 
 import psycopg
-from psycopg.adapt import AdaptersMap, Dumper
-from psycopg.pq import Format
 
 
 def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
@@ -20,53 +18,22 @@ def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def packed(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return parameters whose lists are packed, for connections that have ``ADAPTERS``."""
-    return {
-        name: _packed(value) if type(value) is list else value for name, value in parameters.items()
-    }
+def packed(items: list[object]) -> bytes | str:
+    """Return a list in the format of the wire if it is of texts or bytes, else its literal."""
+    kind = next((type(item) for item in items if item is not None), None)
+    if kind is str:
+        texts: list[str | None] = items  # type: ignore[assignment]
+        return _array(_TEXT, [None if text is None else text.encode() for text in texts])
+    if kind is bytes:
+        return _array(_BYTEA, items)  # type: ignore[arg-type]
+    return literal(items)
 
-
-class _Texts(bytes):
-    """A list of texts in the format of the wire."""
-
-
-class _Blobs(bytes):
-    """A list of byte strings in the format of the wire."""
-
-
-class _TextsDumper(Dumper):
-    format = Format.BINARY
-    oid = psycopg.postgres.types["text"].array_oid
-
-    def dump(self, obj: bytes) -> bytes:
-        return obj
-
-
-class _BlobsDumper(_TextsDumper):
-    oid = psycopg.postgres.types["bytea"].array_oid
-
-
-ADAPTERS = AdaptersMap(psycopg.adapters)
-ADAPTERS.register_dumper(_Texts, _TextsDumper)
-ADAPTERS.register_dumper(_Blobs, _BlobsDumper)
 
 _TEXT = psycopg.postgres.types["text"].oid
 _BYTEA = psycopg.postgres.types["bytea"].oid
 _HEAD = struct.Struct(">iiIii").pack
 _LENGTH = struct.Struct(">i").pack
 _NULL = _LENGTH(-1)
-
-
-def _packed(items: list[object]) -> object:
-    """Return texts and bytes packed, anything else as a literal."""
-    kind = next((type(item) for item in items if item is not None), None)
-    if kind is str:
-        texts: list[str | None] = items  # type: ignore[assignment]
-        return _Texts(_array(_TEXT, [None if text is None else text.encode() for text in texts]))
-    if kind is bytes:
-        return _Blobs(_array(_BYTEA, items))  # type: ignore[arg-type]
-    return literal(items)
 
 
 def _array(element: int, items: list[bytes | None]) -> bytes:

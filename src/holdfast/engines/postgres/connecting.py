@@ -13,19 +13,19 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.engines.clock import monotonic
 from holdfast.model.errors import EngineClosed, Unavailable
 
-from .arrays import ADAPTERS, packed
 from .asking import Ask, Asks, Row, Verb
 from .failures import TRY_AGAIN, Doubt, is_gone, place, translated
 from .inspecting import check_usable
 from .options import PostgresOptions
-from .statements import statement
+from .statements import Numbered, numbered
+from .wire import Saying, Wire
 
 T = TypeVar("T")
 _TRIES = 20
@@ -52,6 +52,12 @@ _PLANNED_ANEW = frozenset(
 )
 """What is planned each time: conditions that are not asked for cost nothing then."""
 
+_BEGIN, _COMMIT, _ROLLBACK = (
+    Saying(Numbered(text, ()), {}, text)
+    for text in (b"BEGIN ISOLATION LEVEL READ COMMITTED", b"COMMIT", b"ROLLBACK")
+)
+_IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
 
 class Database:
     """A server, a schema on it, and some connections."""
@@ -61,7 +67,11 @@ class Database:
         self.options = options
         self._closed = False
         self._settings = _settings(url, options)
-        self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
+        # Longer than the server allows: then the wire is dead, and nobody says so. By then the
+        # kernel has dropped what it could not deliver (``tcp_user_timeout``).
+        timeout_seconds = options.statement_timeout_seconds
+        self._longest_seconds = timeout_seconds + min(timeout_seconds, _SLACK_SECONDS)
+        self._pool: AsyncConnectionPool[Wire] | None = None
 
     async def open(self) -> None:
         """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
@@ -82,6 +92,7 @@ class Database:
             settings["options"] += "".join(f" -c {pin}" for pin in _PINNED)
         self._pool = AsyncConnectionPool(
             self.url,
+            connection_class=Wire,
             kwargs=settings,
             min_size=1,
             max_size=self.options.max_connections,
@@ -92,12 +103,12 @@ class Database:
         )
         await self._pool.open()
 
-    async def connect(self, url: str | None = None) -> AsyncConnection[Row]:
+    async def connect(self, url: str | None = None) -> Wire:
         """Return a connection of one's own, to this place if it is another."""
         url = url or self.url
         while True:
             try:
-                return await AsyncConnection.connect(url, **self._settings)
+                return await Wire.connect(url, **self._settings)
             except (psycopg.Error, OSError) as error:
                 if "startup parameter" not in str(error) or "options" not in self._settings:
                     raise translated(error, url, self.options.schema) from error
@@ -161,7 +172,7 @@ class Database:
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+    async def _connection(self) -> AsyncIterator[Wire]:
         self.check_open()
         pool = self._pool
         if pool is None:
@@ -180,15 +191,13 @@ class Database:
             yield connection
         except BaseException:
             # Whatever it was in the middle of, nobody else must get it like this.
-            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            if connection.info.transaction_status != TransactionStatus.IDLE:
                 await connection.close()
             raise
         finally:
             await pool.putconn(connection)
 
-    async def _converse(
-        self, connection: AsyncConnection[Row], verb: Verb[T], *, reading: bool
-    ) -> T:
+    async def _converse(self, connection: Wire, verb: Verb[T], *, reading: bool) -> T:
         begun = False
         try:
             batch = next(verb)
@@ -209,64 +218,45 @@ class Database:
             answer: T = stop.value
             return answer
         except BaseException:
-            if not connection.closed:
+            if connection.info.transaction_status in _IN_TRANSACTION:
                 with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-                    # Also without a BEGIN: it makes the driver forget statements that it believes
-                    # to have prepared in a pipeline that was aborted.
-                    async with self._in_time():
-                        await connection.execute("ROLLBACK")
+                    await connection.tell([_ROLLBACK], self._longest_seconds)
             raise
 
-    async def _commit(self, connection: AsyncConnection[Row]) -> None:
+    async def _commit(self, connection: Wire) -> None:
         try:
-            async with self._in_time():
-                await connection.execute("COMMIT")
+            await connection.tell([_COMMIT], self._longest_seconds)
         except BaseException as error:
             if _may_have_been_done(error):
                 raise Doubt(error) from error
             raise
 
-    def _in_time(self) -> asyncio.Timeout:
-        """Give up what takes longer than the server allows: the wire is dead, and nobody says so.
-
-        By then the kernel has dropped what it could not deliver (``tcp_user_timeout``).
-        """
-        seconds = self.options.statement_timeout_seconds
-        return asyncio.timeout(seconds + min(seconds, _SLACK_SECONDS))
-
     async def _tell(
-        self, connection: AsyncConnection[Row], batch: Asks, *, begins: bool, begun: bool
+        self, connection: Wire, batch: Asks, *, begins: bool, begun: bool
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
         anew = any(ask.name in _PLANNED_ANEW for ask in batch.asks)
-        asks = [Ask("plan_anew", {}), *batch.asks] if anew else batch.asks
-        alone = not begun and not begins
-        async with self._in_time():
-            if len(asks) == 1 and not begins and not (begun and batch.last):
-                return [await _rows(await self._execute(connection, asks[0]))]
-            async with connection.pipeline():
-                if begins or (alone and anew):
-                    await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                cursors = [await self._execute(connection, ask) for ask in asks]
-                if (begun and batch.last) or (alone and anew):
-                    await connection.execute("COMMIT")
-            return [await _rows(cursor) for cursor in cursors[anew:]]
+        alone = anew and not begun and not begins
+        sayings = [self._saying(ask) for ask in batch.asks]
+        if anew:
+            sayings.insert(0, self._saying(Ask("plan_anew", {})))
+        if begins or alone:
+            sayings.insert(0, _BEGIN)
+        if (begun and batch.last) or alone:
+            sayings.append(_COMMIT)
+        told = await connection.tell(sayings, self._longest_seconds)
+        first = anew + (begins or alone)
+        return told[first : first + len(batch.asks)]
 
-    async def _execute(
-        self, connection: AsyncConnection[Row], ask: Ask
-    ) -> psycopg.AsyncCursor[Row]:
-        cursor = connection.cursor(binary=True)
-        prepare = False if ask.name in _PLANNED_ANEW else None
-        text, parameters = statement(ask.name, self.options.schema), packed(ask.parameters)
-        await cursor.execute(text, parameters, prepare=prepare)
-        return cursor
+    def _saying(self, ask: Ask) -> Saying:
+        name = None if ask.name in _PLANNED_ANEW else ask.name.encode()
+        return Saying(numbered(ask.name, self.options.schema), ask.parameters, name)
 
 
 def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
     timeout_ms = int(options.statement_timeout_seconds * 1_000)
     theirs = conninfo_to_dict(url).get("options") or ""
     return {
-        "context": ADAPTERS,
         "autocommit": True,
         "client_encoding": "UTF8",  # packed lists are
         "application_name": "holdfast",
@@ -283,13 +273,6 @@ def _cancellations() -> int:
     """Return how often this task was asked to end."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
-
-
-async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    # Not by its description: that would be made for every answer.
-    result = cursor.pgresult
-    has_rows = result is not None and result.status == psycopg.pq.ExecStatus.TUPLES_OK
-    return await cursor.fetchall() if has_rows else []
 
 
 def _may_have_been_done(error: BaseException) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
@@ -12,6 +14,25 @@ from holdfast.model.schema_name import DEFAULT_SCHEMA
 def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
     """Return the statement of this name."""
     return in_schema(_short(_read("sql", name)), schema).encode()
+
+
+class Numbered(NamedTuple):
+    """A statement with numbers for its parameters, and the name of each, in their order."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+
+@cache
+def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
+    """Return the statement of this name as the server itself takes it."""
+    text = statement(name, schema).decode()
+    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    text = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+    return Numbered(text.replace("%%", "%").encode(), names)
+
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,268 @@
+"""A connection that says our statements itself, below the driver's cursors: at half their cost.
+
+A cursor finds out at each call what it is given, whether to prepare it, and whether the socket
+takes it. Our statements are known, name the type of each parameter, and go out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import tuple_row
+from psycopg.waiting import Ready, Wait, wait_async
+
+from .arrays import packed
+from .asking import Row
+from .statements import Numbered
+
+T = TypeVar("T")
+_Value: TypeAlias = bytes | None
+_END_SECONDS = 5.0
+"""How long the server may take to end what nobody waits for any more."""
+_LOOK_SECONDS = 0.1
+
+
+class Saying(NamedTuple):
+    """A statement, what goes into it, and by which name the server shall know it from then on."""
+
+    statement: Numbered
+    parameters: Mapping[str, object]
+    name: bytes | None = None
+
+
+class Wire(AsyncConnection[Row]):
+    """A connection of the driver's that has ``tell`` beside all else.
+
+    The event loop watches its socket from one call to the next: to have it watched anew each time
+    takes as long as the rest of a call.
+    """
+
+    def __init__(self, pgconn: PGconn) -> None:
+        super().__init__(pgconn, row_factory=tuple_row)
+        self._known_statements: set[bytes] = set()
+        self._row_loader = Transformer(self)
+        self._call: _Call | None = None
+        self._watched: int | None = None
+        self._writes = False
+
+    async def tell(self, sayings: Sequence[Saying], seconds: float) -> list[list[Row]]:
+        """Send statements together, and wait for all answers; return the rows of each.
+
+        Outside of a transaction they are one. Raise the first error; what follows it was not done.
+        Raise ``TimeoutError`` after so many seconds: then nobody knows what was done.
+        """
+        ready = [_values(saying) for saying in sayings]  # so that nothing is sent by halves
+        pgconn = self.pgconn
+        pgconn.enter_pipeline_mode()
+        try:
+            expected: list[bytes | None] = []
+            for saying, (values, formats) in zip(sayings, ready, strict=True):
+                expected += self._send(saying, values, formats, expected)
+            pgconn.pipeline_sync()
+            results = await self._exchange(_Call(pgconn, len(expected)), seconds)
+        except BaseException:
+            if not self._leave_pipeline():
+                await self.close()
+            raise
+        self._leave_pipeline()
+        return self._told(expected, results)
+
+    async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
+        """Wait as the driver does for what it does itself. It has the socket watched then."""
+        self._unwatch()
+        return await super().wait(gen, *how, **named)  # type: ignore[arg-type]
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._unwatch()
+        await super().close()
+
+    def _leave_pipeline(self) -> bool:
+        try:
+            self.pgconn.exit_pipeline_mode()
+        except psycopg.Error:
+            return False
+        return True
+
+    # --- a call ------------------------------------------------------------------------------
+
+    async def _exchange(self, call: _Call, seconds: float) -> list[PGresult]:
+        loop = asyncio.get_running_loop()
+        self._call = call
+        timer = loop.call_later(seconds, call.expire)
+        try:
+            if self._watched is None:
+                self._watched = self.pgconn.socket
+                loop.add_reader(self._watched, self._go_on, Ready.R)
+            self._go_on(None)
+            return await call.ended
+        except (asyncio.CancelledError, TimeoutError):
+            await self._give_up(call)
+            raise
+        finally:
+            timer.cancel()
+
+    def _go_on(self, ready: Ready | None) -> None:
+        """Take the call that is under way as far as it goes by now."""
+        call = self._call
+        if call is None:
+            self._unwatch()  # nobody asked: the other side hangs up, or has something to say
+            return
+        wanted = call.go_on(ready)
+        if wanted is None:
+            self._call = None
+            if self.pgconn.status != ConnStatus.OK:
+                self._unwatch()  # at once: the number of the socket may be another's soon
+        if (wanted == Wait.RW) != self._writes and self._watched is not None:
+            self._writes = not self._writes
+            loop = asyncio.get_running_loop()
+            if self._writes:
+                loop.add_writer(self._watched, self._go_on, Ready.W)
+            else:
+                loop.remove_writer(self._watched)
+
+    async def _give_up(self, call: _Call) -> None:
+        """See to it that the server ends what nobody waits for, or hang up."""
+        self._call = None
+        self._unwatch()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await self.cancel_safe(timeout=_END_SECONDS)
+                await wait_async(call.answers, self.pgconn.socket, _LOOK_SECONDS)
+        except (psycopg.Error, OSError, TimeoutError):
+            await self.close()
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._watched)
+            if self._writes:
+                loop.remove_writer(self._watched)
+        self._watched, self._writes = None, False
+
+    # --- what is said, and what is answered --------------------------------------------------
+
+    def _send(
+        self,
+        saying: Saying,
+        values: list[_Value],
+        formats: list[Format],
+        before: Sequence[bytes | None],
+    ) -> list[bytes | None]:
+        """Return what will be answered: the name of what gets prepared, nothing for rows."""
+        name, text = saying.name, saying.statement.text
+        if name is None or self.prepare_threshold is None:
+            self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
+            return [None]
+        known = name in self._known_statements or name in before
+        if not known:
+            self.pgconn.send_prepare(name, text)
+        self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+        return [None] if known else [name, None]
+
+    def _told(
+        self, expected: Sequence[bytes | None], results: Sequence[PGresult]
+    ) -> list[list[Row]]:
+        told: list[list[Row]] = []
+        for name, result in zip(expected, results, strict=True):
+            status = result.status
+            if status == ExecStatus.TUPLES_OK:
+                told.append(self._rows_of(result))
+            elif status != ExecStatus.COMMAND_OK:
+                raise errors.error_from_result(result)
+            elif name is None:
+                told.append([])
+            else:
+                self._known_statements.add(name)
+        return told
+
+    def _rows_of(self, result: PGresult) -> list[Row]:
+        count = result.ntuples
+        if not count:
+            return []
+        self._row_loader.set_pgresult(result, format=Format.BINARY)
+        return self._row_loader.load_rows(0, count, tuple)
+
+
+class _Call:
+    """Statements that are under way."""
+
+    def __init__(self, pgconn: PGconn, count: int) -> None:
+        self.answers = _answers(pgconn, count)
+        self.ended: asyncio.Future[list[PGresult]] = asyncio.get_running_loop().create_future()
+
+    def go_on(self, ready: Ready | None) -> Wait | None:
+        """Go on until it must wait; return for what, or nothing once it has ended."""
+        try:
+            return next(self.answers) if ready is None else self.answers.send(ready)
+        except StopIteration as stop:
+            if not self.ended.done():
+                self.ended.set_result(stop.value)
+        except psycopg.Error as error:
+            if not self.ended.done():
+                self.ended.set_exception(error)
+        return None
+
+    def expire(self) -> None:
+        """Be waited for no longer."""
+        if not self.ended.done():
+            self.ended.set_exception(TimeoutError())
+
+
+def _answers(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
+    """Send what is left to send; return so many results."""
+    while pgconn.flush():
+        if (yield Wait.RW) == Ready.R:
+            pgconn.consume_input()  # else both sides might wait for the other to read
+    results: list[PGresult] = []
+    ends = 0
+    while True:
+        while pgconn.is_busy():
+            yield Wait.R
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            ends += 1
+            if ends > count:
+                raise psycopg.OperationalError("the connection ended before all answers had come")
+        elif result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+        else:
+            results.append(result)
+
+
+def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:
+    values: list[_Value] = []
+    formats: list[Format] = []
+    for name in saying.statement.names:
+        value = saying.parameters[name]
+        if type(value) is list:
+            value = packed(value)
+        if isinstance(value, bytes):
+            values.append(value)
+            formats.append(Format.BINARY)
+        else:
+            values.append(None if value is None else _text(value))
+            formats.append(Format.TEXT)
+    return values, formats
+
+
+def _text(value: object) -> bytes:
+    if isinstance(value, str):
+        text = value.encode()
+        if b"\0" in text:
+            raise psycopg.DataError("a text for PostgreSQL must not contain NUL")
+        return text
+    if isinstance(value, int):
+        return b"%d" % value  # a truth value too: 1 and 0 are what the server takes
+    if isinstance(value, float):
+        return repr(value).encode()
+    raise TypeError(f"no parameter is a {type(value).__name__}")

@@ -1,0 +1,268 @@
+"""What is said arrives, what is answered comes back, and after a failure the line is as it was."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from holdfast.engines.postgres import wire as module
+from holdfast.engines.postgres.asking import Row
+from holdfast.engines.postgres.statements import Numbered, numbered, statement
+from holdfast.engines.postgres.wire import Saying, Wire
+from holdfast.model.job import State
+
+from .test_waking import until
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Any, **settings: Any) -> AsyncIterator[Wire]:
+    with server.fresh() as url:
+        wire = await Wire.connect(url, autocommit=True, client_encoding="UTF8", **settings)
+        async with wire:
+            yield wire
+
+
+def saying(text: str, name: str | None = None, **parameters: object) -> Saying:
+    return Saying(
+        Numbered(text.encode(), tuple(parameters)),
+        parameters,
+        None if name is None else name.encode(),
+    )
+
+
+async def tell(wire: Wire, *sayings: Saying) -> list[list[Row]]:
+    return await wire.tell(sayings, 60.0)
+
+
+def is_idle(wire: Wire) -> bool:
+    return (
+        wire.pgconn.transaction_status == TransactionStatus.IDLE
+        and wire.pgconn.pipeline_status == PipelineStatus.OFF
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "comes"),
+    [
+        ("text", 'm\u00fc\n"', 'm\u00fc\n"'),
+        ("text", "", ""),
+        ("bytea", b"\0\xff", b"\0\xff"),
+        ("bytea", b"", b""),
+        ("bigint", -(2**63), -(2**63)),
+        ("text", State.PENDING, "pending"),
+        ("boolean", True, True),
+        ("boolean", False, False),
+        ("float8", 0.1, 0.1),
+        ("float8", float("inf"), float("inf")),
+        ("text", None, None),
+    ],
+)
+def test_a_value_arrives(server18, kind, value, comes):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            assert await tell(wire, saying(f"SELECT $1::{kind}", v=value)) == [[(comes,)]]
+
+    asyncio.run(run())
+
+
+def test_several_are_told_together_and_are_one_transaction(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            await tell(wire, saying("CREATE TABLE t (n int PRIMARY KEY)"))
+            put = saying("INSERT INTO t VALUES ($1::int)", "put", n=1)
+            assert await tell(wire, put, saying("SELECT n FROM t", "all")) == [[], [(1,)]]
+            other = saying("INSERT INTO t VALUES ($1::int)", "put", n=2)
+            with pytest.raises(errors.UniqueViolation):
+                await tell(wire, other, put, saying("SELECT 1"))
+            assert is_idle(wire)
+            assert await tell(wire, saying("SELECT n FROM t", "all")) == [[(1,)]]
+
+    asyncio.run(run())
+
+
+def test_a_statement_is_prepared_once(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            await tell(wire, saying("SELECT 1", "one"), saying("SELECT 2", "two"))
+            await tell(wire, saying("SELECT 1", "one"))
+            await tell(wire, saying("SELECT 3"))
+            listed = "SELECT name FROM pg_prepared_statements ORDER BY name"
+            assert await tell(wire, saying(listed)) == [[("one",), ("two",)]]
+
+    asyncio.run(run())
+
+
+def test_what_failed_to_be_prepared_is_prepared_the_next_time(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            first, second = saying("SELECT n FROM later", "all"), saying("SELECT 2", "two")
+            with pytest.raises(errors.UndefinedTable):
+                await tell(wire, first, second)
+            await tell(wire, saying("CREATE TABLE later AS SELECT 1 AS n"))
+            assert await tell(wire, first, second) == [[(1,)], [(2,)]]
+
+    asyncio.run(run())
+
+
+def test_behind_a_pooler_nothing_is_prepared(server18):
+    async def run() -> None:
+        async with connected(server18, prepare_threshold=None) as wire:
+            for _time in range(2):
+                assert await tell(wire, saying("SELECT 1", "one")) == [[(1,)]]
+            assert await tell(wire, saying("SELECT name FROM pg_prepared_statements")) == [[]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [("a\0b", psycopg.DataError), ({"a": 1}, TypeError), ({1}, TypeError)]
+)
+def test_what_cannot_be_said_is_refused_and_nothing_is_sent(server18, bad, error):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            await tell(wire, saying("CREATE TABLE t (v text)"))
+            good = saying("INSERT INTO t VALUES ($1::text)", v="good")
+            with pytest.raises(error):
+                await tell(wire, good, saying("INSERT INTO t VALUES ($1::text)", v=bad))
+            assert is_idle(wire)
+            assert await tell(wire, saying("SELECT v FROM t")) == [[]]
+
+    asyncio.run(run())
+
+
+def test_much_is_sent_while_much_is_answered(server18):
+    """More than the buffers between hold, in both directions at once."""
+
+    async def run() -> None:
+        async with connected(server18) as wire:
+            echo = [saying("SELECT $1::bytea", "echo", v=bytes(1_000_000)) for _ in range(30)]
+            told = await tell(wire, *echo)
+            assert [len(rows[0][0]) for rows in told] == [1_000_000] * 30
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_call_leaves_the_line_as_it_was(server18):
+    async def run() -> None:
+        async with connected(server18) as wire, connected(server18) as other:
+            pid = wire.info.backend_pid
+            task = asyncio.ensure_future(tell(wire, saying("SELECT pg_sleep(600)", "sleep")))
+            while not await _is_active(other, pid):
+                pass
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert is_idle(wire)
+            assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+
+    asyncio.run(run())
+
+
+def test_a_call_that_takes_too_long_is_given_up(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            with pytest.raises(TimeoutError):
+                await wire.tell([saying("SELECT pg_sleep(600)")], 0.1)
+            assert is_idle(wire)
+            assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+
+    asyncio.run(run())
+
+
+def test_a_server_that_does_not_even_end_it_is_hung_up_on(server18, monkeypatch):
+    async def run() -> None:
+        monkeypatch.setattr(module, "_END_SECONDS", 0.1)
+        async with connected(server18) as wire:
+            monkeypatch.setattr(wire, "cancel_safe", AsyncMock())
+            with pytest.raises(TimeoutError):
+                await wire.tell([saying("SELECT pg_sleep(600)")], 0.1)
+            assert wire.closed
+
+    asyncio.run(run())
+
+
+def test_the_driver_may_use_the_connection_in_between(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            for _time in range(3):
+                assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+                cursor = await wire.execute("SELECT 2")
+                assert await cursor.fetchall() == [(2,)]
+
+    asyncio.run(run())
+
+
+def test_what_comes_unasked_for_does_no_harm(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            await tell(wire, saying("LISTEN gossip"))
+            await tell(wire, saying("SELECT pg_notify('gossip', 'hear')"))
+            async with await psycopg.AsyncConnection.connect(
+                wire.info.dsn, password="", autocommit=True
+            ) as other:
+                await other.execute("NOTIFY gossip")
+            await until(lambda: wire._watched is None)
+            assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+
+    asyncio.run(run())
+
+
+def test_the_numbers_of_sockets_that_were_closed_are_used_again(server18):
+    """The event loop must have forgotten the one when the other comes."""
+
+    async def run() -> None:
+        with server18.fresh() as url:
+            numbers = set()
+            for end in ("close", "terminate") * 5:
+                wire = await Wire.connect(url, autocommit=True)
+                numbers.add(wire.pgconn.socket)
+                assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+                if end == "terminate":
+                    with pytest.raises(psycopg.OperationalError):
+                        await tell(wire, saying("SELECT pg_terminate_backend(pg_backend_pid())"))
+                else:
+                    await wire.close()
+            assert len(numbers) < 5
+
+    asyncio.run(run())
+
+
+async def _is_active(wire: Wire, pid: int) -> bool:
+    look = "SELECT state = 'active' AND query LIKE '%sleep%' FROM pg_stat_activity WHERE pid = $1"
+    [[(active,)]] = await tell(wire, saying(look, pid=pid))
+    return bool(active)
+
+
+def test_a_connection_that_ends_is_told_of(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            with pytest.raises(psycopg.OperationalError):
+                await tell(
+                    wire,
+                    saying("SELECT pg_terminate_backend(pg_backend_pid())"),
+                    saying("SELECT 1"),
+                    saying("SELECT 2"),
+                )
+            assert wire.closed
+            with pytest.raises(psycopg.OperationalError):
+                await tell(wire, saying("SELECT 1"))
+
+    asyncio.run(run())
+
+
+def test_parameters_are_numbered_in_the_order_in_which_they_come():
+    text, names = numbered("enqueue", "shop")
+    assert b"%(" not in text
+    assert b'"shop".jobs' in text
+    assert [f"%({name})s" in statement("enqueue").decode() for name in names] == [True] * len(names)
+    assert text.index(b"$1") < text.index(b"$2") < text.index(b"$3")
+
+
+def test_a_per_cent_sign_is_one():
+    assert b"format('job %s of tenant" in numbered("problems").text

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.engines.clock import monotonic
 from holdfast.model.errors import EngineClosed, Unavailable
@@ -24,6 +23,7 @@ from .asking import Ask, Asks, Row, Verb
 from .failures import TRY_AGAIN, Doubt, is_gone, place, translated
 from .inspecting import check_usable
 from .options import PostgresOptions
+from .pooling import Connections
 from .statements import Numbered, numbered
 from .wire import Saying, Wire
 
@@ -71,7 +71,7 @@ class Database:
         # kernel has dropped what it could not deliver (``tcp_user_timeout``).
         timeout_seconds = options.statement_timeout_seconds
         self._longest_seconds = timeout_seconds + min(timeout_seconds, _SLACK_SECONDS)
-        self._pool: AsyncConnectionPool[Wire] | None = None
+        self._connections = Connections(url, options)
 
     async def open(self) -> None:
         """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
@@ -84,24 +84,10 @@ class Database:
             raise translated(error, self.url, schema) from error
         finally:
             await connection.close()
-        await self._open_pool()
-
-    async def _open_pool(self) -> None:
         settings = dict(self._settings)
         if "options" in settings:
             settings["options"] += "".join(f" -c {pin}" for pin in _PINNED)
-        self._pool = AsyncConnectionPool(
-            self.url,
-            connection_class=Wire,
-            kwargs=settings,
-            min_size=1,
-            max_size=self.options.max_connections,
-            timeout=self.options.patience_seconds,
-            # Then whoever asks next begins anew: pauses between tries would grow to minutes.
-            reconnect_timeout=self.options.patience_seconds,
-            open=False,
-        )
-        await self._pool.open()
+        await self._connections.open(settings)
 
     async def connect(self, url: str | None = None) -> Wire:
         """Return a connection of one's own, to this place if it is another."""
@@ -123,8 +109,7 @@ class Database:
     async def close(self) -> None:
         """Let go of every connection."""
         self.refuse()
-        if self._pool is not None:
-            await self._pool.close(timeout=self.options.patience_seconds)
+        await self._connections.close()
 
     def check_open(self) -> None:
         """Raise ``EngineClosed`` once it is closed."""
@@ -144,14 +129,18 @@ class Database:
         return await self._insist(make, reading=False, harmless=harmless)
 
     async def _insist(self, make: Callable[[], Verb[T]], *, reading: bool, harmless: bool) -> T:
+        self.check_open()
         give_up = monotonic() + self.options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         tries = 0
         cancellations = _cancellations()
         while True:
             try:
-                async with self._connection() as connection:
+                connection = await self._connections.take()
+                try:
                     return await self._converse(connection, make(), reading=reading)
+                finally:
+                    await self._connections.give_back(connection)
             except Doubt as doubt:
                 if not harmless:
                     raise
@@ -170,32 +159,6 @@ class Database:
                     raise asyncio.CancelledError from error
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.0))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
-
-    @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Wire]:
-        self.check_open()
-        pool = self._pool
-        if pool is None:
-            raise EngineClosed("this engine was not opened")
-        try:
-            connection = await pool.getconn()
-        except PoolClosed:
-            raise EngineClosed("this engine was closed: open another one") from None
-        except PoolTimeout as error:
-            seconds = self.options.patience_seconds
-            raise Unavailable(
-                f"{place(self.url)} gave no connection within {seconds:g} s: see that it is up and "
-                "has connections left"
-            ) from error
-        try:
-            yield connection
-        except BaseException:
-            # Whatever it was in the middle of, nobody else must get it like this.
-            if connection.info.transaction_status != TransactionStatus.IDLE:
-                await connection.close()
-            raise
-        finally:
-            await pool.putconn(connection)
 
     async def _converse(self, connection: Wire, verb: Verb[T], *, reading: bool) -> T:
         begun = False

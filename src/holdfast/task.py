@@ -247,7 +247,8 @@ class Task(Generic[P, R]):
         return self._handles(self._binding.call_sync(lambda engine: engine.enqueue(jobs)))
 
     def _handles(self, receipts: list[Receipt]) -> list[JobHandle]:
-        return [JobHandle(self._binding, receipt, self._tenant) for receipt in receipts]
+        binding, tenant = self._binding, self._tenant
+        return [JobHandle(binding, receipt, tenant) for receipt in receipts]
 
     @property
     def _tenant(self) -> str:

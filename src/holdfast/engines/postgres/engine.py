@@ -115,7 +115,8 @@ class Moving:
         jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-        ids = uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
+        # An index takes many that follow each other in less time.
+        ids = sorted(uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs))))
         request = Request(jobs, caller, on_duplicate, ids)
         line = self._simple_requests if request.simple else self._other_requests
         await line.add(request)

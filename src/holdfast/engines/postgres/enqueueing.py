@@ -37,11 +37,8 @@ class Request:
         self.on_duplicate = on_duplicate
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
-
-    @property
-    def simple(self) -> bool:
+        self.simple = all(map(_is_simple, jobs))
         """Whether its jobs ask for nothing but to be run now."""
-        return all(map(_is_simple, self.jobs))
 
     def receipts(self) -> list[Receipt]:
         """Return the answer, or raise it."""

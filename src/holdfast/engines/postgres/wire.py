@@ -28,6 +28,7 @@ _Value: TypeAlias = bytes | None
 _END_SECONDS = 5.0
 """How long the server may take to end what nobody waits for any more."""
 _LOOK_SECONDS = 0.1
+_BINARY, _TEXT = Format.BINARY, Format.TEXT
 
 
 class Saying(NamedTuple):
@@ -242,16 +243,17 @@ def _answers(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
 def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:
     values: list[_Value] = []
     formats: list[Format] = []
+    parameters = saying.parameters
     for name in saying.statement.names:
-        value = saying.parameters[name]
+        value = parameters[name]
         if type(value) is list:
             value = packed(value)
-        if isinstance(value, bytes):
+        if type(value) is bytes:
             values.append(value)
-            formats.append(Format.BINARY)
+            formats.append(_BINARY)
         else:
             values.append(None if value is None else _text(value))
-            formats.append(Format.TEXT)
+            formats.append(_TEXT)
     return values, formats
 
 

@@ -8,8 +8,10 @@ from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
+import uvloop
 from psycopg import errors
 from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.waiting import Ready
 
 from holdfast.engines.postgres import wire as module
 from holdfast.engines.postgres.asking import Row
@@ -160,6 +162,87 @@ def test_a_cancelled_call_leaves_the_line_as_it_was(server18):
                 await task
             assert is_idle(wire)
             assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["cancelled", "too late"])
+def test_a_statement_whose_first_use_was_given_up_is_used_again(server18, end):
+    async def run() -> None:
+        async with connected(server18) as wire, connected(server18) as other:
+            sleep = saying("SELECT pg_sleep($1::float8)", "sleep", seconds=600.0)
+            task = asyncio.ensure_future(wire.tell([sleep], 0.2 if end == "too late" else 60.0))
+            while not await _is_active(other, wire.info.backend_pid):
+                pass
+            if end == "cancelled":
+                task.cancel()
+            with pytest.raises((asyncio.CancelledError, TimeoutError)):
+                await task
+            for _time in range(2):
+                await tell(wire, saying("SELECT pg_sleep($1::float8)", "sleep", seconds=0.0))
+
+    asyncio.run(run())
+
+
+def test_whoever_is_cancelled_when_the_answer_has_come_ends_no_other_statement(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            wire.cancel_safe = AsyncMock()  # type: ignore[method-assign]
+            await tell(wire, saying("SELECT 1", "one"))
+            task = asyncio.ensure_future(tell(wire, saying("SELECT 2", "two")))
+            await asyncio.sleep(0)
+            assert wire._call is not None
+            answered = asyncio.get_running_loop().create_future()
+            go_on = wire._go_on
+
+            def cancelling(ready: Ready | None) -> None:
+                go_on(ready)
+                if wire._call is None:
+                    task.cancel()
+                    answered.set_result(None)
+
+            wire._unwatch()
+            wire._watched = wire.pgconn.socket
+            asyncio.get_running_loop().add_reader(wire._watched, cancelling, Ready.R)
+            await answered
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            wire.cancel_safe.assert_not_awaited()
+            assert is_idle(wire)
+            assert await tell(wire, saying("SELECT 2", "two")) == [[(2,)]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("size", [100, 20_000, 5_000_000])
+def test_a_connection_that_ends_before_all_was_read_is_told_of_at_once(server18, loop, size):
+    """Also by an event loop that tells of it once."""
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, what: said.append(what))
+        async with connected(server18) as wire, connected(server18) as other:
+            pid = wire.info.backend_pid
+            late = saying("SELECT length($1::bytea)", v=bytes(size))
+            sleep = saying("SELECT pg_sleep(600)")
+            task = asyncio.ensure_future(wire.tell([sleep, late], 3_600.0))
+            while not await _is_active(other, pid):
+                pass
+            await tell(other, saying("SELECT pg_terminate_backend($1::int)", pid=pid))
+            with pytest.raises(psycopg.OperationalError):
+                await task
+            assert wire.closed
+
+    said: list[object] = []
+    (uvloop.run if loop == "uvloop" else asyncio.run)(run())
+    assert said == []
+
+
+def test_what_the_server_says_at_the_end_is_told(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            with pytest.raises(errors.AdminShutdown):
+                await tell(wire, saying("SELECT pg_terminate_backend(pg_backend_pid())"))
 
     asyncio.run(run())
 

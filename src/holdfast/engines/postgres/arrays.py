@@ -37,7 +37,14 @@ _NULL = _LENGTH(-1)
 
 
 def _array(element: int, items: list[bytes | None]) -> bytes:
-    parts = [_HEAD(1, None in items, element, len(items), 1)]
+    missing = None in items
+    head = _HEAD(1, missing, element, len(items), 1)
+    if not missing:
+        whole: list[bytes] = items  # type: ignore[assignment]
+        if len(lengths := set(map(len, whole))) == 1:
+            length = _LENGTH(lengths.pop())
+            return head + length + length.join(whole)
+    parts = [head]
     for item in items:
         if item is None:
             parts.append(_NULL)

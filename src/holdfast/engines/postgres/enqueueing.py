@@ -101,9 +101,8 @@ class _Taken:
         accepted = [accept(new, most) for new in request.jobs]
         self.ids += request.ids
         self._jobs += request.jobs
-        for payload, kind in accepted:
-            self._payloads.append(payload)
-            self.kinds.append(kind)
+        self._payloads += [payload for payload, _kind in accepted]
+        self.kinds += [kind for _payload, kind in accepted]
 
     def ask(self, on: Conditions) -> Ask:
         """Return the statement that puts them there: one for jobs that are alike, or for any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ class Connections:
         self._at_hand: Wire | None = None
         self._keep_until = 0.0
         self._asking = 0
+        self._returning: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def open(self, settings: Mapping[str, Any]) -> None:
@@ -52,9 +54,9 @@ class Connections:
         self._closed = True
         if self._pool is None:
             return
-        if self._at_hand is not None:
-            await self._pool.putconn(self._at_hand)
-            self._at_hand = None
+        connection, self._at_hand = self._at_hand, None
+        if connection is not None:
+            await self._return(connection)
         await self._pool.close(timeout=self._patience_seconds)
 
     async def take(self) -> Wire:
@@ -86,7 +88,14 @@ class Connections:
                 self._at_hand = connection
                 return
             self._keep_until = monotonic() + _KEEP_SECONDS
-        await self._opened().putconn(connection)
+        await self._return(connection)
+
+    async def _return(self, connection: Wire) -> None:
+        """Put it into the pool, even if nobody waits for that: it would be missing for ever."""
+        returning = asyncio.ensure_future(self._opened().putconn(connection))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        await asyncio.shield(returning)
 
     def _opened(self) -> AsyncConnectionPool[Wire]:
         if self._pool is None:

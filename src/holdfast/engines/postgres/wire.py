@@ -7,6 +7,7 @@ takes it. Our statements are known, name the type of each parameter, and go out 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ from psycopg.waiting import Ready, Wait, wait_async
 
 from .arrays import packed
 from .asking import Row
+from .calling import Call
 from .statements import Numbered
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ _Value: TypeAlias = bytes | None
 _END_SECONDS = 5.0
 """How long the server may take to end what nobody waits for any more."""
 _LOOK_SECONDS = 0.1
+"""How often what takes long is looked at, whether or not something came."""
 _BINARY, _TEXT = Format.BINARY, Format.TEXT
 
 
@@ -50,7 +53,7 @@ class Wire(AsyncConnection[Row]):
         super().__init__(pgconn, row_factory=tuple_row)
         self._known_statements: set[bytes] = set()
         self._row_loader = Transformer(self)
-        self._call: _Call | None = None
+        self._call: Call | None = None
         self._watched: int | None = None
         self._writes = False
 
@@ -62,19 +65,22 @@ class Wire(AsyncConnection[Row]):
         """
         ready = [_values(saying) for saying in sayings]  # so that nothing is sent by halves
         pgconn = self.pgconn
+        call = Call(pgconn, seconds)
         pgconn.enter_pipeline_mode()
         try:
-            expected: list[bytes | None] = []
             for saying, (values, formats) in zip(sayings, ready, strict=True):
-                expected += self._send(saying, values, formats, expected)
+                call.expected += self._send(saying, values, formats, call.expected)
             pgconn.pipeline_sync()
-            results = await self._exchange(_Call(pgconn, len(expected)), seconds)
+            await self._exchange(call)
         except BaseException:
             if not self._leave_pipeline():
                 await self.close()
             raise
+        finally:
+            if len(call.expected) > len(sayings):
+                self._known_statements |= call.prepared()
         self._leave_pipeline()
-        return self._told(expected, results)
+        return self._told(call)
 
     async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
         """Wait as the driver does for what it does itself. It has the socket watched then."""
@@ -95,21 +101,37 @@ class Wire(AsyncConnection[Row]):
 
     # --- a call ------------------------------------------------------------------------------
 
-    async def _exchange(self, call: _Call, seconds: float) -> list[PGresult]:
+    async def _exchange(self, call: Call) -> None:
         loop = asyncio.get_running_loop()
         self._call = call
-        timer = loop.call_later(seconds, call.expire)
+        call.timer = loop.call_later(_LOOK_SECONDS, self._look, call)
         try:
             if self._watched is None:
                 self._watched = self.pgconn.socket
                 loop.add_reader(self._watched, self._go_on, Ready.R)
             self._go_on(None)
-            return await call.ended
+            await call.ended
         except (asyncio.CancelledError, TimeoutError):
+            if call.over and not call.ended.cancelled():
+                call.ended.exception()  # nobody else will ask for it
             await self._give_up(call)
             raise
         finally:
-            timer.cancel()
+            call.timer.cancel()
+
+    def _look(self, call: Call) -> None:
+        """Look without having been called, and at the clock.
+
+        Some event loops tell of a socket that failed once only, before all that came is read.
+        """
+        if self._call is call:
+            self._go_on(Ready.R)
+        if self._call is call:
+            loop = asyncio.get_running_loop()
+            if loop.time() < call.late_at:
+                call.timer = loop.call_later(_LOOK_SECONDS, self._look, call)
+            else:
+                call.expire()
 
     def _go_on(self, ready: Ready | None) -> None:
         """Take the call that is under way as far as it goes by now."""
@@ -130,9 +152,11 @@ class Wire(AsyncConnection[Row]):
             else:
                 loop.remove_writer(self._watched)
 
-    async def _give_up(self, call: _Call) -> None:
+    async def _give_up(self, call: Call) -> None:
         """See to it that the server ends what nobody waits for, or hang up."""
         self._call = None
+        if call.over:
+            return  # a request to end it would end what comes next
         self._unwatch()
         try:
             async with asyncio.timeout(_END_SECONDS):
@@ -140,14 +164,21 @@ class Wire(AsyncConnection[Row]):
                 await wait_async(call.answers, self.pgconn.socket, _LOOK_SECONDS)
         except (psycopg.Error, OSError, TimeoutError):
             await self.close()
+        except BaseException:
+            await self.close()  # that request may still be on its way
+            raise
 
     def _unwatch(self) -> None:
-        if self._watched is not None:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._watched)
-            if self._writes:
-                loop.remove_writer(self._watched)
+        watched, writes = self._watched, self._writes
         self._watched, self._writes = None, False
+        if watched is None:
+            return
+        loop = asyncio.get_running_loop()
+        if writes:
+            with contextlib.suppress(OSError):  # it is closed already
+                loop.remove_writer(watched)
+        with contextlib.suppress(OSError):
+            loop.remove_reader(watched)
 
     # --- what is said, and what is answered --------------------------------------------------
 
@@ -158,7 +189,7 @@ class Wire(AsyncConnection[Row]):
         formats: list[Format],
         before: Sequence[bytes | None],
     ) -> list[bytes | None]:
-        """Return what will be answered: the name of what gets prepared, nothing for rows."""
+        """Return what will be answered."""
         name, text = saying.name, saying.statement.text
         if name is None or self.prepare_threshold is None:
             self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
@@ -169,11 +200,9 @@ class Wire(AsyncConnection[Row]):
         self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         return [None] if known else [name, None]
 
-    def _told(
-        self, expected: Sequence[bytes | None], results: Sequence[PGresult]
-    ) -> list[list[Row]]:
+    def _told(self, call: Call) -> list[list[Row]]:
         told: list[list[Row]] = []
-        for name, result in zip(expected, results, strict=True):
+        for name, result in zip(call.expected, call.results, strict=True):
             status = result.status
             if status == ExecStatus.TUPLES_OK:
                 told.append(self._rows_of(result))
@@ -181,8 +210,6 @@ class Wire(AsyncConnection[Row]):
                 raise errors.error_from_result(result)
             elif name is None:
                 told.append([])
-            else:
-                self._known_statements.add(name)
         return told
 
     def _rows_of(self, result: PGresult) -> list[Row]:
@@ -191,53 +218,6 @@ class Wire(AsyncConnection[Row]):
             return []
         self._row_loader.set_pgresult(result, format=Format.BINARY)
         return self._row_loader.load_rows(0, count, tuple)
-
-
-class _Call:
-    """Statements that are under way."""
-
-    def __init__(self, pgconn: PGconn, count: int) -> None:
-        self.answers = _answers(pgconn, count)
-        self.ended: asyncio.Future[list[PGresult]] = asyncio.get_running_loop().create_future()
-
-    def go_on(self, ready: Ready | None) -> Wait | None:
-        """Go on until it must wait; return for what, or nothing once it has ended."""
-        try:
-            return next(self.answers) if ready is None else self.answers.send(ready)
-        except StopIteration as stop:
-            if not self.ended.done():
-                self.ended.set_result(stop.value)
-        except psycopg.Error as error:
-            if not self.ended.done():
-                self.ended.set_exception(error)
-        return None
-
-    def expire(self) -> None:
-        """Be waited for no longer."""
-        if not self.ended.done():
-            self.ended.set_exception(TimeoutError())
-
-
-def _answers(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
-    """Send what is left to send; return so many results."""
-    while pgconn.flush():
-        if (yield Wait.RW) == Ready.R:
-            pgconn.consume_input()  # else both sides might wait for the other to read
-    results: list[PGresult] = []
-    ends = 0
-    while True:
-        while pgconn.is_busy():
-            yield Wait.R
-            pgconn.consume_input()
-        result = pgconn.get_result()
-        if result is None:
-            ends += 1
-            if ends > count:
-                raise psycopg.OperationalError("the connection ended before all answers had come")
-        elif result.status == ExecStatus.PIPELINE_SYNC:
-            return results
-        else:
-            results.append(result)
 
 
 def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:

@@ -37,7 +37,7 @@ from holdfast.runtime.signature import Signature
 from holdfast.settings import Loaded, Settings, load
 
 from .binding import Binding
-from .task import JobHandle, Task
+from .task import JobHandle, Task, handles
 
 if TYPE_CHECKING:
     from holdfast.testing.app import Rehearsal
@@ -218,11 +218,11 @@ class Holdfast:
             receipts = await self._binding.join(connection, [job])
         else:
             receipts = await self._binding.call(lambda engine: engine.enqueue([job]))
-        return JobHandle(self._binding, receipts[0], job.tenant)
+        return handles(receipts, job.tenant, self._binding)[0]
 
     def job(self, job_id: str, tenant: str = "default") -> JobHandle:
         """Return a handle on a job by its id; whether it exists shows when it is used."""
-        return JobHandle(self._binding, Receipt(job_id), tenant)
+        return JobHandle(job_id, tenant, self._binding)
 
     async def close(self) -> None:
         """Let go of the store."""

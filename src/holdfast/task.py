@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
 
 from holdfast.engines.base import Admission, Engine, Receipt
 from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.alike import Alike
 from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
@@ -25,17 +25,14 @@ R = TypeVar("R")
 _POLL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
-class JobHandle:
+class JobHandle(msgspec.Struct, eq=False, gc=False):
     """A job that was enqueued."""
 
-    __slots__ = ("_binding", "existed", "id", "tenant")
-
-    def __init__(self, binding: Binding, receipt: Receipt, tenant: str) -> None:
-        self.id = receipt.id
-        self.tenant = tenant
-        self.existed = receipt.admission is not Admission.CREATED
-        """Whether it was there already: its unique key is taken."""
-        self._binding = binding
+    id: str
+    tenant: str
+    _binding: Binding
+    existed: bool = False
+    """Whether it was there already: its unique key is taken."""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -85,6 +82,12 @@ class JobHandle:
                 wait_seconds = min(wait_seconds, left)
             await asyncio.sleep(wait_seconds)
         raise ResultTimeout(self.id)
+
+
+def handles(receipts: list[Receipt], tenant: str, binding: Binding) -> list[JobHandle]:
+    """Return handles on jobs of this tenant that were asked for."""
+    new = Admission.CREATED
+    return [JobHandle(one.id, tenant, binding, one.admission is not new) for one in receipts]
 
 
 class Task(Generic[P, R]):
@@ -143,7 +146,7 @@ class Task(Generic[P, R]):
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
     ) -> list[JobHandle]:
         """Do what ``enqueue_many`` does, from code that is not asynchronous."""
-        return self._send_sync(self._jobs(calls))
+        return self._send_sync(list(self._jobs(calls)))  # made in this thread
 
     def options(
         self,
@@ -200,27 +203,31 @@ class Task(Generic[P, R]):
             self._connection if connection is None else connection,
         )
 
-    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> list[NewJob]:
-        jobs = []
-        make = self._made()
+    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> Alike:
+        many = list(calls)  # theirs to make, here and now
+        return Alike(self._like(), self._payloads(many), len(many))
+
+    def _payloads(
+        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
+    ) -> Iterator[bytes]:
+        encode = self.spec.signature.encode
         for call in calls:
             if type(call) is tuple:
-                jobs.append(make(call, {}))
+                yield encode(call, {})
             elif isinstance(call, Mapping):
-                jobs.append(make((), dict(call)))
+                yield encode((), dict(call))
             elif isinstance(call, str | bytes) or not isinstance(call, Sequence):
                 raise InvalidInput(
                     "calls", f"{call!r} is not a tuple of arguments: write ({call!r},)"
                 )
             else:
-                jobs.append(make(tuple(call), {}))
-        return jobs
+                yield encode(tuple(call), {})
 
     def _job(self, args: tuple[object, ...], kwargs: dict[str, object]) -> NewJob:
-        return self._made()(args, kwargs)
+        return self._like(self.spec.signature.encode(args, kwargs))
 
-    def _made(self) -> Callable[[tuple[object, ...], dict[str, object]], NewJob]:
-        """Return what makes a job of a call: all but the arguments is alike."""
+    def _like(self, payload: bytes = b"{}") -> NewJob:
+        """Return a job of this task: all but the payload is the same for each."""
         spec = self.spec
         policy = spec.retry
         fields: dict[str, object] = {
@@ -232,23 +239,20 @@ class Task(Generic[P, R]):
             **self._extra,
         }
         new: Callable[..., NewJob] = NewJob
-        make = partial(new, task=spec.name, **fields)
-        encode = spec.signature.encode
-        return lambda args, kwargs: make(payload=encode(args, kwargs))
+        return new(task=spec.name, payload=payload, **fields)
 
-    async def _send(self, jobs: list[NewJob]) -> list[JobHandle]:
+    async def _send(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
         if self._connection is not None:
             return self._handles(await self._binding.join(self._connection, jobs))
         return self._handles(await self._binding.call(lambda engine: engine.enqueue(jobs)))
 
-    def _send_sync(self, jobs: list[NewJob]) -> list[JobHandle]:
+    def _send_sync(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
         if self._connection is not None:
             return self._handles(self._binding.join_sync(self._connection, jobs))
         return self._handles(self._binding.call_sync(lambda engine: engine.enqueue(jobs)))
 
     def _handles(self, receipts: list[Receipt]) -> list[JobHandle]:
-        binding, tenant = self._binding, self._tenant
-        return [JobHandle(binding, receipt, tenant) for receipt in receipts]
+        return handles(receipts, self._tenant, self._binding)
 
     @property
     def _tenant(self) -> str:

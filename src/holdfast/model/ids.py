@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+
+from .growing import Growing
 
 RANDOM_BYTES = 10
 """How many random bytes one id takes."""
@@ -21,10 +24,23 @@ def uuid7s(now_us: int, random: bytes) -> list[str]:
 
     Ids made at later milliseconds sort after earlier ones.
     """
+    return list(_uuid7s(now_us, random))
+
+
+def rising_uuid7s(now_us: int, random: bytes) -> Growing[str]:
+    """Return what ``uuid7s`` does, each made when it is looked at, in an order that rises.
+
+    An index takes many that follow each other in less time. If there are several, ``rand_a`` counts
+    them (RFC 9562, 6.2); of more than 4,096 some have the same count, and come in any order.
+    """
+    count = len(random) // RANDOM_BYTES
+    return Growing(_uuid7s(now_us, random, count if count > 1 else 0), count)
+
+
+def _uuid7s(now_us: int, random: bytes, count: int = 0) -> Iterator[str]:
     front = _front(now_us // 1000)
     digits = random.hex()
-    return [
-        f"{front}{digits[at : at + 3]}-{_VARIANT[digits[at + 3]]}{digits[at + 4 : at + 7]}"
-        f"-{digits[at + 7 : at + 19]}"
-        for at in range(0, len(digits), 2 * RANDOM_BYTES)
-    ]
+    for number, at in enumerate(range(0, len(digits), 2 * RANDOM_BYTES)):
+        rand_a = f"{4096 * number // count:03x}" if count else digits[at : at + 3]
+        rand_b = f"{_VARIANT[digits[at + 3]]}{digits[at + 4 : at + 7]}-{digits[at + 7 : at + 19]}"
+        yield f"{front}{rand_a}-{rand_b}"

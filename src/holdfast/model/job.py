@@ -203,6 +203,8 @@ class JobRef(Protocol):
 Kind = tuple[str, str, str, int, int]
 """Tenant, queue, task, priority and max_attempts: what most jobs have in common with many."""
 
+BAD_PAYLOAD = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What encoders and decoders raise."""
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -309,7 +311,7 @@ def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
         # The encoder writes NaN and infinities as null: look closer only if there is a null.
         if b"null" in encoded and _has_non_finite(payload):
             raise PayloadInvalid("payload", "NaN and infinities are not JSON")
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+    except BAD_PAYLOAD as error:
         reason = f"not a JSON object ({str(error) or type(error).__name__})"
         raise PayloadInvalid("payload", reason) from None
     # Encoders shrink an over-allocated buffer in place; what is kept must not hold the slack.

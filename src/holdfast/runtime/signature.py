@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Union, get_type_hints
+from uuid import UUID
 
 import msgspec
 import msgspec.inspect
 
 from holdfast.model.errors import InvalidInput, PayloadInvalid
-from holdfast.model.job import encode_payload
+from holdfast.model.job import BAD_PAYLOAD, encode_payload
 
+_ENCODE = msgspec.json.Encoder().encode
+_NEVER_NULL = (str, int, float, bool, bytes, datetime, date, UUID, Decimal)
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -57,12 +62,22 @@ class Signature:
             raise InvalidInput("task", problem) from None
         self._names = {field[0] for field in fields}
         self._in_order = tuple(parameters) if self._takes_in_order() else ()
+        # Then what decodes has no number that the encoder wrote as null.
+        self._never_null = all(hints.get(name) in _NEVER_NULL for name in self._in_order)
         self._needed = sum(p.default is inspect.Parameter.empty for p in parameters.values())
 
     def encode(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
         """Return the payload of this call, or raise ``InvalidInput`` as the call itself would."""
         if not kwargs and self._needed <= len(args) <= len(self._in_order):
             values: dict[str, object] = dict(zip(self._in_order, args, strict=False))
+            if self._never_null:
+                try:
+                    payload = _ENCODE(values)
+                    self._decoder.decode(payload)
+                except BAD_PAYLOAD:
+                    pass  # what is wrong is said below
+                else:
+                    return payload
         else:
             values = self._bound(args, kwargs)
         payload = encode_payload(values)

@@ -6,7 +6,7 @@ engine's own connections and in a transaction of the caller's, whatever driver t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -23,9 +23,13 @@ class Ask(NamedTuple):
 
 
 class Asks(NamedTuple):
-    """Statements that go out together, in this order. After the ``last`` ones it is committed."""
+    """Statements that go out together, in this order. After the ``last`` ones it is committed.
 
-    asks: Sequence[Ask]
+    An iterator makes them while the server is at work on those before. What it raises is raised,
+    and nothing was done.
+    """
+
+    asks: Sequence[Ask] | Iterator[Ask]
     last: bool = False
 
 

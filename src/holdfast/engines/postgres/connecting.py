@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import psycopg
@@ -198,18 +199,21 @@ class Database:
         self, connection: Wire, batch: Asks, *, begins: bool, begun: bool
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
-        anew = any(ask.name in _PLANNED_ANEW for ask in batch.asks)
+        asks = batch.asks
+        anew = isinstance(asks, Sequence) and any(ask.name in _PLANNED_ANEW for ask in asks)
         alone = anew and not begun and not begins
-        sayings = [self._saying(ask) for ask in batch.asks]
+        before = [_BEGIN] if begins or alone else []
         if anew:
-            sayings.insert(0, self._saying(Ask("plan_anew", {})))
-        if begins or alone:
-            sayings.insert(0, _BEGIN)
-        if (begun and batch.last) or alone:
-            sayings.append(_COMMIT)
-        told = await connection.tell(sayings, self._longest_seconds)
-        first = anew + (begins or alone)
-        return told[first : first + len(batch.asks)]
+            before.append(self._saying(Ask("plan_anew", {})))
+        after = [_COMMIT] if (begun and batch.last) or alone else []
+        sayings = map(self._saying, asks)
+        told = await connection.tell(
+            [*before, *sayings, *after]
+            if isinstance(asks, Sequence)
+            else chain(before, sayings, after),
+            self._longest_seconds,
+        )
+        return told[len(before) : len(told) - len(after)]
 
     def _saying(self, ask: Ask) -> Saying:
         name = None if ask.name in _PLANNED_ANEW else ask.name.encode()

@@ -30,9 +30,10 @@ from holdfast.engines.entropy import random_bytes
 from holdfast.engines.histogram import Histogram
 from holdfast.engines.survey import StoreFigures, Survey
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.alike import Alike
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost, Unavailable
 from holdfast.model.history import History
-from holdfast.model.ids import RANDOM_BYTES, uuid7s
+from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
     MICROSECONDS,
@@ -112,11 +113,11 @@ class Moving:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         self._database.check_open()
-        jobs = check_all("jobs", jobs, NewJob)
+        if not (isinstance(jobs, Alike) and enqueueing.is_simple(jobs.like)):
+            jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-        # An index takes many that follow each other in less time.
-        ids = sorted(uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs))))
+        ids = rising_uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
         request = Request(jobs, caller, on_duplicate, ids)
         line = self._simple_requests if request.simple else self._other_requests
         await line.add(request)

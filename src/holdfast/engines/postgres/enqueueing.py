@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -10,13 +10,22 @@ from holdfast.engines.base import OnDuplicate, Receipt
 from holdfast.engines.checks import check_reach
 from holdfast.engines.intake import Intake
 from holdfast.model.access import Caller
-from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept
+from holdfast.model.alike import Alike
+from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
 
 from . import rows
-from .asking import Ask, Verb, ask_all, ask_last
+from .asking import Ask, Asks, Verb, ask_all, ask_last
 from .changing import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
 from .conditions import Conditions
 
+_FIRST_PART, _LARGEST_PART = 64, 400
+"""How many jobs that are alike go into one statement. The server waits for the first few, and each
+part is twice as large as the last: it takes at least twice as long for a job as it takes to encode
+the next, and a statement by itself costs it as much as ten jobs."""
+_ROOM = 65_536
+"""How many jobs one place in line has room for."""
+_KIND = ("tenant", "queue", "task", "priority", "max_attempts")
+_BESIDE = ("scope", "estimated_seconds", "max_processing_seconds")
 Due = tuple[str, str]
 """The queue and the task of a job that may be claimed."""
 
@@ -37,7 +46,7 @@ class Request:
         self.on_duplicate = on_duplicate
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
-        self.simple = all(map(_is_simple, jobs))
+        self.simple = all(map(is_simple, [jobs.like] if isinstance(jobs, Alike) else jobs))
         """Whether its jobs ask for nothing but to be run now."""
 
     def receipts(self) -> list[Receipt]:
@@ -47,7 +56,8 @@ class Request:
         return self.answer
 
 
-def _is_simple(new: NewJob) -> bool:
+def is_simple(new: NewJob) -> bool:
+    """Whether a job asks for nothing but to be run now."""
     return (
         new.id is None
         and new.unique is None
@@ -69,7 +79,9 @@ def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
 
 
 def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
-    """Take jobs that ask for nothing special, in one statement."""
+    """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
+    if len(requests) == 1 and isinstance(requests[0].jobs, Alike):
+        return (yield from _enqueue_alike(requests[0], requests[0].jobs, on))
     taken = _Taken()
     for request in requests:
         try:
@@ -81,6 +93,30 @@ def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due
     if taken.ids:
         yield from ask_last(taken.ask(on))
     return {(kind[1], kind[2]) for kind in set(taken.kinds)}
+
+
+def _enqueue_alike(request: Request, jobs: Alike, on: Conditions) -> Verb[set[Due]]:
+    """Take many in one transaction; the server has the first while the next are encoded."""
+    like = jobs.like
+    check_reach(like.tenant, like.scope, request.caller)
+    _payload, kind = accept(like, on.options.max_payload_bytes)
+    yield Asks(_parts(request, jobs, _in_common(like, kind), on), last=True)
+    return {(like.queue, like.task)}
+
+
+def _parts(
+    request: Request, jobs: Alike, common: Mapping[str, object], on: Conditions
+) -> Iterator[Ask]:
+    most = on.options.max_payload_bytes
+    first, size = 0, _FIRST_PART
+    while first < len(jobs):
+        part = slice(first, first + size)
+        payloads = jobs.payloads[part]
+        for payload in payloads:
+            check_payload(payload, most)
+        yield Ask("enqueue", {**common, **_each(request.ids[part], payloads, on)})
+        first, size = first + size, min(2 * size, _LARGEST_PART)
+    request.answer = [Receipt(job_id) for job_id in request.ids]
 
 
 class _Taken:
@@ -106,19 +142,24 @@ class _Taken:
 
     def ask(self, on: Conditions) -> Ask:
         """Return the statement that puts them there: one for jobs that are alike, or for any."""
-        names = ("tenant", "queue", "task", "priority", "max_attempts")
-        columns: dict[str, list[object]] = {
-            "scope": [new.scope for new in self._jobs],
-            "estimated_seconds": [new.estimated_seconds for new in self._jobs],
-            "max_processing_seconds": [new.max_processing_seconds for new in self._jobs],
-        }
-        conditions = {"ids": self.ids, "payloads": self._payloads}
-        conditions |= {"channel": on.channel, "now_us": on.now_us}
-        if _are_alike(self.kinds) and all(map(_are_alike, columns.values())):
-            alike = {name: column[0] for name, column in columns.items()}
-            return Ask("enqueue", alike | dict(zip(names, self.kinds[0], strict=True)) | conditions)
-        columns |= dict(zip(names, map(list, zip(*self.kinds, strict=True)), strict=True))
-        return Ask("enqueue_unlike", columns | conditions)
+        beside = {name: [getattr(new, name) for new in self._jobs] for name in _BESIDE}
+        each = _each(self.ids, self._payloads, on)
+        alike = len(self.ids) <= _ROOM and _are_alike(self.kinds)
+        if alike and all(map(_are_alike, beside.values())):
+            return Ask("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
+        kinds = dict(zip(_KIND, map(list, zip(*self.kinds, strict=True)), strict=True))
+        return Ask("enqueue_unlike", {**kinds, **beside, **each})
+
+
+def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
+    """Return what jobs that are alike have in common, as the statement takes it."""
+    beside = {name: getattr(like, name) for name in _BESIDE}
+    return beside | dict(zip(_KIND, kind, strict=True))
+
+
+def _each(ids: Sequence[str], payloads: list[bytes], on: Conditions) -> dict[str, object]:
+    """Return what each job has for itself, and what holds for any."""
+    return {"ids": ids, "payloads": payloads, "channel": on.channel, "now_us": on.now_us}
 
 
 def _are_alike(values: Sequence[object]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import psycopg
@@ -57,19 +57,19 @@ class Wire(AsyncConnection[Row]):
         self._watched: int | None = None
         self._writes = False
 
-    async def tell(self, sayings: Sequence[Saying], seconds: float) -> list[list[Row]]:
+    async def tell(self, sayings: Iterable[Saying], seconds: float) -> list[list[Row]]:
         """Send statements together, and wait for all answers; return the rows of each.
 
         Outside of a transaction they are one. Raise the first error; what follows it was not done.
+        Those that are not a list are sent as they are made; what is raised by making one is raised,
+        and ends the transaction without any of it.
         Raise ``TimeoutError`` after so many seconds: then nobody knows what was done.
         """
-        ready = [_values(saying) for saying in sayings]  # so that nothing is sent by halves
         pgconn = self.pgconn
         call = Call(pgconn, seconds)
         pgconn.enter_pipeline_mode()
         try:
-            for saying, (values, formats) in zip(sayings, ready, strict=True):
-                call.expected += self._send(saying, values, formats, call.expected)
+            failed = self._say(sayings, call)
             pgconn.pipeline_sync()
             await self._exchange(call)
         except BaseException:
@@ -77,10 +77,29 @@ class Wire(AsyncConnection[Row]):
                 await self.close()
             raise
         finally:
-            if len(call.expected) > len(sayings):
+            if any(call.expected):
                 self._known_statements |= call.prepared()
         self._leave_pipeline()
+        if failed is not None:
+            raise failed
         return self._told(call)
+
+    def _say(self, sayings: Iterable[Saying], call: Call) -> Exception | None:
+        """Send these; if one cannot be made, see to it that nothing is done, and return why."""
+        at_once = isinstance(sayings, list)
+        try:
+            for saying in sayings:
+                values, formats = _values(saying)
+                call.expected += self._send(saying, values, formats, call.expected)
+                if not at_once:
+                    self.pgconn.flush()
+        except psycopg.OperationalError:
+            raise  # the connection is gone
+        except Exception as error:  # noqa: BLE001 - it is raised when the server is done with it
+            self.pgconn.send_query_params(b"ROLLBACK", None)
+            call.expected.append(None)
+            return error
+        return None
 
     async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
         """Wait as the driver does for what it does itself. It has the socket watched then."""

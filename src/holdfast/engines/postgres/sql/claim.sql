@@ -14,6 +14,7 @@ due AS (
         SELECT j.ctid AS spot, j.priority, j.run_at_us, j.seq
         FROM holdfast.jobs AS j
         WHERE j.line = 1
+            AND holdfast.queue_number(j.queue) = holdfast.queue_number(l.queue)
             AND j.queue = l.queue
             AND j.priority = l.priority
             AND j.run_at_us <= clock.now_us
@@ -36,6 +37,7 @@ due AS (
             SELECT (-f.priority, f.run_at_us, f.seq) >= (-l.priority, l.run_at_us, l.seq)
             FROM holdfast.jobs AS f
             WHERE f.line = 1 AND f.queue = l.queue
+                AND holdfast.queue_number(f.queue) = holdfast.queue_number(l.queue)
             ORDER BY f.priority DESC, f.run_at_us, f.seq
             LIMIT 1
         ), true))

@@ -5,12 +5,13 @@ WITH clock AS MATERIALIZED (
 ),
 taken AS (
     INSERT INTO holdfast.jobs (
-        created_at_us, run_at_us, max_attempts, priority, state, line, tenant, id, scope, queue,
+        created_at_us, run_at_us, seq, max_attempts, priority, state, line, tenant, id, scope, queue,
         task, payload, estimated_seconds, max_processing_seconds
     )
     SELECT
-        clock.now_us,
-        clock.now_us,
+        (SELECT clock.now_us FROM clock),
+        (SELECT clock.now_us FROM clock),
+        (SELECT nextval('holdfast.places')) + n.number - 1,
         %(max_attempts)s::int,
         %(priority)s::smallint,
         1,
@@ -23,8 +24,7 @@ taken AS (
         n.payload,
         %(estimated_seconds)s::float8,
         %(max_processing_seconds)s::float8
-    FROM clock
-    CROSS JOIN unnest(%(ids)s::text[], %(payloads)s::bytea[]) AS n (id, payload)
+    FROM unnest(%(ids)s::text[], %(payloads)s::bytea[]) WITH ORDINALITY AS n (id, payload, number)
 )
 SELECT count(pg_notify(%(channel)s::text, %(queue)s::text))
 FROM clock

@@ -10,6 +10,7 @@ CROSS JOIN LATERAL (
         j.more
     FROM holdfast.jobs AS j
     WHERE j.line = 1
+        AND holdfast.queue_number(j.queue) = holdfast.queue_number(l.queue)
         AND j.queue = l.queue
         AND j.priority = l.priority
         AND j.run_at_us <= %(at_us)s::bigint

@@ -10,6 +10,7 @@ lanes AS (
         SELECT j.priority, j.run_at_us, j.seq
         FROM holdfast.jobs AS j
         WHERE j.line = 1 AND j.queue = q.queue
+            AND holdfast.queue_number(j.queue) = holdfast.queue_number(q.queue)
         ORDER BY j.priority DESC, j.run_at_us, j.seq
         LIMIT 1
     ) AS f
@@ -20,6 +21,7 @@ lanes AS (
         SELECT j.priority, j.run_at_us, j.seq
         FROM holdfast.jobs AS j
         WHERE j.line = 1 AND j.queue = l.queue AND j.priority < l.priority
+            AND holdfast.queue_number(j.queue) = holdfast.queue_number(l.queue)
         ORDER BY j.priority DESC, j.run_at_us, j.seq
         LIMIT 1
     ) AS f

@@ -6,6 +6,7 @@ SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()), (
             SELECT j.run_at_us
             FROM holdfast.jobs AS j
             WHERE j.line = 1 AND j.queue = l.queue AND j.priority = l.priority
+                AND holdfast.queue_number(j.queue) = holdfast.queue_number(l.queue)
                 AND j.run_at_us > %(after_us)s::bigint
             ORDER BY j.run_at_us
             LIMIT 1

@@ -146,7 +146,9 @@ class Task(Generic[P, R]):
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
     ) -> list[JobHandle]:
         """Do what ``enqueue_many`` does, from code that is not asynchronous."""
-        return self._send_sync(list(self._jobs(calls)))  # made in this thread
+        jobs = self._jobs(calls)
+        jobs.payloads.make_all()  # in this thread, whose arguments they are
+        return self._send_sync(jobs)
 
     def options(
         self,

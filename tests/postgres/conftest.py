@@ -1,12 +1,13 @@
 """What tests of this directory get, beside servers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
 import pytest
 
+from holdfast.engines.postgres import statements
 from holdfast.engines.postgres.migrating import migrate
 
 from .servers import Databases, Server, store_of
@@ -30,6 +31,24 @@ def shop(shop_database: str) -> Iterator[Shop]:
     made = Shop(shop_database)
     yield made
     made.app.close_sync()
+
+
+@pytest.fixture
+def rewritten(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..., str]], None]]:
+    """Have statements changed on their way: what is given gets the name and the text of each."""
+    usual = statements._read
+
+    def forget() -> None:
+        statements.statement.cache_clear()
+        statements.numbered.cache_clear()
+
+    def rewrite(change: Callable[..., str]) -> None:
+        read = lambda directory, name: change(name, usual(directory, name))
+        monkeypatch.setattr(statements, "_read", read)
+        forget()
+
+    yield rewrite
+    forget()
 
 
 class Durable(NamedTuple):

@@ -11,6 +11,7 @@ import psycopg
 from holdfast.engines.base import Admission, Claim, Receipt, Renewal
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.model import outcome
+from holdfast.model.alike import Alike
 from holdfast.model.errors import LeaseLost, Unavailable
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, Job, JobRef, NewJob, State
@@ -117,6 +118,18 @@ async def enqueue_many(case: Case) -> None:
     payloads = {job.id: job.payload for job in (await case.jobs()).values()}
     assert [payloads.pop(receipt.id) for receipt in receipts] == [b'{"n":%d}' % n for n in range(5)]
     assert not payloads
+
+
+async def enqueue_alike(case: Case) -> None:
+    count = 200  # three statements
+    payloads = [b'{"n":%d}' % n for n in range(count)]
+    receipts = await case.through(
+        lambda engine: engine.enqueue(Alike(case.new(), iter(payloads), count))
+    )
+    assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
+    jobs = await case.jobs()
+    assert [jobs.pop(receipt.id).payload for receipt in receipts] == payloads
+    assert not jobs
 
 
 async def enqueue_from_many_callers(case: Case) -> None:
@@ -366,6 +379,7 @@ SCENARIOS: dict[str, Scenario] = {
     for scenario in (
         enqueue_one,
         enqueue_many,
+        enqueue_alike,
         enqueue_from_many_callers,
         enqueue_with_ids,
         enqueue_what_is_known,

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.engines.postgres import statements
 from holdfast.model import outcome
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job, State
@@ -55,11 +54,8 @@ def test_who_lost_a_job_cannot_settle_it_any_more(server18):
 
 
 @pytest.mark.parametrize("number", [0, 1])  # an attempt that failed cannot even be written twice
-def test_a_settle_that_is_not_fenced_is_found_out(server18, monkeypatch, number):
-    usual = statements._read
-
-    def unfenced(directory: str, name: str) -> str:
-        text = usual(directory, name)
+def test_a_settle_that_is_not_fenced_is_found_out(server18, rewritten, number):
+    def unfenced(name: str, text: str) -> str:
         if name not in ("complete", "held"):
             return text
         # The program looks at the token of what is held, too: let that be whatever is said.
@@ -67,12 +63,6 @@ def test_a_settle_that_is_not_fenced_is_found_out(server18, monkeypatch, number)
             "j.token, j.worker", "o.token, j.worker"
         )
 
-    monkeypatch.setattr(statements, "_read", unfenced)
-    statements.statement.cache_clear()
-    statements.numbered.cache_clear()
-    try:
-        with server18.fresh() as url, pytest.raises(AssertionError):
-            wake_zombies(url, [number])
-    finally:
-        statements.statement.cache_clear()
-        statements.numbered.cache_clear()
+    rewritten(unfenced)
+    with server18.fresh() as url, pytest.raises(AssertionError):
+        wake_zombies(url, [number])

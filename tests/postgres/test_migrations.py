@@ -216,6 +216,70 @@ def database(url: str) -> str:
     return str(rows(url, "SELECT current_database()")[0][0])
 
 
+# --- quicker intake ------------------------------------------------------------------------------
+
+AS_BEFORE = """
+INSERT INTO holdfast.jobs (
+    created_at_us, run_at_us, max_attempts, priority, state, line, tenant, id, scope, queue, task,
+    payload
+) SELECT 1, 1, 3, 0, 1, 1, 'default', id, '', 'default', 't', '{}' FROM unnest(%s::text[]) AS id
+"""
+"""What code that knows the first migration alone says, for jobs that are due since long ago."""
+
+
+def test_jobs_keep_their_order_over_the_second_migration_whoever_enqueues_them(bare, knowing):
+    async def claimed() -> list[str]:
+        engine = await PostgresEngine.open(bare, options=PostgresOptions(listen=False))
+        try:
+            claim = await engine.claim(queues=["default"], worker="w", limit=9)
+            assert await engine.validate() == []
+            return [job.id for job in claim.jobs]
+        finally:
+            await engine.close()
+
+    knowing(KNOWN[:1])
+    migrate(bare)
+    with psycopg.connect(bare, autocommit=True) as connection:
+        connection.execute(AS_BEFORE, [["b", "a"]])
+        knowing(KNOWN)
+        assert titles(migrate(bare)) == titles(KNOWN[1:])
+        connection.execute(AS_BEFORE, [["d", "c"]])
+    assert asyncio.run(claimed()) == ["b", "a", "d", "c"]
+
+
+READ = """
+SELECT (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'jobs') + sum(idx_tup_read)
+FROM pg_stat_user_indexes WHERE relname = 'jobs'
+"""
+
+
+def test_a_claim_looks_at_few_jobs_however_many_wait(made):
+    with psycopg.connect(made, autocommit=True) as connection:
+        connection.execute(AS_BEFORE, [[f"{n:04}" for n in range(2_000)]])
+        connection.execute("ANALYZE holdfast.jobs")
+
+    async def claim() -> None:
+        engine = await PostgresEngine.open(made, options=PostgresOptions(listen=False))
+        try:
+            for _time in range(5):
+                assert (await engine.claim(queues=["default"], worker="w")).jobs
+        finally:
+            await engine.close()
+
+    [[before]] = rows(made, READ)
+    asyncio.run(claim())  # what a connection has counted is there when it has ended
+    [[after]] = rows(made, READ)
+    assert int(str(after)) - int(str(before)) < 500
+
+
+@pytest.mark.parametrize("name", ["claim", "look"])
+def test_control_where_a_statement_does_not_use_the_index_it_looks_at_all(made, rewritten, name):
+    rewritten(lambda file, text: text.replace("queue_number(", "x(") if file == name else text)
+    rows(made, "CREATE FUNCTION holdfast.x(text) RETURNS int IMMUTABLE RETURN length($1)")
+    with pytest.raises(AssertionError):
+        test_a_claim_looks_at_few_jobs_however_many_wait(made)
+
+
 # --- other versions -----------------------------------------------------------------------------
 
 

@@ -225,6 +225,32 @@ def test_what_json_cannot_carry_is_refused_when_it_is_enqueued(value):
         Signature(echo_of(Any), "t").encode((value,), {})
 
 
+@pytest.mark.parametrize("annotation", [float, float | None, str, str | None, Any], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_number_that_json_has_not_is_never_taken_for_nothing(annotation, value):
+    signature = Signature(echo_of(annotation), "t")
+    with pytest.raises(PayloadInvalid, match="NaN and infinities are not JSON"):
+        signature.encode((value,), {})
+    with pytest.raises(PayloadInvalid, match="NaN and infinities are not JSON"):
+        signature.encode((), {"value": value})
+
+
+@given(
+    annotation=st.sampled_from([str, int, float, bool, bytes, datetime, UUID, Decimal, list, Any]),
+    value=st.text() | st.integers() | st.booleans() | st.none() | st.just(NOON) | st.just(UUID_1),
+)
+def test_a_call_by_place_is_the_same_as_one_by_name(annotation, value):
+    signature = Signature(echo_of(annotation), "t")
+
+    def payload(args: tuple[object, ...], kwargs: dict[str, object]) -> bytes | str:
+        try:
+            return signature.encode(args, kwargs)
+        except PayloadInvalid as error:
+            return str(error)
+
+    assert payload((value,), {}) == payload((), {"value": value})
+
+
 @pytest.mark.parametrize(
     "annotation",
     [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.ids import RANDOM_BYTES, uuid7s
+from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s, uuid7s
 
 TIMES_US = st.integers(0, 2**48 * 1_000 - 1)
 ENTROPY = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)
@@ -79,3 +79,24 @@ def test_every_bit_that_an_id_has_room_for_comes_from_the_entropy(bit: int) -> N
 def test_there_is_one_id_for_every_piece_of_entropy(now_us: int, entropy: list[bytes]) -> None:
     made = uuid7s(now_us, b"".join(entropy))
     assert made == [one(now_us, piece) for piece in entropy]
+
+
+@settings(deadline=None)
+@given(now_us=TIMES_US, count=st.integers(0, 4_096), seed=st.integers(0, 9))
+def test_those_of_one_call_rise_and_are_uuids_of_version_7(now_us: int, count: int, seed: int):
+    entropy = random.Random(seed).randbytes(count * RANDOM_BYTES)
+    made = list(rising_uuid7s(now_us, entropy))
+    assert made == sorted(made)
+    assert len(set(made)) == count
+    for one in made[:2] + made[-2:]:
+        parsed = uuid.UUID(one)
+        assert (str(parsed), parsed.version, parsed.variant) == (one, 7, uuid.RFC_4122)
+        assert parsed.int >> 80 == now_us // 1_000
+
+
+def test_one_alone_is_random_throughout_and_more_than_can_be_counted_are_apart_too():
+    entropy = random.Random(1).randbytes(20_000 * RANDOM_BYTES)
+    assert list(rising_uuid7s(0, entropy[:RANDOM_BYTES])) == uuid7s(0, entropy[:RANDOM_BYTES])
+    made = list(rising_uuid7s(0, entropy))
+    assert len(set(made)) == 20_000
+    assert [one[:18] for one in made] == sorted(one[:18] for one in made)

@@ -18,6 +18,10 @@ class Growing(Sequence[T]):
         self._made: list[T] = []
         self._count = count
 
+    def make_all(self) -> None:
+        """Make all that is still to come: here, and now."""
+        self._up_to(self._count)
+
     def __len__(self) -> int:
         return self._count
 

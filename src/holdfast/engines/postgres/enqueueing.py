@@ -80,8 +80,8 @@ def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
 
 def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
     """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
-    if len(requests) == 1 and isinstance(requests[0].jobs, Alike):
-        return (yield from _enqueue_alike(requests[0], requests[0].jobs, on))
+    if len(requests) == 1 and isinstance(jobs := requests[0].jobs, Alike) and jobs:
+        return (yield from _enqueue_alike(requests[0], jobs, on))
     taken = _Taken()
     for request in requests:
         try:

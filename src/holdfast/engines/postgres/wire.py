@@ -32,6 +32,8 @@ _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 """How often what takes long is looked at, whether or not something came."""
 _BINARY, _TEXT = Format.BINARY, Format.TEXT
+_UNDO = b"ROLLBACK"
+"""Ends a transaction that nobody began too: that of statements that go out together."""
 
 
 class Saying(NamedTuple):
@@ -96,7 +98,7 @@ class Wire(AsyncConnection[Row]):
         except psycopg.OperationalError:
             raise  # the connection is gone
         except Exception as error:  # noqa: BLE001 - it is raised when the server is done with it
-            self.pgconn.send_query_params(b"ROLLBACK", None)
+            self.pgconn.send_query_params(_UNDO, None)
             call.expected.append(None)
             return error
         return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.engines.base import Claim, Counts, Engine, EngineOptions, Reclaim
+from holdfast.model.alike import Alike
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.history import History
-from holdfast.model.job import Job, NewJob, State
+from holdfast.model.job import Job, NewJob, State, encode_payload
 from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome, completed, dead
 from holdfast.model.policy import QueuePolicy
@@ -117,6 +118,13 @@ def new_job(**fields: object) -> NewJob:
     """Return a request with defaults."""
     make: Callable[..., NewJob] = NewJob
     return make(**{"task": "t", "payload": {"n": 1}, **fields})
+
+
+def alike(count: int, numbers: Iterable[object] | None = None, **fields: object) -> Alike:
+    """Return requests for so many jobs, each with a number of its own."""
+    each = range(count) if numbers is None else numbers
+    payloads = (encode_payload({"n": number}) for number in each)
+    return Alike(new_job(**fields), payloads, count)
 
 
 def wanted(**conditions: object) -> Filter:

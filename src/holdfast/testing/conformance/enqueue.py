@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,7 +24,7 @@ from holdfast.model.outcome import (
     dead,
 )
 
-from .desk import FAILURE, Desk, Suite, new_job
+from .desk import FAILURE, Desk, Suite, alike, new_job
 
 
 class EnqueueRules(Suite):
@@ -50,6 +51,51 @@ class EnqueueRules(Suite):
             assert first != second
             assert first[14] == second[14] == "7", "a UUIDv7"
             assert await desk.state(first) is State.PENDING
+
+        self.check(scenario)
+
+    def test_jobs_that_are_alike_are_taken_in_their_order(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            receipts = await desk.engine.enqueue(alike(500, queue="mail", priority=5))
+            [last] = await desk.engine.enqueue([new_job(queue="mail", priority=5)])
+            taken = await desk.take(501, queues=["mail"])
+            assert [job.id for job in taken] == [*(one.id for one in receipts), last.id]
+            assert [job.arguments()["n"] for job in taken] == [*range(500), 1]
+            assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
+            assert len({job.id for job in taken}) == 501
+
+        self.check(scenario)
+
+    def test_jobs_that_are_alike_are_refused_together(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            def numbers() -> Iterator[int]:
+                yield from range(300)
+                raise InvalidInput("n", "no more")
+
+            for bad in (numbers(), [0] * 300 + ["x" * 2_000]):
+                with pytest.raises((InvalidInput, TooLarge)):
+                    await desk.engine.enqueue(alike(301, bad))
+            with pytest.raises(InvalidInput, match="priority"):
+                await desk.engine.enqueue(alike(300, priority=1 << 20))
+            with pytest.raises(AccessDenied):
+                await desk.engine.enqueue(alike(300), caller=Caller(tenant="other"))
+            assert await desk.engine.enqueue(alike(0)) == []
+            assert await desk.counts() == Counts()
+            assert len(await desk.engine.enqueue(alike(300))) == 300
+
+        self.check(scenario, EngineOptions(max_payload_bytes=1_000))
+
+    def test_jobs_that_are_alike_may_ask_for_anything(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            receipts = await desk.engine.enqueue(alike(3, key="k", delay_seconds=5))
+            assert await desk.take(3) == []
+            desk.clock.advance(5)
+            await desk.work_off(receipts[0].id)
+            [first] = await desk.engine.enqueue(alike(1, unique="u"))
+            again = await desk.engine.enqueue(alike(2, unique="u"))
+            assert again == [Receipt(first.id, Admission.EXISTING)] * 2
+            with pytest.raises(DuplicateId):
+                await desk.engine.enqueue(alike(2, id="same"))
 
         self.check(scenario)
 

@@ -1,0 +1,164 @@
+"""Many jobs of one call: sent while the next are made, and all or none of them are there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from holdfast.engines.postgres import PostgresEngine, PostgresOptions, enqueueing
+from holdfast.engines.postgres import wire as wire_module
+from holdfast.model.alike import Alike
+from holdfast.model.errors import InvalidInput
+from holdfast.model.job import NewJob
+
+LIKE = NewJob(task="t")
+COUNT = 200
+PATIENCE_SECONDS = 20.0
+AT_WORK = """
+SELECT EXISTS (
+    SELECT FROM pg_locks
+    WHERE relation = 'holdfast.jobs'::regclass AND mode = 'RowExclusiveLock'
+)
+"""
+
+
+@pytest.fixture
+def url(server18):
+    with server18.fresh() as fresh:
+        yield fresh
+
+
+def value(url: str, query: str) -> object:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return row[0]
+
+
+def use(url: str, make: Callable[[], Alike]) -> tuple[int, int]:
+    """Enqueue on the only connection; return which server process that was, before and after."""
+
+    async def run() -> tuple[int, int]:
+        engine = await PostgresEngine.open(
+            url, options=PostgresOptions(max_connections=1, listen=False)
+        )
+        try:
+            before = await process_of(engine)
+            with contextlib.suppress(InvalidInput):
+                await engine.enqueue(make())
+            return before, await process_of(engine)
+        finally:
+            await engine.close()
+
+    return asyncio.run(run())
+
+
+async def process_of(engine: PostgresEngine) -> int:
+    connection = await engine._database._connections.take()
+    try:
+        return connection.info.backend_pid
+    finally:
+        await engine._database._connections.give_back(connection)
+
+
+def bad_at_the_end() -> Alike:
+    def payloads() -> Iterator[bytes]:
+        for _number in range(COUNT - 1):
+            yield b"{}"
+        raise InvalidInput("n", "is not a number")
+
+    return Alike(LIKE, payloads(), COUNT)
+
+
+def test_the_server_is_at_work_before_the_last_one_is_made(url):
+    seen: list[bool] = []
+
+    def payloads() -> Iterator[bytes]:
+        for number in range(COUNT):
+            if number == COUNT - 1:
+                give_up = time.monotonic() + PATIENCE_SECONDS
+                while not (at_work := value(url, AT_WORK)) and time.monotonic() < give_up:
+                    pass
+                seen.append(bool(at_work))
+                assert value(url, "SELECT count(*) FROM holdfast.jobs") == 0
+            yield b"{}"
+
+    use(url, lambda: Alike(LIKE, payloads(), COUNT))
+    assert seen == [True]
+    assert value(url, "SELECT count(*) FROM holdfast.jobs") == COUNT
+
+
+def test_control_what_goes_out_at_once_is_not_at_work_before(url, monkeypatch):
+    monkeypatch.setattr(enqueueing, "_FIRST_PART", COUNT)
+    monkeypatch.setitem(globals(), "PATIENCE_SECONDS", 0.2)
+    with pytest.raises(AssertionError):
+        test_the_server_is_at_work_before_the_last_one_is_made(url)
+
+
+def test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url):
+    before, after = use(url, bad_at_the_end)
+    assert before == after
+    assert value(url, "SELECT count(*) FROM holdfast.jobs") == 0
+
+
+def test_control_without_taking_back_what_was_sent_a_part_would_stay(url, monkeypatch):
+    monkeypatch.setattr(wire_module, "_UNDO", b"SELECT 1")
+    with pytest.raises(AssertionError):
+        test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url)
+
+
+def test_calls_that_come_together_do_not_suffer_from_a_bad_one(url):
+    async def run() -> list[object]:
+        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+        try:
+            good = (Alike(LIKE, iter([b"{}"] * COUNT), COUNT) for _ in range(3))
+            some = [next(good), bad_at_the_end(), next(good), bad_at_the_end(), next(good)]
+            calls = [engine.enqueue(jobs) for jobs in some]
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+        finally:
+            await engine.close()
+
+    answers = asyncio.run(run())
+    assert [type(answer) for answer in answers] == [list, InvalidInput] * 2 + [list]
+    assert value(url, "SELECT count(*) FROM holdfast.jobs") == 3 * COUNT
+
+
+def test_a_place_in_line_has_room_for_a_whole_call(url):
+    """One statement takes one number of the sequence, and the next begins behind all of it."""
+
+    async def run() -> list[list[int]]:
+        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+        try:
+            places: list[list[int]] = []
+            for jobs in ([LIKE] * 3, Alike(LIKE, iter([b"{}"] * 3), 3), [LIKE, NewJob(task="u")]):
+                ids = [receipt.id for receipt in await engine.enqueue(jobs)]
+                places.append([job.seq for job in await engine.get(ids) if job is not None])
+            return places
+        finally:
+            await engine.close()
+
+    first, second, third = asyncio.run(run())
+    for some in (first, second):
+        assert some == list(range(some[0], some[0] + 3))
+    assert first[0] + enqueueing._ROOM <= second[0]
+    assert second[0] + enqueueing._ROOM <= third[0] < third[1]
+
+
+def test_more_than_one_place_has_room_for_are_taken_too(url, monkeypatch):
+    monkeypatch.setattr(enqueueing, "_ROOM", 2)
+
+    async def run() -> None:
+        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+        try:
+            receipts = await engine.enqueue([LIKE] * 5)
+            claim = await engine.claim(queues=["default"], worker="w", limit=9)
+            assert [job.id for job in claim.jobs] == [receipt.id for receipt in receipts]
+        finally:
+            await engine.close()
+
+    asyncio.run(run())

@@ -17,8 +17,8 @@ CREATE INDEX jobs_line
     ON holdfast.jobs (holdfast.queue_number(queue), priority DESC, run_at_us, seq)
     WITH (deduplicate_items = off) WHERE line = 1;
 
--- Pages are filled: no change of a job can stay on its page for free, since each changes an index.
-ALTER TABLE holdfast.jobs RESET (fillfactor);
+-- Every change of a job changes an index entry, so none could make use of room kept on its page.
+ALTER TABLE holdfast.jobs SET (fillfactor = 100);
 
 -- A place leaves room behind it for those of the same call: one number for all of them.
 ALTER SEQUENCE holdfast.places INCREMENT BY 65536;

@@ -57,7 +57,7 @@ def durable() -> Iterator[Durable]:
                 row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
                 assert row == (value,), (setting, row)
             connection.execute(
-                "SELECT count(pg_logical_emit_message(false, 'holdfast bench', repeat('-', 1 << 20)))"
+                "SELECT count(pg_logical_emit_message(false, 'bench', repeat('-', 1 << 20)))"
                 " FROM generate_series(1, %s)",
                 [_LOG_MB],
             )

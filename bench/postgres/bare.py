@@ -15,7 +15,7 @@ import psycopg
 from holdfast.engines.base import DEFAULT_LEASE_SECONDS
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.statements import statement
-from holdfast.model.ids import RANDOM_BYTES, uuid7s
+from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.outcome import Outcome, completed
 
 from .answering import answer
@@ -91,7 +91,7 @@ def bare_bulk(seconds: float) -> Rate:
     with psycopg.connect(url(), autocommit=True, context=ADAPTERS) as connection:
         meter, start = Meter([os.getpid()]), time.perf_counter()
         while time.perf_counter() - start < seconds:
-            ids = uuid7s(time.time_ns() // 1_000, os.urandom(RANDOM_BYTES * BULK))
+            ids = list(rising_uuid7s(time.time_ns() // 1_000, os.urandom(RANDOM_BYTES * BULK)))
             connection.execute(put, with_lists({"ids": ids, "payloads": payloads}) | kind)
             done += BULK
         return meter.rate(done, time.perf_counter() - start)

@@ -69,6 +69,11 @@ class Binding:
         self._engine = engine
         self._loop = None if engine is None else asyncio.get_running_loop()
 
+    def hops(self) -> bool:
+        """Whether what is called on this event loop is done by another, in another thread."""
+        there = self._loop if self._stage is None else self._stage.loop
+        return there is not None and there is not _running_loop()
+
     async def call(self, verb: Call[T]) -> T:
         """Do this with the engine and return what comes of it."""
         self._check_process()

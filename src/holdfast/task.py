@@ -25,7 +25,7 @@ R = TypeVar("R")
 _POLL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
-class JobHandle(msgspec.Struct, eq=False, gc=False):
+class JobHandle(msgspec.Struct, eq=False):
     """A job that was enqueued."""
 
     id: str
@@ -137,10 +137,13 @@ class Task(Generic[P, R]):
     ) -> list[JobHandle]:
         """Enqueue all of these calls, or none, in one commit.
 
-        Each is a tuple of positional or a mapping of named arguments. One commit takes up to
-        8 MiB; send more than that in several calls.
+        Each is a tuple of positional or a mapping of named arguments: do not change them before
+        this returns. One commit takes up to 8 MiB; send more than that in several calls.
         """
-        return await self._send(self._jobs(calls))
+        jobs = self._jobs(calls)
+        if self._binding.hops():
+            jobs.payloads.make_all()  # in this thread, whose arguments they are
+        return await self._send(jobs)
 
     def enqueue_many_sync(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,44 @@ def quietly(work: Callable[[], Any]) -> Any:
             return work()
         finally:
             gc.collect()
+
+
+class Arguments(Mapping[str, int]):
+    """Arguments that notice in which thread they are read."""
+
+    def __init__(self) -> None:
+        self.read_in: set[int] = set()
+
+    def __iter__(self) -> Iterator[str]:
+        self.read_in.add(threading.get_ident())
+        yield "number"
+
+    def __getitem__(self, name: str) -> int:
+        return 7
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_arguments_are_read_in_the_thread_of_their_caller(client):
+    async def elsewhere(arguments: Arguments) -> int:
+        await client.enqueue_many([arguments])
+        client_thread = threading.get_ident()
+        assert arguments.read_in == {client_thread}
+        return client_thread
+
+    async def main() -> None:
+        await client.enqueue(1)  # binds this loop
+        there = Arguments()
+        thread = await asyncio.to_thread(in_thread, lambda: asyncio.run(elsewhere(there)))
+        assert thread != threading.get_ident()
+        await elsewhere(Arguments())
+        await client.app.close()
+
+    asyncio.run(main())
+    sync = Arguments()
+    client.enqueue_many_sync([sync])
+    assert sync.read_in == {threading.get_ident()}
 
 
 async def enqueue_and_wait(task: Any, number: int) -> object:

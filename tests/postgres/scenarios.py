@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,7 +12,7 @@ from holdfast.engines.base import Admission, Claim, Receipt, Renewal
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.model import outcome
 from holdfast.model.alike import Alike
-from holdfast.model.errors import LeaseLost, Unavailable
+from holdfast.model.errors import InvalidInput, LeaseLost, Unavailable
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, Job, JobRef, NewJob, State
 from holdfast.model.operation import AuditEntry, Operation
@@ -130,6 +130,30 @@ async def enqueue_alike(case: Case) -> None:
     jobs = await case.jobs()
     assert [jobs.pop(receipt.id).payload for receipt in receipts] == payloads
     assert not jobs
+
+
+async def enqueue_alike_beside_bad_ones(case: Case) -> None:
+    refused = InvalidInput("n", "is not a number")
+
+    def some(*, bad: bool) -> Alike:
+        def payloads() -> Iterator[bytes]:
+            yield from [b"{}"] * 99
+            if bad:
+                raise refused
+            yield b"{}"
+
+        return Alike(case.new(), payloads(), 100)
+
+    async def all_at_once(engine: PostgresEngine) -> list[list[Receipt] | BaseException]:
+        calls = [engine.enqueue(some(bad=bad)) for bad in (True, False, True, False)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, second, third, fourth = await case.through(all_at_once)
+    assert first is refused
+    assert third is refused
+    assert isinstance(second, list)
+    assert isinstance(fourth, list)
+    assert {receipt.id for receipt in second + fourth} == (await case.jobs()).keys()
 
 
 async def enqueue_from_many_callers(case: Case) -> None:
@@ -380,6 +404,7 @@ SCENARIOS: dict[str, Scenario] = {
         enqueue_one,
         enqueue_many,
         enqueue_alike,
+        enqueue_alike_beside_bad_ones,
         enqueue_from_many_callers,
         enqueue_with_ids,
         enqueue_what_is_known,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,11 +11,22 @@ import pytest
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions, enqueueing
 from holdfast.engines.postgres import wire as wire_module
+from holdfast.engines.postgres.statements import statement
 from holdfast.model.alike import Alike
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import NewJob
 
 LIKE = NewJob(task="t")
+BAD = InvalidInput("n", "is not a number")
+ERRORS = [
+    *(BAD, KeyError("k"), RuntimeError("r"), OSError("a file"), TimeoutError("a socket")),
+    *(psycopg.OperationalError("theirs"), psycopg.DataError("theirs")),
+    psycopg.errors.UniqueViolation("theirs"),
+]
+END_OTHERS = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 COUNT = 200
 PATIENCE_SECONDS = 20.0
 AT_WORK = """
@@ -40,18 +50,17 @@ def value(url: str, query: str) -> object:
         return row[0]
 
 
-def use(url: str, make: Callable[[], Alike]) -> tuple[int, int]:
+def use(url: str, make: Callable[[], Alike]) -> tuple[int, int, BaseException | None]:
     """Enqueue on the only connection; return which server process that was, before and after."""
 
-    async def run() -> tuple[int, int]:
-        engine = await PostgresEngine.open(
-            url, options=PostgresOptions(max_connections=1, listen=False)
-        )
+    async def run() -> tuple[int, int, BaseException | None]:
+        options = PostgresOptions(max_connections=1, listen=False)
+        engine = await PostgresEngine.open(url, options=options)
         try:
             before = await process_of(engine)
-            with contextlib.suppress(InvalidInput):
-                await engine.enqueue(make())
-            return before, await process_of(engine)
+            [answer] = await asyncio.gather(engine.enqueue(make()), return_exceptions=True)
+            raised = answer if isinstance(answer, BaseException) else None
+            return before, await process_of(engine), raised
         finally:
             await engine.close()
 
@@ -66,11 +75,14 @@ async def process_of(engine: PostgresEngine) -> int:
         await engine._database._connections.give_back(connection)
 
 
-def bad_at_the_end() -> Alike:
+def bad_at_the_end(error: Exception = BAD, first: Callable[[], object] = int) -> Alike:
+    """Return jobs of which the last cannot be made; before that something is done."""
+
     def payloads() -> Iterator[bytes]:
         for _number in range(COUNT - 1):
             yield b"{}"
-        raise InvalidInput("n", "is not a number")
+        first()
+        raise error
 
     return Alike(LIKE, payloads(), COUNT)
 
@@ -100,32 +112,83 @@ def test_control_what_goes_out_at_once_is_not_at_work_before(url, monkeypatch):
         test_the_server_is_at_work_before_the_last_one_is_made(url)
 
 
-def test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url):
-    before, after = use(url, bad_at_the_end)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, error):
+    """Whatever it is: nothing that the caller's own code raises is taken for the server's."""
+    before, after, raised = use(url, lambda: bad_at_the_end(error))
     assert before == after
+    assert raised is error
     assert value(url, "SELECT count(*) FROM holdfast.jobs") == 0
 
 
 def test_control_without_taking_back_what_was_sent_a_part_would_stay(url, monkeypatch):
     monkeypatch.setattr(wire_module, "_UNDO", b"SELECT 1")
     with pytest.raises(AssertionError):
-        test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url)
+        test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, BAD)
+
+
+def test_control_what_the_caller_raises_could_be_taken_for_the_servers(url, monkeypatch):
+    taken_as_it_is = lambda sayings: ((one, *wire_module._values(one)) for one in sayings)
+    monkeypatch.setattr(wire_module, "_ready", taken_as_it_is)
+    with pytest.raises(AssertionError):
+        test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, OSError("a file"))
+
+
+def test_a_bad_one_refuses_all_also_when_the_connection_is_lost_at_that_moment(url):
+    before, after, raised = use(url, lambda: bad_at_the_end(first=lambda: value(url, END_OTHERS)))
+    assert before != after
+    assert raised is BAD
+    assert value(url, "SELECT count(*) FROM holdfast.jobs") == 0
 
 
 def test_calls_that_come_together_do_not_suffer_from_a_bad_one(url):
     async def run() -> list[object]:
         engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
         try:
-            good = (Alike(LIKE, iter([b"{}"] * COUNT), COUNT) for _ in range(3))
-            some = [next(good), bad_at_the_end(), next(good), bad_at_the_end(), next(good)]
+            good = [Alike(LIKE, iter([b"{}"] * COUNT), COUNT) for _ in range(3)]
+            some = [good[0], bad_at_the_end(), good[1], bad_at_the_end(KeyError("k")), good[2]]
             calls = [engine.enqueue(jobs) for jobs in some]
             return list(await asyncio.gather(*calls, return_exceptions=True))
         finally:
             await engine.close()
 
     answers = asyncio.run(run())
-    assert [type(answer) for answer in answers] == [list, InvalidInput] * 2 + [list]
+    assert [type(answer) for answer in answers] == [list, InvalidInput, list, KeyError, list]
     assert value(url, "SELECT count(*) FROM holdfast.jobs") == 3 * COUNT
+
+
+def test_who_has_to_wait_has_its_arguments_read_before(url):
+    read: list[int] = []
+
+    def payloads() -> Iterator[bytes]:
+        read.append(1)
+        yield b"{}"
+
+    async def run() -> None:
+        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+        try:
+            first = asyncio.ensure_future(engine.enqueue([LIKE]))
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(engine.enqueue(Alike(LIKE, payloads(), 1)))
+            await asyncio.sleep(0)
+            assert read
+            assert not first.done()
+            await asyncio.gather(first, second)
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+def test_the_room_of_a_place_is_what_the_sequence_leaves(url):
+    step = "SELECT increment_by FROM pg_sequences WHERE sequencename = 'places'"
+    assert value(url, step) == enqueueing._ROOM
+    assert enqueueing._LARGEST_PART <= enqueueing._ROOM
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _time in range(2):
+            [first] = connection.execute("SELECT holdfast.next_places()").fetchone() or [0]
+            [last, _token] = connection.execute(statement("last_numbers")).fetchone() or [0, 0]
+            assert last == first + enqueueing._ROOM - 1
 
 
 def test_a_place_in_line_has_room_for_a_whole_call(url):

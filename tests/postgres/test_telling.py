@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -349,3 +349,19 @@ def test_parameters_are_numbered_in_the_order_in_which_they_come():
 
 def test_a_per_cent_sign_is_one():
     assert b"format('job %s of tenant" in numbered("problems").text
+
+
+def test_time_that_making_takes_is_not_the_servers(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            loop = asyncio.get_running_loop()
+            real, passed = loop.time, [0.0]
+            loop.time = lambda: real() + passed[0]  # type: ignore[method-assign]
+
+            def slowly() -> Iterator[Saying]:
+                passed[0] += 100.0
+                yield saying("SELECT 1 FROM pg_sleep(0.3)")  # is looked at meanwhile
+
+            assert await wire.tell(slowly(), 60.0) == [[(1,)]]
+
+    asyncio.run(run())

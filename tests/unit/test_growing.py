@@ -78,5 +78,17 @@ def test_what_is_wrong_with_one_is_said_to_whoever_looks_at_it():
 
     jobs = Alike(NewJob(task="t"), payloads(), 2)
     assert jobs.payloads[0] == b"{}"
-    with pytest.raises(ValueError, match="the second"):
-        list(jobs)
+    for _time in range(2):
+        with pytest.raises(ValueError, match="the second"):
+            list(jobs)
+        with pytest.raises(ValueError, match="the second"):
+            jobs.payloads.make_all()
+        assert jobs.payloads[:1] == [b"{}"]
+
+
+def test_fewer_than_were_promised_are_never_taken_for_all():
+    growing = Growing(iter([1, 2]), 3)
+    assert growing[:2] == [1, 2]
+    for _time in range(2):
+        with pytest.raises(ValueError, match="there are 2 items, not 3"):
+            list(growing)

@@ -13,10 +13,11 @@ class Growing(Sequence[T]):
     """A list of so many items, each made once, when it or a later one is first looked at."""
 
     def __init__(self, items: Iterable[T], count: int) -> None:
-        """Take what makes the items; what it raises is raised to whoever looks."""
+        """Take what makes the items; what it raises is raised to whoever looks, each time."""
         self._to_come = iter(items)
         self._made: list[T] = []
         self._count = count
+        self._failed: Exception | None = None
 
     def make_all(self) -> None:
         """Make all that is still to come: here, and now."""
@@ -40,5 +41,14 @@ class Growing(Sequence[T]):
         yield from self._up_to(self._count)  # not before the first is asked for
 
     def _up_to(self, end: int) -> list[T]:
-        self._made.extend(islice(self._to_come, max(0, end - len(self._made))))
+        if end > len(self._made):
+            if self._failed is not None:
+                raise self._failed  # what makes them has ended there
+            try:
+                self._made.extend(islice(self._to_come, end - len(self._made)))
+            except Exception as error:
+                self._failed = error
+                raise
+            if end > len(self._made):
+                raise ValueError(f"there are {len(self._made)} items, not {self._count}")
         return self._made

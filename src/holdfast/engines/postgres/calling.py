@@ -16,10 +16,9 @@ from psycopg.waiting import Ready, Wait
 class Call:
     """Statements that are under way."""
 
-    def __init__(self, pgconn: PGconn, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = loop.create_future()
-        self.late_at = loop.time() + seconds
+    def __init__(self, pgconn: PGconn) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.late_at: float
         self.expected: list[bytes | None] = []
         """What will be answered: the name of what gets prepared, nothing for rows."""
         self.results: list[PGresult] = []

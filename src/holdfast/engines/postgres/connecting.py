@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from .inspecting import check_usable
 from .options import PostgresOptions
 from .pooling import Connections
 from .statements import Numbered, numbered
-from .wire import Saying, Wire
+from .wire import Saying, Unmade, Wire
 
 T = TypeVar("T")
 _TRIES = 20
@@ -47,7 +47,7 @@ when it was planned. Planning them takes longer than doing them."""
 _PLANNED_ANEW = frozenset(
     {
         *("find", "find_newest", "groups", "held_behind", "counts", "survey", "problems"),
-        *("change_lines", "realign", "old_days", "schema_state", "rights", "server_settings"),
+        *("change_lines", "old_days", "schema_state", "rights", "server_settings"),
         *("forget_attempts", "forget_notes", "forget_rest", "forget_waiting"),
     }
 )
@@ -142,6 +142,8 @@ class Database:
                     return await self._converse(connection, make(), reading=reading)
                 finally:
                     await self._connections.give_back(connection)
+            except Unmade as unmade:
+                raise unmade.cause from unmade.cause.__cause__
             except Doubt as doubt:
                 if not harmless:
                     raise
@@ -200,7 +202,8 @@ class Database:
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
         asks = batch.asks
-        anew = isinstance(asks, Sequence) and any(ask.name in _PLANNED_ANEW for ask in asks)
+        streamed = isinstance(asks, Iterator)
+        anew = not streamed and any(ask.name in _PLANNED_ANEW for ask in asks)
         alone = anew and not begun and not begins
         before = [_BEGIN] if begins or alone else []
         if anew:
@@ -208,9 +211,7 @@ class Database:
         after = [_COMMIT] if (begun and batch.last) or alone else []
         sayings = map(self._saying, asks)
         told = await connection.tell(
-            [*before, *sayings, *after]
-            if isinstance(asks, Sequence)
-            else chain(before, sayings, after),
+            chain(before, sayings, after) if streamed else [*before, *sayings, *after],
             self._longest_seconds,
         )
         return told[len(before) : len(told) - len(after)]

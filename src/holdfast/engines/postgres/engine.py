@@ -133,13 +133,15 @@ class Moving:
             await self._after_doubt(requests, sent_us, late=doubt.late)
             due = set()
         self._lanes.forget()
-        queues = () if due else {new.queue for one in requests for new in one.jobs}
+        queues = () if due else {new.queue for one in requests for new in one.kinds}
         self._arrivals.announce(due, queues)
 
     async def _after_doubt(self, requests: Sequence[Request], sent_us: int, *, late: bool) -> None:
         """Find out what became of enqueues whose answer was lost; do them if nothing did."""
         on = self._on()
         for number, request in enumerate(requests):
+            if isinstance(request.answer, Exception):
+                continue  # it was refused before anything was to be recorded
             try:
                 request.answer = await doubting.enqueued(
                     request, sent_us, self._database, on, late=late

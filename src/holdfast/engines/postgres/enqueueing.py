@@ -46,8 +46,15 @@ class Request:
         self.on_duplicate = on_duplicate
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
-        self.simple = all(map(is_simple, [jobs.like] if isinstance(jobs, Alike) else jobs))
+        self.kinds = [jobs.like] if isinstance(jobs, Alike) else jobs
+        """A job of each kind that is asked for: what can be known before they are made."""
+        self.simple = all(map(is_simple, self.kinds))
         """Whether its jobs ask for nothing but to be run now."""
+
+    def make(self) -> None:
+        """Have all jobs made, or raise what is wrong with one: for who has to wait anyway."""
+        if isinstance(self.jobs, Alike):
+            self.jobs.payloads.make_all()
 
     def receipts(self) -> list[Receipt]:
         """Return the answer, or raise it."""

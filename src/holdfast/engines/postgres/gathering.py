@@ -24,6 +24,7 @@ class Gathering:
     async def add(self, request: Request) -> None:
         """Have a request decided; return when it has its answer."""
         if self._busy:
+            request.make()
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((request, done))
             await done

@@ -151,7 +151,7 @@ def _try_once(request: Request, options: PostgresOptions) -> Steps[list[Receipt]
 def _ending(request: Request, batch: Asks, options: PostgresOptions) -> list[Statement]:
     if not batch.last:
         return []
-    queues = sorted({new.queue for new in request.jobs})
+    queues = sorted({new.queue for new in request.kinds})
     notify = Ask("notify_at_commit", {"channel": options.schema, "queues": queues})
     return [_statement(notify, options), _KEEP]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import psycopg
@@ -44,6 +44,14 @@ class Saying(NamedTuple):
     name: bytes | None = None
 
 
+class Unmade(Exception):
+    """What was to be said next could not be made, so nothing was done; ``cause`` says why."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Wire(AsyncConnection[Row]):
     """A connection of the driver's that has ``tell`` beside all else.
 
@@ -59,24 +67,29 @@ class Wire(AsyncConnection[Row]):
         self._watched: int | None = None
         self._writes = False
 
-    async def tell(self, sayings: Iterable[Saying], seconds: float) -> list[list[Row]]:
+    async def tell(
+        self, sayings: Sequence[Saying] | Iterator[Saying], seconds: float
+    ) -> list[list[Row]]:
         """Send statements together, and wait for all answers; return the rows of each.
 
         Outside of a transaction they are one. Raise the first error; what follows it was not done.
-        Those that are not a list are sent as they are made; what is raised by making one is raised,
-        and ends the transaction without any of it.
+        An iterator makes them while the server is at work on those before: raise ``Unmade`` if it
+        fails, which ends the transaction, and nothing of it was done.
         Raise ``TimeoutError`` after so many seconds: then nobody knows what was done.
         """
         pgconn = self.pgconn
-        call = Call(pgconn, seconds)
+        call = Call(pgconn)
+        failed: Exception | None = None
         pgconn.enter_pipeline_mode()
         try:
             failed = self._say(sayings, call)
             pgconn.pipeline_sync()
-            await self._exchange(call)
-        except BaseException:
+            await self._exchange(call, seconds)
+        except BaseException as error:
             if not self._leave_pipeline():
                 await self.close()
+            if failed is not None and isinstance(error, Exception):
+                raise failed from error  # whatever became of the rest: nothing was to be done
             raise
         finally:
             if any(call.expected):
@@ -87,19 +100,17 @@ class Wire(AsyncConnection[Row]):
         return self._told(call)
 
     def _say(self, sayings: Iterable[Saying], call: Call) -> Exception | None:
-        """Send these; if one cannot be made, see to it that nothing is done, and return why."""
-        at_once = isinstance(sayings, list)
+        """Send these; if one cannot be said, see to it that none is done, and return why."""
+        at_once = not isinstance(sayings, Iterator)
         try:
-            for saying in sayings:
-                values, formats = _values(saying)
+            for saying, values, formats in _ready(sayings):
                 call.expected += self._send(saying, values, formats, call.expected)
                 if not at_once:
                     self.pgconn.flush()
-        except psycopg.OperationalError:
-            raise  # the connection is gone
-        except Exception as error:  # noqa: BLE001 - it is raised when the server is done with it
-            self.pgconn.send_query_params(_UNDO, None)
-            call.expected.append(None)
+        except (Unmade, psycopg.DataError, TypeError) as error:
+            with contextlib.suppress(psycopg.Error):  # it is gone: then nothing was done either
+                self.pgconn.send_query_params(_UNDO, None)
+                call.expected.append(None)
             return error
         return None
 
@@ -122,8 +133,9 @@ class Wire(AsyncConnection[Row]):
 
     # --- a call ------------------------------------------------------------------------------
 
-    async def _exchange(self, call: Call) -> None:
+    async def _exchange(self, call: Call, seconds: float) -> None:
         loop = asyncio.get_running_loop()
+        call.late_at = loop.time() + seconds
         self._call = call
         call.timer = loop.call_later(_LOOK_SECONDS, self._look, call)
         try:
@@ -239,6 +251,21 @@ class Wire(AsyncConnection[Row]):
             return []
         self._row_loader.set_pgresult(result, format=Format.BINARY)
         return self._row_loader.load_rows(0, count, tuple)
+
+
+def _ready(
+    sayings: Iterable[Saying],
+) -> Iterator[tuple[Saying, list[_Value], list[Format]]]:
+    """Yield each with what goes into it; raise ``Unmade`` if the next one cannot be made."""
+    making = iter(sayings)
+    while True:
+        try:
+            saying = next(making, None)
+        except Exception as error:
+            raise Unmade(error) from error  # of whatever kind: it is not the server's
+        if saying is None:
+            return
+        yield saying, *_values(saying)
 
 
 def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:

@@ -17,8 +17,16 @@ CREATE INDEX jobs_line
     ON holdfast.jobs (holdfast.queue_number(queue), priority DESC, run_at_us, seq)
     WITH (deduplicate_items = off) WHERE line = 1;
 
--- Every change of a job changes an index entry, so none could make use of room kept on its page.
+-- To claim, extend or end a job changes its index entries, so that none of it could make use of room
+-- kept on its page.
 ALTER TABLE holdfast.jobs SET (fillfactor = 100);
 
--- A place leaves room behind it for those of the same call: one number for all of them.
+-- What waits for another job or for a person, by tenant.
+CREATE INDEX jobs_aside ON holdfast.jobs (queue, tenant) WHERE line = 0 AND state < 2;
+
+-- A place leaves room behind it for those of the same statement: one number for all of them.
 ALTER SEQUENCE holdfast.places INCREMENT BY 65536;
+
+CREATE FUNCTION holdfast.next_places() RETURNS bigint
+LANGUAGE sql VOLATILE
+AS $$ SELECT nextval('holdfast.places') $$;

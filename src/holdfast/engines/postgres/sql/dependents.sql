@@ -11,7 +11,7 @@ JOIN (
     FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)
     JOIN holdfast.jobs AS w
         ON w.waiting_for IS NOT NULL AND w.waiting_for @> ARRAY[n.id] AND w.tenant = n.tenant
-    WHERE w.state = 0
+    WHERE w.state = 0 AND w.line = 0  -- as all that wait have it: so those in line are not looked at
 ) AS w ON w.tenant = j.tenant AND w.id = j.id
 WHERE j.state = 0
 ORDER BY j.tenant, j.id

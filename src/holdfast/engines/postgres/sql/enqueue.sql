@@ -11,7 +11,7 @@ taken AS (
     SELECT
         (SELECT clock.now_us FROM clock),
         (SELECT clock.now_us FROM clock),
-        (SELECT nextval('holdfast.places')) + n.number - 1,
+        (SELECT holdfast.next_places()) + n.number - 1,
         %(max_attempts)s::int,
         %(priority)s::smallint,
         1,

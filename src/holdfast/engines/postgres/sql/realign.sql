@@ -1,7 +1,12 @@
--- Put jobs of this queue that came in while its policy changed into the line of now.
+-- Put jobs of these queues that came in while a policy changed into the line of now.
+WITH alone_before AS (
+    UPDATE holdfast.jobs AS j
+    SET line = 1
+    FROM holdfast.policies AS p
+    WHERE p.queue = ANY (%(queues)s::text[]) AND p.line = 1 AND j.queue = p.queue AND j.line = 2
+)
 UPDATE holdfast.jobs AS j
-SET line = p.line
+SET line = 2
 FROM holdfast.policies AS p
-WHERE p.queue = ANY (%(queues)s::text[])
-    AND j.queue = p.queue
-    AND j.line = CASE p.line WHEN 1 THEN 2 ELSE 1 END
+WHERE p.queue = ANY (%(queues)s::text[]) AND p.line = 2 AND j.queue = p.queue AND j.line = 1
+    AND holdfast.queue_number(j.queue) = holdfast.queue_number(p.queue)

@@ -149,13 +149,21 @@ class _Taken:
 
     def ask(self, on: Conditions) -> Ask:
         """Return the statement that puts them there: one for jobs that are alike, or for any."""
-        beside = {name: [getattr(new, name) for new in self._jobs] for name in _BESIDE}
         each = _each(self.ids, self._payloads, on)
-        alike = len(self.ids) <= _ROOM and _are_alike(self.kinds)
-        if alike and all(map(_are_alike, beside.values())):
+        if self._are_alike():
             return Ask("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
         kinds = dict(zip(_KIND, map(list, zip(*self.kinds, strict=True)), strict=True))
-        return Ask("enqueue_unlike", {**kinds, **beside, **each})
+        return Ask("enqueue_unlike", {**kinds, **self._beside(), **each})
+
+    def _are_alike(self) -> bool:
+        count = len(self.ids)
+        if count == 1:
+            return True
+        columns: list[Sequence[object]] = [self.kinds, *self._beside().values()]
+        return count <= _ROOM and all(column.count(column[0]) == count for column in columns)
+
+    def _beside(self) -> dict[str, list[object]]:
+        return {name: [getattr(new, name) for new in self._jobs] for name in _BESIDE}
 
 
 def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
@@ -167,10 +175,6 @@ def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
 def _each(ids: Sequence[str], payloads: list[bytes], on: Conditions) -> dict[str, object]:
     """Return what each job has for itself, and what holds for any."""
     return {"ids": ids, "payloads": payloads, "channel": on.channel, "now_us": on.now_us}
-
-
-def _are_alike(values: Sequence[object]) -> bool:
-    return values.count(values[0]) == len(values)
 
 
 def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:

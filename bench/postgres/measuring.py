@@ -82,8 +82,10 @@ async def warm_up(side: Side, workers: Sequence[Worker]) -> None:
     """Have every process do something: then it is connected, and its statements are prepared."""
     give_up = time.monotonic() + READY_SECONDS
     while (now := progress.read(workers[0].progress)).processes < len(workers):
-        if time.monotonic() > give_up:
-            raise RuntimeError(f"only {now.processes} of {len(workers)} workers work")
+        ended = [worker for worker in workers if worker.process.poll() is not None]
+        if ended or time.monotonic() > give_up:
+            said = "\n".join(worker.log.read_text()[-2000:] for worker in ended or workers)
+            raise RuntimeError(f"only {now.processes} of {len(workers)} workers work:\n{said}")
         if len(workers) > 1:
             await side.put_many()  # or the first one that wakes takes them all
         for _ in range(WARM_UP):

@@ -13,6 +13,7 @@ from holdfast.engines import wire
 from holdfast.engines.client import ClientEngine
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.socket_path import MAX_PATH_BYTES, socket_path
+from holdfast.interfaces.control import in_control
 from holdfast.interfaces.http import serving as serving_module
 from holdfast.interfaces.http.engine_app import EngineApp
 from holdfast.interfaces.http.serving import bind_loopback, bind_socket, serving
@@ -262,6 +263,44 @@ def test_a_claim_that_comes_when_it_is_over_is_sent_away():
         assert (await app.respond("POST", wire.CLAIM.path, body, departure)).status == 503
 
     asyncio.run(main())
+
+
+# --- whose it is -----------------------------------------------------------------------------
+
+
+def test_of_many_one_is_in_control_and_after_it_another():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        with in_control(path) as first, in_control(path) as second:
+            assert (first, second) == (True, False)
+            with in_control(path) as third:
+                assert not third
+        with in_control(path) as fourth:
+            assert fourth
+
+
+def test_a_copy_that_a_task_made_does_not_stay_in_control():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        (is_up, say_up), (is_over, say_over) = os.pipe(), os.pipe()
+        with in_control(path) as ours:
+            assert ours
+            if (child := os.fork()) == 0:
+                os.close(say_over)
+                os.write(say_up, b".")
+                os.read(is_over, 1)
+                os._exit(0)
+        assert os.read(is_up, 1) == b"."
+        with in_control(path) as again:
+            assert again
+        for number in (is_up, say_up, is_over, say_over):
+            os.close(number)
+        assert os.waitpid(child, 0) == (child, 0)
+
+
+def test_a_place_without_room_for_a_lock_is_a_typed_error():
+    with pytest.raises(StorageError, match="no lock can be made"), in_control("/nowhere/s"):
+        pass
 
 
 # --- where the socket is ---------------------------------------------------------------------

@@ -13,6 +13,7 @@ from .load import ServerRig
 
 TICKS = str(Path(__file__).parent / "ticks.py")
 JOBS = 60
+NO_SOCKET = "no socket: another daemon of this store"
 
 
 def test_each_tick_runs_once_whoever_dies(durable, tmp_path, byte_code):
@@ -32,6 +33,25 @@ def test_each_tick_runs_once_whoever_dies(durable, tmp_path, byte_code):
     assert set(recorded.values()) == {1}
     assert begun.total() <= len(begun) + 1  # one may have been under way when a daemon was killed
     assert set(ended) >= set(recorded)
+
+
+def test_of_daemons_that_start_at_once_all_run_and_one_takes_commands(durable, tmp_path, byte_code):
+    with durable.databases.fresh() as url:
+        rig = ServerRig(tmp_path, url, byte_code)
+        try:
+            rig.run().ready().kill()  # leaves its socket behind
+            together = [rig.run() for _number in range(3)]
+            others = [one for one in together if NO_SOCKET in one.ready().output]
+            [first] = [one for one in together if one not in others]
+            assert rig.command("workers", "list").returncode == 0
+            first.kill()
+            assert NO_SOCKET not in rig.run().ready().output
+            assert rig.command("workers", "list").returncode == 0
+            for one in others:
+                one.stop()
+            assert rig.command("workers", "list").returncode == 0, "theirs was not the socket"
+        finally:
+            rig.close()
 
 
 def test_many_who_reclaim_at_once_end_each_lease_once(server18):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 
 from holdfast.engines.socket_path import private_socket_path, socket_path
+from holdfast.model.errors import StorageError
 from holdfast.settings import Settings
+
+from .opening import keep_in_forks, let_go_in_forks
 
 
 def control_path(settings: Settings) -> str:
@@ -18,3 +23,29 @@ def control_path(settings: Settings) -> str:
         return socket_path(settings.store)
     name = f"{settings.store} {settings.schema}"
     return private_socket_path(hashlib.sha256(os.fsencode(name)).hexdigest())
+
+
+@contextlib.contextmanager
+def in_control(path: str) -> Iterator[bool]:
+    """Yield whether commands at this path are ours to take: of all daemons one has the lock.
+
+    To look whether somebody listens is not enough: of two that start at once both would see nobody,
+    and one take the other's socket away.
+    """
+    import fcntl  # noqa: PLC0415 - where there are such sockets, there is this
+
+    try:
+        number = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"no lock can be made at {path}.lock: {error}") from error
+    let_go_in_forks(path, number)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        keep_in_forks(number)
+        os.close(number)

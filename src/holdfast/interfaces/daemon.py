@@ -31,7 +31,7 @@ from holdfast.runtime.schedules import ScheduleLoop, make_known
 from holdfast.runtime.worker import Worker
 from holdfast.settings import Loaded, Settings, unusable_places, with_origin
 
-from .control import control_path
+from .control import control_path, in_control
 from .http.config_routes import config_routes
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
@@ -238,7 +238,7 @@ class Daemon:
             self._say("no socket: this system has none of the kind, so commands cannot reach us")
             return
         path = control_path(self.settings)
-        if self.settings.on_server and _somebody_listens(path):
+        if self.settings.on_server and not self._open.enter_context(in_control(path)):
             self._say("no socket: another daemon of this store on this machine takes commands")
             return
         bound = _bind_as_owner(path)
@@ -334,15 +334,6 @@ class Daemon:
                 if not quiet:
                     raise
                 log.say("daemon.hook_failed", foreign=error)
-
-
-def _somebody_listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
 
 
 def _bind_as_owner(path: str) -> socket.socket:

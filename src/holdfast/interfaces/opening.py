@@ -146,6 +146,11 @@ def let_go_in_forks(path: str, *numbers: int) -> None:
     _LET_GO_NUMBERS.update(numbers)
 
 
+def keep_in_forks(number: int) -> None:
+    """Let copies have what gets this number next: it is about to be closed."""
+    _LET_GO_NUMBERS.discard(number)
+
+
 def _let_go() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:

@@ -273,7 +273,12 @@ async def take_turns(engine: PostgresEngine) -> None:
         assert await engine.settle([completed(job)]) == [None]
 
 
-LOOKS = {"in lanes": claim_one_by_one, "by turns": take_turns}
+async def name_queues(engine: PostgresEngine) -> None:
+    await engine.enqueue([NewJob(task="t", queue=f"q{n}", key="k") for n in range(9) for _ in "ab"])
+    assert await engine.queues() == ["default", *(f"q{n}" for n in range(9))]
+
+
+LOOKS = {"in lanes": claim_one_by_one, "by turns": take_turns, "queues": name_queues}
 
 
 async def let_tenants_take_turns(engine: PostgresEngine) -> None:
@@ -320,6 +325,7 @@ def test_few_jobs_are_looked_at_however_many_wait(made, name):
             "j.tenant || ''",
         ),
         ("by turns", "dependents", "AND w.line = 0", ""),
+        ("queues", "queues", "queue_number(", "x("),
     ],
 )
 def test_control_a_statement_without_its_index_looks_at_all(

@@ -232,6 +232,9 @@ class Engine(Protocol):
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""
 
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """Return the queues that have unfinished jobs, in order, without counting them."""
+
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """Return the dead letters that a filter finds in groups, the largest first."""
 

@@ -1,4 +1,4 @@
-"""The verbs that look at work: get, find, counts, groups, history, validate, audited."""
+"""The verbs that look at work: get, find, counts, queues, groups, history, validate, audited."""
 
 from __future__ import annotations
 
@@ -95,6 +95,18 @@ class Looking(Seam):
         with self._past.pinned():
             past = await self._past.count(caller)
             return await self._answer(lambda _now: _sum(self._state.counts(caller), past))
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        self._check_open()
+        self._now_us()
+        return await self._answer(
+            lambda _now: sorted(
+                queue
+                for queue, counts in self._state.counts(caller).items()
+                if counts.blocked or counts.pending or counts.in_flight
+            )
+        )
 
     def survey(self) -> Survey:
         """Return every queue as it is in memory, for a scrape: it promises nothing.

@@ -134,6 +134,10 @@ class PassingEngine:
         """See ``Engine.counts``."""
         return await self.engine.counts(caller=caller)
 
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        return await self.engine.queues(caller=caller)
+
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """See ``Engine.groups``."""
         return await self.engine.groups(wanted, caller=caller)

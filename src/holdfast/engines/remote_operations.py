@@ -62,6 +62,12 @@ class RemoteOperations:
         body = wire.COUNTS.write_call(wire.CountsCall(caller))
         return await self._remote.call(wire.COUNTS, body)
 
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        check_caller(caller)
+        body = wire.QUEUES.write_call(wire.CountsCall(caller))
+        return await self._remote.call(wire.QUEUES, body)
+
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
         body = wire.VALIDATE.write_call(wire.Nothing())

@@ -218,7 +218,7 @@ class Nothing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CountsCall(msgspec.Struct, frozen=True, array_like=True):
-    """See ``Engine.counts``."""
+    """See ``Engine.counts`` and ``Engine.queues``."""
 
     caller: Caller = SYSTEM
 
@@ -281,6 +281,7 @@ EXTEND = Verb("extend", ExtendCall, list[Extended])
 RECLAIM = Verb("reclaim", ReclaimCall, Reclaim)
 GET = Verb("get", GetCall, list[Job | None])
 COUNTS = Verb("counts", CountsCall, dict[str, Counts])
+QUEUES = Verb("queues", CountsCall, list[str])
 VALIDATE = Verb("validate", Nothing, list[str])
 FIND = Verb("find", FindCall, Page)
 GROUPS = Verb("groups", GroupsCall, list[Group])

@@ -19,6 +19,8 @@ from .executor import Executor
 from .views import ProcessSlots, Running
 
 MAX_SLOTS = 10_000
+_FORGET_SECONDS = 3_600.0
+"""How long a queue in which nothing is left is served: what comes next need not be looked for."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class Worker:
         self._engine = engine
         self._definition = definition
         self._go_by(options)
-        self._seen_queues: list[str] = []
+        self._seen_queues: dict[str, float] = {}
         self._draining = False
         self._executor = Executor(
             definition,
@@ -200,7 +202,11 @@ class Worker:
     async def look_for_queues(self) -> None:
         """Take note of queues that no task names but that have jobs all the same."""
         if self._options.queues is None and self._options.queue_slots is None:
-            self._seen_queues = list(await self._engine.counts())
+            now = asyncio.get_running_loop().time()
+            self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
+            for queue, seen_at in list(self._seen_queues.items()):
+                if seen_at < now - _FORGET_SECONDS:
+                    del self._seen_queues[queue]
 
     async def stop(self, drain_seconds: float) -> None:
         """Claim no more, wait for what runs, hand back the rest without charging an attempt."""

@@ -395,6 +395,10 @@ class Moving:
         """See ``Engine.counts``."""
         return await self._database.read(lambda: looking.counts(caller, self._on()))
 
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        return await self._database.read(lambda: looking.queues(caller))
+
     async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
         """See ``Engine.groups``."""
         wanted = check_filter(wanted)

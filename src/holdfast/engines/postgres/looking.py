@@ -109,6 +109,11 @@ def counts(caller: Caller, on: Conditions) -> Verb[Mapping[str, Counts]]:
     return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
 
+def queues(caller: Caller) -> Verb[list[str]]:
+    """Return the queues that have unfinished jobs."""
+    return sorted(queue for (queue,) in (yield from ask("queues", **rows.reach(caller))))
+
+
 def survey(on: Conditions) -> Verb[Survey]:
     """Return every queue as it is at this moment."""
     [[[now_us]]] = yield from ask_all(on.now())

@@ -134,6 +134,7 @@ DOORS = {
         lambda engine, call: engine.get(call.ids, tenant=call.tenant, caller=call.caller),
     ),
     wire.COUNTS.name: door(wire.COUNTS, _counts),
+    wire.QUEUES.name: door(wire.QUEUES, lambda engine, call: engine.queues(caller=call.caller)),
     wire.VALIDATE.name: door(wire.VALIDATE, lambda engine, _call: engine.validate()),
     wire.FIND.name: door(
         wire.FIND,

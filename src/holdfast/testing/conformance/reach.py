@@ -154,3 +154,27 @@ class ReachRules(Suite):
                     await call
 
         self.check(scenario)
+
+    def test_the_queues_that_have_unfinished_jobs_are_named(self) -> None:
+        async def scenario(desk: Desk) -> None:
+            assert await desk.engine.queues() == []
+            await desk.allow("fair", fair=True)
+            await desk.put("d", queue="done")
+            await desk.work_off("d", queues=["done"])
+            await desk.put_dead("b", queue="buried")
+            await desk.put("f", queue="flying")
+            await desk.take(queues=["flying"])
+            await desk.put("l", queue="later", delay_seconds=60)
+            await desk.put("h", queue="held", hold=True)
+            await desk.put("k1", "k2", queue="keyed", key="k")
+            await desk.take(queues=["keyed"])
+            await desk.put("t", queue="fair", tenant="acme", scope="library:42")
+            await desk.put("p1", "p2", queue="plain", priority=7)
+            named = ["fair", "flying", "held", "keyed", "later", "plain"]
+            assert await desk.engine.queues() == named
+            acme = Caller(tenant="acme")
+            assert await desk.engine.queues(caller=acme) == ["fair"]
+            inside = Caller(tenant="acme", scopes=("library:4",))
+            assert await desk.engine.queues(caller=inside) == []
+
+        self.check(scenario)

@@ -11,7 +11,7 @@ from holdfast.engines.socket_path import private_socket_path, socket_path
 from holdfast.model.errors import StorageError
 from holdfast.settings import Settings
 
-from .opening import keep_in_forks, let_go_in_forks
+from .forks import keep_in_forks, let_go_in_forks
 
 
 def control_path(settings: Settings) -> str:

@@ -32,11 +32,12 @@ from holdfast.runtime.worker import Worker
 from holdfast.settings import Loaded, Settings, unusable_places, with_origin
 
 from .control import control_path, in_control
+from .forks import let_go_in_forks
 from .http.config_routes import config_routes
 from .http.engine_app import EngineApp
 from .http.routes import Route, health_routes, metrics_routes, operation_routes
 from .http.serving import bind_loopback, bind_socket, serving
-from .opening import change, let_go_in_forks, own_name, worker_options
+from .opening import change, own_name, worker_options
 from .processes import WorkerProcesses, Workforce
 from .reloading import Reloading
 from .stores import Store, open_store

@@ -32,7 +32,8 @@ from holdfast.runtime.worker import Worker
 from holdfast.settings import Settings
 
 from .control import control_path
-from .opening import change, let_go_in_forks, looping, open_server, worker_options
+from .forks import let_go_in_forks
+from .opening import change, looping, open_server, worker_options
 from .processes import ProcessCharter
 from .watchdog import Watchdog, leave_in_time
 

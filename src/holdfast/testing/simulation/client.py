@@ -192,6 +192,7 @@ class Client:
         )
         self._world.ledger.shown(page.jobs)
         await self.ask("counts", engine.counts(), lambda counts: sorted(counts.items()))
+        await self.ask("queues", engine.queues(), list)
         await self.ask("groups", engine.groups(), len)
         tenant, ids = self._some(2)
         await self.ask("history", engine.history(ids, tenant=tenant), len)

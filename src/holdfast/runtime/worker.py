@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -57,6 +58,7 @@ class Worker:
         self._definition = definition
         self._go_by(options)
         self._seen_queues: dict[str, float] = {}
+        self._look_again_at = -math.inf
         self._draining = False
         self._executor = Executor(
             definition,
@@ -202,8 +204,12 @@ class Worker:
     async def look_for_queues(self) -> None:
         """Take note of queues that no task names but that have jobs all the same."""
         if self._options.queues is None and self._options.queue_slots is None:
-            now = asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
+            if (now := loop.time()) < self._look_again_at:
+                return
             self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
+            # Where dead rows cannot be swept up, to look takes long, and must not be all we do.
+            self._look_again_at = now + 20 * (loop.time() - now)
             for queue, seen_at in list(self._seen_queues.items()):
                 if seen_at < now - _FORGET_SECONDS:
                     del self._seen_queues[queue]

@@ -462,8 +462,9 @@ class Moving:
 
     def _announce(self, changes: Changes) -> None:
         """Wake the claims of this process for which there may be something now."""
-        self._lanes.forget()
-        self._arrivals.announce((), changes.queues())
+        if queues := changes.queues():  # to look again in vain is dear where dead rows pile up
+            self._lanes.forget()
+            self._arrivals.announce((), queues)
 
     def _counted(self, answers: list[LeaseLost | None]) -> list[LeaseLost | None]:
         self.leases_refused += sum(answer is not None for answer in answers)

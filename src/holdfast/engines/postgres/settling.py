@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from holdfast.engines.base import HeldJob, Reclaim, Renewal
 from holdfast.engines.following import Following
@@ -199,22 +200,32 @@ def extend(
     return [renewed.get(lease) or LeaseLost(lease[1], lease[2]) for lease in wanted]
 
 
+class Reclaimed(NamedTuple):
+    """What was reclaimed, and when nothing more was overdue; None if there may be more."""
+
+    found: Reclaim
+    changes: Changes
+    seen_us: int | None
+
+
 def reclaim(
     limit: int,
     forced: Sequence[JobRef],
     operation: Operation | None,
     caller: Caller,
     on: Conditions,
-) -> Verb[tuple[Reclaim, Changes]]:
-    """End leases that ran out, and bury what expired; see ``Engine.reclaim``."""
+    since_us: int = 0,
+) -> Verb[Reclaimed]:
+    """End leases that ran out since then, and bury what expired; see ``Engine.reclaim``."""
     some = {**rows.reach(caller), "limit": limit, "now_us": on.now_us}
     [[[now_us]], overdue, expired] = yield from ask_all(
-        on.now(), Ask("overdue", some), Ask("expired", some)
+        on.now(), Ask("overdue", {**some, "since_us": since_us}), Ask("expired", some)
     )
+    seen_us = now_us if len(overdue) < limit else None
     named = list(dict.fromkeys((ref.tenant, ref.id) for ref in forced))
     names = list(dict.fromkeys([*named, *map(_two, overdue), *map(_two, expired)]))
     if not names:
-        return Reclaim([], []), Changes()
+        return Reclaimed(Reclaim([], []), Changes(), seen_us)
     jobs = yield from locked(names)
     lost = [
         (job, lifecycle.lose(job, max(now_us, job.claimed_at_us), "stuck", _why(operation)))
@@ -242,7 +253,7 @@ def reclaim(
     yield from after_changes(changes, on)
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]
     kept = [job for job in after if job is not None]
-    return Reclaim(kept[: len(lost)], kept[len(lost) :]), changes
+    return Reclaimed(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, seen_us)
 
 
 def locked(names: Sequence[Name]) -> Verb[dict[Name, Job]]:

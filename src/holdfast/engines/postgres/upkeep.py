@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.engines.base import Reclaim
 from holdfast.engines.checks import check_all, check_limit, check_operation
-from holdfast.engines.clock import Clock
+from holdfast.engines.clock import Clock, monotonic
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.job import JobRef, check_seconds
 from holdfast.model.operation import Operation
@@ -17,6 +17,7 @@ from .doubting import unknown
 from .engine import Moving
 from .failures import Doubt
 from .options import PostgresOptions
+from .overdue import Overdue
 from .pruning import Pruned, Pruning
 from .rounds import Rounds
 
@@ -29,6 +30,7 @@ class Upkeep(Moving):
     ) -> None:
         super().__init__(url, options, clock)
         self._pruning = Pruning(self._database)
+        self._overdue = Overdue(monotonic)
 
     async def reclaim(
         self,
@@ -46,20 +48,27 @@ class Upkeep(Moving):
             check_operation(operation)
         if every_seconds != 0:
             check_seconds("every_seconds", every_seconds)
-        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
         if every_seconds and not refs:
-            rounds = Rounds("reclaim", every_seconds)
-            done = await rounds.go(self._database, verb, self._on())
-            if done is None:
-                return Reclaim([], [])
-            found, changes = done
-        else:
-            try:
-                found, changes = await self._database.perform(verb, harmless=operation is None)
-            except Doubt as doubt:
-                raise unknown("reclaim") from doubt.__cause__
-        self._announce(changes)
-        return found
+            return await self._reclaim_in_turn(limit, every_seconds, caller)
+        verb = lambda: settling.reclaim(limit, refs, operation, caller, self._on())
+        try:
+            done = await self._database.perform(verb, harmless=operation is None)
+        except Doubt as doubt:
+            raise unknown("reclaim") from doubt.__cause__
+        self._announce(done.changes)
+        return done.found
+
+    async def _reclaim_in_turn(self, limit: int, every_seconds: float, caller: Caller) -> Reclaim:
+        since_us = self._overdue.since_us()
+        verb = lambda: settling.reclaim(limit, (), None, caller, self._on(), since_us)
+        began = monotonic()
+        done = await Rounds("reclaim", every_seconds).go(self._database, verb, self._on())
+        if done is None:
+            return Reclaim([], [])
+        if done.seen_us is not None and caller.unlimited:
+            self._overdue.looked(since_us, done.seen_us, monotonic() - began)
+        self._announce(done.changes)
+        return done.found
 
     async def prune(self, *, every_seconds: float = 0.0) -> Pruned:
         """Forget what need not be remembered, and make room for the days to come.

@@ -24,7 +24,7 @@ FROM (
     SELECT h.queue, h.state, count(*)
     FROM holdfast.history AS h
     WHERE h.finished_at_us
-        >= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+        >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
         AND (%(caller_tenant)s::text IS NULL OR h.tenant = %(caller_tenant)s::text)
         AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
             SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)

@@ -3,7 +3,7 @@ SELECT j.tenant, j.id
 FROM holdfast.jobs AS j
 WHERE j.expires_at_us IS NOT NULL
     AND j.state < 2
-    AND j.expires_at_us <= coalesce(%(now_us)s::bigint, holdfast.now_us())
+    AND j.expires_at_us <= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()))
     AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
     AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
         SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)

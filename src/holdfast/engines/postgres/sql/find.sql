@@ -96,7 +96,7 @@ FROM (
         FROM holdfast.history AS h
         WHERE %(done)s::boolean
             AND h.finished_at_us
-            >= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+            >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
             AND (%(ids)s::text[] IS NULL OR h.id = ANY (%(ids)s::text[]))
             AND (%(tenant)s::text IS NULL OR h.tenant = %(tenant)s::text)
             AND (

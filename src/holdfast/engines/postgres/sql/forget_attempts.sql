@@ -23,7 +23,7 @@ gone AS (
             SELECT FROM holdfast.history AS h
             WHERE h.tenant = s.tenant AND h.id = s.id AND h.created_at_us = s.made_us
                 AND h.finished_at_us
-                    >= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+                    >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
         )
     RETURNING 1
 ),

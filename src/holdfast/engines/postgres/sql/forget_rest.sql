@@ -5,7 +5,7 @@ WITH gone AS (
         SELECT r.ctid
         FROM holdfast.history_rest AS r
         WHERE r.finished_at_us
-            < coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+            < (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
         ORDER BY r.finished_at_us
         LIMIT %(limit)s::int
     ))

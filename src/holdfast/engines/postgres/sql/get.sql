@@ -29,4 +29,4 @@ FROM holdfast.history AS h
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)
     ON h.tenant = n.tenant AND h.id = n.id
 WHERE h.finished_at_us
-    >= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+    >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint

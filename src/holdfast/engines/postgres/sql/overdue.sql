@@ -1,8 +1,9 @@
--- Jobs in flight whose lease has ended, those that ended first first.
+-- Jobs in flight whose lease has ended since then, those that ended first first.
 SELECT j.tenant, j.id
 FROM holdfast.jobs AS j
 WHERE j.state = 2
-    AND j.lease_until_us <= coalesce(%(now_us)s::bigint, holdfast.now_us())
+    AND j.lease_until_us >= %(since_us)s::bigint
+    AND j.lease_until_us <= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()))
     AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
     AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
         SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)

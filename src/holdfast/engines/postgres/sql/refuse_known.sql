@@ -9,5 +9,5 @@ WHERE EXISTS (
     JOIN unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)
         ON h.tenant = n.tenant AND h.id = n.id
     WHERE h.finished_at_us
-        >= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+        >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
 )

@@ -2,7 +2,8 @@
 
 Settling what is done and claiming what is next is one call. It goes out when an outcome is ready or
 a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out by
-themselves. With a server a second call may be in the air; then each is for a part of the slots.
+themselves. With a server a second call may be in the air; then each claim is for a part of the
+slots, and the next one goes out before what came is run.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Crew:
         self.refused = 0
         """How many outcomes came too late."""
         self._engine = engine
+        self._calls = engine.capabilities.calls_at_once
         self._executor = executor
         self._definition = definition
         self._worker = worker
@@ -96,7 +98,7 @@ class Crew:
     def start(self) -> None:
         """Begin to claim."""
         self.resize(self.size)
-        for number in range(self._engine.capabilities.calls_at_once):
+        for number in range(self._calls):
             dispatch = self._dispatch(waits=number == 0)
             self._dispatchers.append(self._loop.create_task(dispatch, name="holdfast-dispatch"))
 
@@ -193,7 +195,7 @@ class Crew:
         while not self._stopping:
             self._stirred.clear()
             demand = 0 if self._draining else self._demand()
-            if self._settling is not None or (not self._outcomes and (demand <= 0 or not waits)):
+            if not self._may_call(demand, waits=waits):
                 await self._stirred.wait()
                 continue
             outcomes: list[Outcome] = []
@@ -215,14 +217,20 @@ class Crew:
                 if self._outcomes or not outcomes:
                     await asyncio.sleep(_PATIENCE_SECONDS)
 
+    def _may_call(self, demand: int, *, waits: bool) -> bool:
+        claims = demand > 0 and waits
+        if self._settling is not None:
+            return claims and self._calls > 1
+        return claims or bool(self._outcomes)
+
     def _demand(self) -> int:
         """How many jobs the next claim may take."""
         free = self.size - len(self.running) - len(self._ready) - self._asked
-        calls = self._engine.capabilities.calls_at_once
-        return free if calls == 1 else min(free, -(-self.size // calls))
+        return free if self._calls == 1 else min(free, -(-self.size // self._calls))
 
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
         sent = self._loop.time()
+        limit = min(demand, self._terms.batch_size or MAX_CLAIM, MAX_CLAIM)
         waits = self._waiting = not outcomes
         self._asked += demand
         try:
@@ -230,7 +238,7 @@ class Crew:
                 queues=self._queues(),
                 tasks=list(self._definition.tasks),
                 worker=self._worker,
-                limit=min(demand, self._terms.batch_size or MAX_CLAIM, MAX_CLAIM),
+                limit=limit,
                 lease_seconds=self._terms.lease_seconds,
                 wait_seconds=self._terms.poll_interval_seconds if not outcomes else 0.0,
                 settle=outcomes,
@@ -247,7 +255,11 @@ class Crew:
             return
         self._leaps.look(claim.jobs[0].claimed_at_us / MICROSECONDS)
         self._ready.extend((job, sent) for job in claim.jobs)
-        self._resting.wake_one()
+        if len(claim.jobs) == limit and self._demand() > 0:
+            # There is more: the store is at it already while these run.
+            self._loop.call_soon(self._resting.wake_one)
+        else:
+            self._resting.wake_one()
 
     def _done(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from holdfast.engines.arrivals import Arrivals
 from holdfast.engines.clock import Clock
@@ -23,7 +23,7 @@ from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import EngineClosed, Unavailable
 from holdfast.model.job import MICROSECONDS
 
-from .asking import Ask, Row, ask_last
+from .asking import Ask, ask_last
 from .conditions import Conditions
 from .connecting import Database
 from .failures import place, said
@@ -157,7 +157,7 @@ class Waking:
             async with asyncio.timeout(self._database.options.statement_timeout_seconds):
                 await connection.execute(sql.SQL("LISTEN {}").format(channel))
             parts = [
-                asyncio.ensure_future(self._hear(connection)),
+                asyncio.ensure_future(connection.hear(self._hear)),
                 asyncio.ensure_future(self._prove()),
             ]
             try:
@@ -170,12 +170,11 @@ class Waking:
         finally:
             await connection.close()
 
-    async def _hear(self, connection: AsyncConnection[Row]) -> None:
-        async for notice in connection.notifies():
-            if not notice.payload.startswith(_ECHO):
-                self._arrivals.announce((), [notice.payload])
-            elif notice.payload == self._expected:
-                self._echoed.set()
+    def _hear(self, said: str) -> None:
+        if not said.startswith(_ECHO):
+            self._arrivals.announce((), [said])
+        elif said == self._expected:
+            self._echoed.set()
 
     async def _prove(self) -> None:
         """See that notifications come, again and again; stay registered in between."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import psycopg
@@ -113,6 +113,30 @@ class Wire(AsyncConnection[Row]):
                 call.expected.append(None)
             return error
         return None
+
+    async def hear(self, heard: Callable[[str], None]) -> None:
+        """Pass on what notifications say, as they come, until the connection ends; raise why."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def read() -> None:
+            try:
+                for _twice in (1, 2):  # some event loops tell of what came and of its end at once
+                    self.pgconn.consume_input()
+                    while (notice := self.pgconn.notifies()) is not None:
+                        heard(notice.extra.decode())
+            except psycopg.Error as error:
+                self._unwatch()
+                if not ended.done():
+                    ended.set_exception(error)
+
+        self._unwatch()
+        self._watched = self.pgconn.socket
+        loop.add_reader(self._watched, read)
+        try:
+            await ended
+        finally:
+            self._unwatch()
 
     async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
         """Wait as the driver does for what it does itself. It has the socket watched then."""

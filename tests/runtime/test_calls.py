@@ -1,0 +1,142 @@
+"""Two calls in the air, as with a server: it is at work while jobs run, and while others settle."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.engines.clock import Clock
+from holdfast.runtime.crew import Crew
+
+from .world import BusyEngine, World
+
+
+class Server(BusyEngine):
+    """Takes two calls at once, says in what order they come, and settles when it is let."""
+
+    def __init__(self, clock: Clock, calls_at_once: int) -> None:
+        super().__init__(clock)
+        self.capabilities = replace(self.capabilities, calls_at_once=calls_at_once)
+        self.order: list[str] = []
+        self.settles = asyncio.Event()
+        self.settles.set()
+        self.in_the_air = 0
+        self.most_in_the_air = 0
+
+    async def claim(self, **asked: Any) -> Any:
+        await asyncio.sleep(0)  # to send it is left to a task of its own
+        self.order.append("claim")
+        with self:
+            return await super().claim(**asked)
+
+    async def settle(self, *args: Any, **asked: Any) -> Any:
+        self.order.append("settle")
+        with self:
+            await self.settles.wait()
+            return await super().settle(*args, **asked)
+
+    def __enter__(self) -> None:
+        self.in_the_air += 1
+        self.most_in_the_air = max(self.most_in_the_air, self.in_the_air)
+
+    def __exit__(self, *_error: object) -> None:
+        self.in_the_air -= 1
+
+
+def world_with(calls_at_once: int, slots: int = 8) -> tuple[World, Server]:
+    world = World(slots=slots)
+    engine = world.engine = Server(world.clock, calls_at_once)
+
+    @world.task()
+    async def work(seconds: float = 0.0) -> None:
+        engine.order.append("run")
+        await world.busy(seconds)
+
+    return world, engine
+
+
+def order_with(calls_at_once: int) -> list[str]:
+    """Return the order of claims and runs where there is more than there are slots."""
+    world, engine = world_with(calls_at_once)
+
+    async def scenario(world: World) -> None:
+        await world.enqueue("work", 12)
+        world.start(leases=None)
+        await world.until_state(completed=12)
+        await world.stop()
+
+    world.run(scenario)
+    return [what for what in engine.order if what != "settle"]
+
+
+def test_the_next_claim_is_on_its_way_before_what_came_is_run():
+    assert order_with(2)[:3] == ["claim", "claim", "run"]
+    assert order_with(1)[:2] == ["claim", "run"], "an engine in this process could do nothing yet"
+
+
+def test_control_a_crew_that_runs_first_what_came(monkeypatch):
+    usual = Crew._demand
+    monkeypatch.setattr(Crew, "_demand", lambda crew: 0 if crew._ready else usual(crew))
+    assert order_with(2)[:3] != ["claim", "claim", "run"]
+
+
+def test_what_came_is_run_at_once_when_there_is_no_more():
+    world, engine = world_with(2)
+
+    async def scenario(world: World) -> None:
+        await world.enqueue("work", 1)
+        world.start(leases=None)
+        await world.until_state(completed=1)
+        await world.stop()
+
+    world.run(scenario)
+    assert engine.order[:2] == ["claim", "run"]
+
+
+@pytest.mark.parametrize(("calls_at_once", "done"), [(2, 8), (1, 4)])
+def test_a_claim_does_not_wait_for_others_to_be_settled(calls_at_once, done):
+    world, engine = world_with(calls_at_once, slots=8)
+
+    async def scenario(world: World) -> None:
+        await world.enqueue("work", 4, payload={"seconds": 0.1})
+        world.start(leases=None)
+        await asyncio.sleep(0.05)  # a claim waits for work for the other slots
+        engine.settles.clear()
+        await world.until(lambda: "settle" in engine.order)
+        await world.enqueue("work", 4)
+        await asyncio.sleep(5.0)
+        assert engine.order.count("run") == 8
+        await world.enqueue("work", 4)
+        await asyncio.sleep(5.0)
+        assert engine.order.count("run") == 4 + done
+        engine.settles.set()
+        await world.until_state(completed=12)
+        await world.stop()
+
+    world.run(scenario)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    slots=st.integers(1, 6),
+    lasts=st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=1, max_size=30),
+)
+def test_every_job_runs_once_and_never_too_many_at_once_nor_too_many_calls(slots, lasts):
+    world, engine = world_with(2, slots)
+
+    async def scenario(world: World) -> None:
+        for seconds in lasts:
+            await world.enqueue("work", payload={"seconds": seconds})
+        world.start()
+        await world.until_state(completed=len(lasts))
+        await world.stop()
+
+    world.run(scenario)
+    assert engine.order.count("run") == len(lasts)
+    assert world.most_running <= slots
+    assert engine.most_in_the_air <= 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from .growing import Growing
@@ -27,14 +27,16 @@ def uuid7s(now_us: int, random: bytes) -> list[str]:
     return list(_uuid7s(now_us, random))
 
 
-def rising_uuid7s(now_us: int, random: bytes) -> Growing[str]:
-    """Return what ``uuid7s`` does, each made when it is looked at, in an order that rises.
+def rising_uuid7s(now_us: int, random: bytes) -> Sequence[str]:
+    """Return what ``uuid7s`` does, in an order that rises, several as far as they are looked at.
 
-    An index takes many that follow each other in less time. If there are several, ``rand_a`` counts
-    them (RFC 9562, 6.2); of more than 4,096 some have the same count, and come in any order.
+    An index takes many that follow each other in less time. Of several, ``rand_a`` counts them
+    (RFC 9562, 6.2); of more than 4,096 some have the same count, and come in any order.
     """
     count = len(random) // RANDOM_BYTES
-    return Growing(_uuid7s(now_us, random, count if count > 1 else 0), count)
+    if count == 1:
+        return uuid7s(now_us, random)
+    return Growing(_uuid7s(now_us, random, count), count)
 
 
 def _uuid7s(now_us: int, random: bytes, count: int = 0) -> Iterator[str]:

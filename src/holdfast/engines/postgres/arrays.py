@@ -20,7 +20,9 @@ def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
 
 def packed(items: list[object]) -> bytes | str:
     """Return a list in the format of the wire if it is of texts or bytes, else its literal."""
-    kind = next((type(item) for item in items if item is not None), None)
+    kind = type(items[0]) if items else type(None)
+    if kind is type(None):
+        kind = next((type(item) for item in items if item is not None), kind)
     if kind is str:
         texts: list[str | None] = items  # type: ignore[assignment]
         return _array(_TEXT, [None if text is None else text.encode() for text in texts])

@@ -24,7 +24,6 @@ class Call:
         self.results: list[PGresult] = []
         self.answers = _answers(pgconn, self)
         self.over = False
-        self.timer: asyncio.TimerHandle
 
     def go_on(self, ready: Ready | None) -> Wait | None:
         """Go on until it must wait; return for what, or nothing once it has ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -202,8 +202,8 @@ class Database:
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
         asks = batch.asks
-        streamed = isinstance(asks, Iterator)
-        anew = not streamed and any(ask.name in _PLANNED_ANEW for ask in asks)
+        streamed = not isinstance(asks, list | tuple)
+        anew = not streamed and not _PLANNED_ANEW.isdisjoint([ask.name for ask in asks])
         alone = anew and not begun and not begins
         before = [_BEGIN] if begins or alone else []
         if anew:

@@ -113,7 +113,7 @@ class Moving:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         self._database.check_open()
-        if not (isinstance(jobs, Alike) and enqueueing.is_simple(jobs.like)):
+        if not (type(jobs) is Alike and enqueueing.is_simple(jobs.like)):
             jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")

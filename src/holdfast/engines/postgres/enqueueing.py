@@ -46,14 +46,14 @@ class Request:
         self.on_duplicate = on_duplicate
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
-        self.kinds = [jobs.like] if isinstance(jobs, Alike) else jobs
+        self.kinds = [jobs.like] if type(jobs) is Alike else jobs
         """A job of each kind that is asked for: what can be known before they are made."""
         self.simple = all(map(is_simple, self.kinds))
         """Whether its jobs ask for nothing but to be run now."""
 
     def make(self) -> None:
         """Have all jobs made, or raise what is wrong with one: for who has to wait anyway."""
-        if isinstance(self.jobs, Alike):
+        if type(self.jobs) is Alike:
             self.jobs.payloads.make_all()
 
     def receipts(self) -> list[Receipt]:
@@ -79,15 +79,16 @@ def is_simple(new: NewJob) -> bool:
 
 
 def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
-    """Decide on requests together, an answer each; return what is due for a claim now."""
-    if all(request.simple for request in requests):
+    """Decide on requests, all or none of them simple, an answer each; return what is due now."""
+    if requests[0].simple:
         return (yield from _enqueue_simply(requests, on))
     return (yield from _enqueue_with_care(requests, on))
 
 
 def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
     """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
-    if len(requests) == 1 and isinstance(jobs := requests[0].jobs, Alike) and jobs:
+    jobs = requests[0].jobs
+    if len(requests) == 1 and type(jobs) is Alike and jobs:
         return (yield from _enqueue_alike(requests[0], jobs, on))
     taken = _Taken()
     for request in requests:

@@ -66,9 +66,10 @@ class Wire(AsyncConnection[Row]):
         self._call: Call | None = None
         self._watched: int | None = None
         self._writes = False
+        self._timer: asyncio.TimerHandle | None = None
 
     async def tell(
-        self, sayings: Sequence[Saying] | Iterator[Saying], seconds: float
+        self, sayings: list[Saying] | Iterator[Saying], seconds: float
     ) -> list[list[Row]]:
         """Send statements together, and wait for all answers; return the rows of each.
 
@@ -101,7 +102,7 @@ class Wire(AsyncConnection[Row]):
 
     def _say(self, sayings: Iterable[Saying], call: Call) -> Exception | None:
         """Send these; if one cannot be said, see to it that none is done, and return why."""
-        at_once = not isinstance(sayings, Iterator)
+        at_once = isinstance(sayings, list)
         try:
             for saying, values, formats in _ready(sayings):
                 call.expected += self._send(saying, values, formats, call.expected)
@@ -146,6 +147,9 @@ class Wire(AsyncConnection[Row]):
     async def close(self) -> None:
         """Hang up."""
         self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         await super().close()
 
     def _leave_pipeline(self) -> bool:
@@ -161,7 +165,8 @@ class Wire(AsyncConnection[Row]):
         loop = asyncio.get_running_loop()
         call.late_at = loop.time() + seconds
         self._call = call
-        call.timer = loop.call_later(_LOOK_SECONDS, self._look, call)
+        if self._timer is None:
+            self._timer = loop.call_later(_LOOK_SECONDS, self._look)
         try:
             if self._watched is None:
                 self._watched = self.pgconn.socket
@@ -173,22 +178,21 @@ class Wire(AsyncConnection[Row]):
                 call.ended.exception()  # nobody else will ask for it
             await self._give_up(call)
             raise
-        finally:
-            call.timer.cancel()
 
-    def _look(self, call: Call) -> None:
-        """Look without having been called, and at the clock.
+    def _look(self) -> None:
+        """Look without having been called, and at the clock; again and again while there are calls.
 
         Some event loops tell of a socket that failed once only, before all that came is read.
         """
-        if self._call is call:
-            self._go_on(Ready.R)
-        if self._call is call:
-            loop = asyncio.get_running_loop()
-            if loop.time() < call.late_at:
-                call.timer = loop.call_later(_LOOK_SECONDS, self._look, call)
-            else:
-                call.expire()
+        self._timer = None
+        call = self._call
+        if call is None:
+            return  # the next call has it looked at again
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_LOOK_SECONDS, self._look)
+        self._go_on(Ready.R)
+        if self._call is call and loop.time() >= call.late_at:
+            call.expire()
 
     def _go_on(self, ready: Ready | None) -> None:
         """Take the call that is under way as far as it goes by now."""
@@ -303,18 +307,19 @@ def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:
         if type(value) is bytes:
             values.append(value)
             formats.append(_BINARY)
-        else:
-            values.append(None if value is None else _text(value))
-            formats.append(_TEXT)
+            continue
+        if isinstance(value, str):
+            value = value.encode()
+            if b"\0" in value:
+                raise psycopg.DataError("a text for PostgreSQL must not contain NUL")
+        elif value is not None:
+            value = _digits(value)
+        values.append(value)
+        formats.append(_TEXT)
     return values, formats
 
 
-def _text(value: object) -> bytes:
-    if isinstance(value, str):
-        text = value.encode()
-        if b"\0" in text:
-            raise psycopg.DataError("a text for PostgreSQL must not contain NUL")
-        return text
+def _digits(value: object) -> bytes:
     if isinstance(value, int):
         return b"%d" % value  # a truth value too: 1 and 0 are what the server takes
     if isinstance(value, float):

@@ -20,9 +20,7 @@ def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
 
 def packed(items: list[object]) -> bytes | str:
     """Return a list in the format of the wire if it is of texts or bytes, else its literal."""
-    kind = type(items[0]) if items else type(None)
-    if kind is type(None):
-        kind = next((type(item) for item in items if item is not None), kind)
+    kind = _kind_of(items)
     if kind is str:
         texts: list[str | None] = items  # type: ignore[assignment]
         return _array(_TEXT, [None if text is None else text.encode() for text in texts])
@@ -58,7 +56,7 @@ def _array(element: int, items: list[bytes | None]) -> bytes:
 
 def literal(items: Sequence[object]) -> str:
     """Return the literal of an array of numbers, truth values, texts or bytes, or of nothing."""
-    kind = next((type(item) for item in items if item is not None), None)
+    kind = _kind_of(items)
     if kind is None:
         return "{" + ",".join(["NULL"] * len(items)) + "}"
     if kind is str:
@@ -66,6 +64,12 @@ def literal(items: Sequence[object]) -> str:
     if kind is bytes:
         return _bytes(items)
     return "{" + ",".join(["NULL" if item is None else str(item) for item in items]) + "}"
+
+
+def _kind_of(items: Sequence[object]) -> type | None:
+    if items and items[0] is not None:
+        return type(items[0])
+    return next((type(item) for item in items if item is not None), None)
 
 
 def _texts(items: Sequence[object]) -> str:

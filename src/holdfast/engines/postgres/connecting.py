@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -117,17 +117,19 @@ class Database:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
 
-    async def read(self, make: Callable[[], Verb[T]]) -> T:
+    def read(self, make: Callable[[], Verb[T]]) -> Coroutine[object, object, T]:
         """Perform a verb that changes nothing: each of its statements by itself."""
-        return await self._insist(make, reading=True, harmless=True)
+        return self._insist(make, reading=True, harmless=True)
 
-    async def perform(self, make: Callable[[], Verb[T]], *, harmless: bool = False) -> T:
+    def perform(
+        self, make: Callable[[], Verb[T]], *, harmless: bool = False
+    ) -> Coroutine[object, object, T]:
         """Perform a verb in a transaction, from its beginning as often as it takes.
 
         Raise ``Doubt`` if the connection ended at a commit, unless it is ``harmless`` to do it
         twice; ``Unavailable`` when the server could not be reached for as long as patience lasts.
         """
-        return await self._insist(make, reading=False, harmless=harmless)
+        return self._insist(make, reading=False, harmless=harmless)
 
     async def _insist(self, make: Callable[[], Verb[T]], *, reading: bool, harmless: bool) -> T:
         self.check_open()

@@ -237,19 +237,30 @@ class Moving:
 
     async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
         """Claim; if nobody waits for the answer any more, hand back what came."""
-        task = asyncio.ensure_future(claiming_now)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._hand_back)
-            raise
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
 
-    def _hand_back(self, task: asyncio.Task[Claimed]) -> None:
-        if task.cancelled() or task.exception() is not None or not task.result()[0].jobs:
-            return
-        back = asyncio.ensure_future(self._release(task.result()[0].jobs))
-        self._handing_back.add(back)
-        back.add_done_callback(self._handing_back.discard)
+        async def claim() -> Claimed:
+            try:
+                return await claiming_now
+            finally:
+                if not ended.done():
+                    ended.set_result(None)
+
+        task = loop.create_task(claim())
+        try:
+            await ended  # and not the task: who is cancelled would cancel that
+        except asyncio.CancelledError:
+            back = loop.create_task(self._hand_back(task))
+            self._handing_back.add(back)
+            back.add_done_callback(self._handing_back.discard)
+            raise
+        return task.result()
+
+    async def _hand_back(self, claiming_now: asyncio.Task[Claimed]) -> None:
+        await asyncio.wait([claiming_now])
+        if not claiming_now.cancelled() and claiming_now.exception() is None:
+            await self._release(claiming_now.result()[0].jobs)
 
     async def _release(self, jobs: Sequence[Job]) -> None:
         with contextlib.suppress(HoldfastError):  # their leases run out instead
@@ -284,6 +295,8 @@ class Moving:
                 jobs, _looked = await self._claim_afresh(wish._replace(nonce=self._number()))
             return Claim(jobs, self._counted(settling.answers(outcomes, done))), None
         self._lanes.claimed(wish, lanes, jobs)
+        if not outcomes:
+            return Claim(jobs, []), None
         tokens = {token for (token,) in told[0]} if told else set()
         done = {lease_of(outcome) for outcome in plain if outcome.token in tokens}
         left = [outcome for lease, outcome in first.items() if lease not in done]

@@ -87,9 +87,12 @@ def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
 
 def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
     """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
-    jobs = requests[0].jobs
-    if len(requests) == 1 and type(jobs) is Alike and jobs:
-        return (yield from _enqueue_alike(requests[0], jobs, on))
+    if len(requests) == 1:
+        jobs = requests[0].jobs
+        if type(jobs) is Alike and jobs:
+            return (yield from _enqueue_alike(requests[0], jobs, on))
+        if len(jobs) == 1:
+            return (yield from _enqueue_one(requests[0], jobs[0], on))
     taken = _Taken()
     for request in requests:
         try:
@@ -110,6 +113,16 @@ def _enqueue_alike(request: Request, jobs: Alike, on: Conditions) -> Verb[set[Du
     _payload, kind = accept(like, on.options.max_payload_bytes)
     yield Asks(_parts(request, jobs, _in_common(like, kind), on), last=True)
     return {(like.queue, like.task)}
+
+
+def _enqueue_one(request: Request, new: NewJob, on: Conditions) -> Verb[set[Due]]:
+    check_reach(new.tenant, new.scope, request.caller)
+    payload, kind = accept(new, on.options.max_payload_bytes)
+    [job_id] = request.ids
+    itself = {"id": job_id, "payload": payload, "channel": on.channel, "now_us": on.now_us}
+    yield Asks([Ask("enqueue_one", _in_common(new, kind) | itself)], last=True)
+    request.answer = [Receipt(job_id)]
+    return {(new.queue, new.task)}
 
 
 def _parts(
@@ -158,8 +171,6 @@ class _Taken:
 
     def _are_alike(self) -> bool:
         count = len(self.ids)
-        if count == 1:
-            return True
         columns: list[Sequence[object]] = [self.kinds, *self._beside().values()]
         return count <= _ROOM and all(column.count(column[0]) == count for column in columns)
 
@@ -169,8 +180,17 @@ class _Taken:
 
 def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
     """Return what jobs that are alike have in common, as the statement takes it."""
-    beside = {name: getattr(like, name) for name in _BESIDE}
-    return beside | dict(zip(_KIND, kind, strict=True))
+    tenant, queue, task, priority, max_attempts = kind
+    return {
+        "tenant": tenant,
+        "queue": queue,
+        "task": task,
+        "priority": priority,
+        "max_attempts": max_attempts,
+        "scope": like.scope,
+        "estimated_seconds": like.estimated_seconds,
+        "max_processing_seconds": like.max_processing_seconds,
+    }
 
 
 def _each(ids: Sequence[str], payloads: list[bytes], on: Conditions) -> dict[str, object]:

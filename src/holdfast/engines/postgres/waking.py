@@ -95,12 +95,15 @@ class Waking:
     @contextlib.contextmanager
     def waiting(self, queues: Collection[str]) -> Iterator[None]:
         """Stay registered for these queues meanwhile."""
-        self._waiting.update(queues)
+        for queue in queues:
+            self._waiting[queue] += 1
         try:
             yield
         finally:
-            self._waiting.subtract(queues)
-            self._waiting += Counter()  # those at zero are dropped
+            for queue in queues:
+                self._waiting[queue] -= 1
+                if not self._waiting[queue]:
+                    del self._waiting[queue]
 
     async def close(self) -> None:
         """Listen no more."""

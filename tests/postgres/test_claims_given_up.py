@@ -1,0 +1,109 @@
+"""Whoever gives up a claim, at whatever moment, takes nothing with him."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pytest
+
+from holdfast.engines.postgres import PostgresEngine, PostgresOptions
+from holdfast.model.job import Job, NewJob, State
+
+from .test_migrations import rows
+
+GiveUp = Callable[[PostgresEngine, str], Coroutine[object, object, None]]
+OPTIONS = PostgresOptions(listen=False)
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+def claiming(engine: PostgresEngine) -> asyncio.Task[Any]:
+    return asyncio.create_task(engine.claim(queues=["default"], worker="w"))
+
+
+async def given_up(task: asyncio.Task[Any]) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def before_it_is_sent(engine: PostgresEngine, _url: str) -> None:
+    task = claiming(engine)
+    await asyncio.sleep(0)
+    task.cancel()
+    await given_up(task)
+
+
+async def while_the_server_is_at_it(engine: PostgresEngine, url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("LOCK TABLE holdfast.jobs")
+        task = claiming(engine)
+        while await asyncio.to_thread(rows, url, BLOCKED) == [(0,)]:
+            pass
+        task.cancel()
+        await given_up(task)
+
+
+def when_it_has_the_answer(*, known: bool) -> GiveUp:
+    """Just before, or just after, who waits was told that there is one."""
+
+    async def give_up(engine: PostgresEngine, _url: str) -> None:
+        usual = engine._claim
+
+        async def answered(*given: Any) -> Any:
+            claimed = await usual(*given)
+            assert claimed[0].jobs
+            if known:
+                asyncio.get_running_loop().call_soon(task.cancel)
+            else:
+                task.cancel()
+            return claimed
+
+        with mock.patch.object(engine, "_claim", answered):
+            task = claiming(engine)
+            await given_up(task)
+
+    return give_up
+
+
+MOMENTS: dict[str, GiveUp] = {
+    "before it is sent": before_it_is_sent,
+    "while the server is at it": while_the_server_is_at_it,
+    "before the answer is known": when_it_has_the_answer(known=False),
+    "when the answer is known": when_it_has_the_answer(known=True),
+}
+
+
+def after(url: str, give_up: GiveUp) -> Job:
+    """Give up a claim of the only job; return it as it is then."""
+
+    async def run() -> Job:
+        engine = await PostgresEngine.open(url, options=OPTIONS)
+        await engine.enqueue([NewJob(task="t", id="j")])
+        await give_up(engine, url)
+        await engine.close()  # which waits for what is handed back
+        other = await PostgresEngine.open(url, options=OPTIONS)
+        [job] = await other.get(["j"])
+        await other.close()
+        assert job is not None
+        return job
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_a_claim_took_is_free_again_when_it_is_given_up(server18, moment):
+    with server18.fresh() as url:
+        assert after(url, MOMENTS[moment]).state is State.PENDING
+
+
+@pytest.mark.parametrize("moment", [*MOMENTS][1:])
+def test_control_without_handing_back_it_stays_taken(server18, moment, monkeypatch):
+    async def keep(_engine: PostgresEngine, claiming_now: asyncio.Task[Any]) -> None:
+        await asyncio.wait([claiming_now])
+
+    monkeypatch.setattr(PostgresEngine, "_hand_back", keep)
+    with server18.fresh() as url:
+        assert after(url, MOMENTS[moment]).state is State.IN_FLIGHT

@@ -39,7 +39,7 @@ def saying(text: str, name: str | None = None, **parameters: object) -> Saying:
 
 
 async def tell(wire: Wire, *sayings: Saying) -> list[list[Row]]:
-    return await wire.tell(sayings, 60.0)
+    return await wire.tell(list(sayings), 60.0)
 
 
 def is_idle(wire: Wire) -> bool:

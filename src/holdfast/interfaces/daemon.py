@@ -126,7 +126,7 @@ class Daemon:
             },
         )
         self._operations = operations
-        await make_known(engine, self._definition.schedules.values())
+        await make_known(engine, self._definition.schedules.values(), store.clock.now_us())
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)

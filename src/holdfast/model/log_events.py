@@ -266,7 +266,7 @@ _ALL = (
         name="schedule.left_out",
         level="info",
         fields=("job",),
-        meaning="A tick was left out, because somebody has paused or skipped the schedule.",
+        meaning="A tick was left out: its schedule is paused, was skipped, or was not known yet.",
         action="Nothing; `holdfast schedules resume` if it should run again.",
     ),
     LogEvent(

@@ -59,7 +59,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     **Missed ticks**: those that nobody saw in time, because no loop ran or time leapt forward. Of
     those within ``catch_up_seconds`` (older ones never run), ``latest`` runs the newest alone,
     ``all`` runs each, oldest first, and ``skip`` none. A loop that starts counts what came before
-    as missed; one that runs may be ``ON_TIME_SECONDS`` late before ``skip`` drops a tick.
+    as missed, but for what came before the store knew the schedule; one that runs may be
+    ``ON_TIME_SECONDS`` late before ``skip`` drops a tick.
 
     **Overlap**: with ``skip`` a tick is dropped while the job of an earlier one is unfinished,
     retries included. Nothing remembers the drop: a loop that comes by later, when that job is
@@ -251,8 +252,11 @@ class ScheduleLoop:
                 log.say("schedule.overlap", job=job.id, unfinished=receipt.id)
 
 
-async def make_known(engine: Engine, schedules: Iterable[Schedule]) -> None:
-    """Have the store know these, so that people can see and skip them; keep what they decided."""
+async def make_known(engine: Engine, schedules: Iterable[Schedule], now_us: int) -> None:
+    """Have the store know these, so that people can see and skip them; keep what they decided.
+
+    What came before a schedule was known was not missed: it begins now.
+    """
     known = await engine.schedules()
     who = Operation("holdfast run", "the application declares it")
     for schedule in schedules:
@@ -263,7 +267,7 @@ async def make_known(engine: Engine, schedules: Iterable[Schedule]) -> None:
             schedule.task,
             schedule.queue,
             paused=old is not None and old.paused,
-            skip_until_us=0 if old is None else old.skip_until_us,
+            skip_until_us=now_us if old is None else old.skip_until_us,
         )
         if state != old:
             await engine.set_schedule(schedule.name, state, who)

@@ -199,7 +199,7 @@ def _view(name: str, state: ScheduleState) -> ScheduleView:
         state.task,
         state.queue,
         state.paused,
-        date_of(state.skip_until_us) if state.skip_until_us else None,
+        date_of(state.skip_until_us) if state.skip_until_us > _now_us() else None,
         None if next_us is None else date_of(next_us),
     )
 
@@ -215,4 +215,8 @@ def _next_us(name: str, state: ScheduleState) -> int | None:
         time_zone=state.time_zone,
         queue=state.queue,
     )
-    return schedule.next_us(max(int(time.time() * MICROSECONDS), state.skip_until_us))
+    return schedule.next_us(max(_now_us(), state.skip_until_us))
+
+
+def _now_us() -> int:
+    return int(time.time() * MICROSECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 from unittest import mock
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast.engines.postgres import PostgresEngine, PostgresOptions
+from holdfast.engines.postgres.orphans import Orphans
 from holdfast.model.job import Job, NewJob, State
 
 from .test_migrations import rows
@@ -99,11 +101,27 @@ def test_what_a_claim_took_is_free_again_when_it_is_given_up(server18, moment):
         assert after(url, MOMENTS[moment]).state is State.PENDING
 
 
+def test_a_claim_that_others_end_before_it_begins_ends(server18):
+    async def run(url: str) -> None:
+        engine = await PostgresEngine.open(url, options=OPTIONS)
+        before = asyncio.all_tasks()
+        task = claiming(engine)
+        await asyncio.sleep(0)
+        [inner] = asyncio.all_tasks() - before - {task}
+        inner.cancel()
+        await given_up(task)
+        await engine.close()
+
+    with server18.fresh() as url, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that coroutine was never awaited indeed
+        asyncio.run(run(url))
+
+
 @pytest.mark.parametrize("moment", [*MOMENTS][1:])
 def test_control_without_handing_back_it_stays_taken(server18, moment, monkeypatch):
-    async def keep(_engine: PostgresEngine, claiming_now: asyncio.Task[Any]) -> None:
+    async def keep(_orphans: Orphans, claiming_now: asyncio.Task[Any]) -> None:
         await asyncio.wait([claiming_now])
 
-    monkeypatch.setattr(PostgresEngine, "_hand_back", keep)
+    monkeypatch.setattr(Orphans, "_hand_back", keep)
     with server18.fresh() as url:
         assert after(url, MOMENTS[moment]).state is State.IN_FLIGHT

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.engines.base import DEFAULT_LEASE_SECONDS
-from holdfast.engines.postgres import PostgresEngine, PostgresOptions, upkeep
+from holdfast.engines.postgres import PostgresEngine, PostgresOptions, settling, upkeep
 from holdfast.engines.postgres import engine as engine_module
 from holdfast.engines.postgres.claiming import Lanes
 from holdfast.engines.postgres.overdue import LATE_SECONDS, LOOK_AT_ALL_SECONDS, Overdue
@@ -40,7 +40,7 @@ class Moment:
 def still(monkeypatch: pytest.MonkeyPatch) -> Moment:
     """Have time pass only when it is told to: then nothing is looked at again for its age."""
     moment = Moment()
-    for module in (engine_module, upkeep):
+    for module in (engine_module, settling, upkeep):
         monkeypatch.setattr(module, "monotonic", moment)
     return moment
 
@@ -167,6 +167,29 @@ def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(made, 
                 assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
             else:
                 assert len((await engine.reclaim()).lost) == 1, "who asks for it has all looked at"
+
+    asyncio.run(run())
+
+
+def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still, monkeypatch):
+    usual = settling.locked
+
+    def slowly(names):
+        still.seconds += 1_000.0
+        return usual(names)
+
+    monkeypatch.setattr(settling, "locked", slowly)
+
+    async def run() -> None:
+        clock = VirtualClock()
+        async with opened(made, clock) as engine:
+            await engine.enqueue([NewJob(task="t")])
+            await engine.claim(queues=["default"], worker="w")
+            clock.advance(AFTER_THEIR_LEASES)
+            assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
+            assert engine._overdue.since_us() > 0
+            still.seconds += LOOK_AT_ALL_SECONDS
+            assert engine._overdue.since_us() == 0
 
     asyncio.run(run())
 

@@ -214,6 +214,18 @@ def test_whoever_is_cancelled_when_the_answer_has_come_ends_no_other_statement(s
     asyncio.run(run())
 
 
+def test_a_call_whose_connection_is_closed_by_us_ends(server18):
+    async def run() -> None:
+        async with connected(server18) as wire:
+            task = asyncio.ensure_future(wire.tell([saying("SELECT pg_sleep(600)")], 3_600.0))
+            await asyncio.sleep(0)
+            await wire.close()
+            with pytest.raises(psycopg.OperationalError):
+                await task
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("size", [100, 20_000, 5_000_000])
 def test_a_connection_that_ends_before_all_was_read_is_told_of_at_once(server18, loop, size):

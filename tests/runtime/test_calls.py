@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -58,6 +59,10 @@ def world_with(calls_at_once: int, slots: int = 8) -> tuple[World, Server]:
         await world.busy(seconds)
 
     return world, engine
+
+
+def ran(engine: Server, number: int) -> bool:
+    return engine.order.count("run") == number
 
 
 def order_with(calls_at_once: int) -> list[str]:
@@ -117,6 +122,72 @@ def test_a_claim_does_not_wait_for_others_to_be_settled(calls_at_once, done):
         engine.settles.set()
         await world.until_state(completed=12)
         await world.stop()
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_who_was_idle_takes_what_comes_time_and_again(calls_at_once, slots):
+    world, engine = world_with(calls_at_once, slots)
+
+    async def scenario(world: World) -> None:
+        world.start(leases=None)
+        for number in range(1, 20):
+            await world.enqueue("work")
+            await world.until(partial(ran, engine, number), 5.0)
+            await asyncio.sleep(0.1 * (number % 3))
+        await world.stop()
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 2])
+def test_a_slot_that_is_free_takes_what_comes_while_others_are_busy_for_long(calls_at_once):
+    world, engine = world_with(calls_at_once, slots=4)
+
+    async def scenario(world: World) -> None:
+        world.start(leases=None)
+        await world.enqueue("work", 3, payload={"seconds": 2.9})
+        for number in range(4, 24):
+            await world.enqueue("work")
+            await world.until(partial(ran, engine, number), 1.0)
+            await asyncio.sleep(0.01)
+        assert world.running == 3
+        await world.stop()
+
+    world.run(scenario)
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 2])
+def test_stopping_waits_for_what_is_being_settled(calls_at_once):
+    world, engine = world_with(calls_at_once, slots=2)
+
+    async def scenario(world: World) -> None:
+        engine.settles.clear()
+        world.start(leases=None)
+        await world.enqueue("work", payload={"seconds": 0.1})
+        await world.until(lambda: "settle" in engine.order)
+        stopping = asyncio.ensure_future(world.stop(5.0))
+        await asyncio.sleep(3.0)
+        assert not stopping.done()
+        engine.settles.set()
+        await stopping
+        assert await world.states() == {"completed": 1}
+
+    world.run(scenario)
+
+
+def test_stopping_does_not_wait_for_ever_for_what_is_being_settled():
+    world, engine = world_with(2, slots=2)
+
+    async def scenario(world: World) -> None:
+        engine.settles.clear()
+        world.start(leases=None)
+        await world.enqueue("work", payload={"seconds": 0.1})
+        await world.until(lambda: "settle" in engine.order)
+        async with asyncio.timeout(10.0):
+            await world.stop(5.0)
 
     world.run(scenario)
 

@@ -2,8 +2,8 @@
 
 Settling what is done and claiming what is next is one call. It goes out when an outcome is ready or
 a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out by
-themselves. With a server a second call may be in the air; then each claim is for a part of the
-slots, and the next one goes out before what came is run.
+themselves. With a server two claims may be in the air, and outcomes beside them; then each claim is
+for a part of the slots, and the next one goes out before what came is run.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from holdfast.engines.event_log import EventLog
 from holdfast.model.errors import (
     DurabilityLost,
     EngineClosed,
-    HoldfastError,
     LeaseLost,
-    StorageError,
     StorageFull,
     Unavailable,
 )
@@ -36,11 +34,11 @@ from .definition import Definition
 from .executor import Executor
 from .leaps import Leaps
 from .resting import Resting
+from .settling import PATIENCE_SECONDS, Settling
 from .terms import End, Terms
 
 log = EventLog("holdfast.worker")
 
-_PATIENCE_SECONDS = 0.5
 _CHILD_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
 _GRACE_SECONDS = 1.0
@@ -63,8 +61,6 @@ class Crew:
     ) -> None:
         self.size = size
         self.running: dict[Hashable, Attempt] = {}
-        self.refused = 0
-        """How many outcomes came too late."""
         self._engine = engine
         self._calls = engine.capabilities.calls_at_once
         self._executor = executor
@@ -74,7 +70,6 @@ class Crew:
         self._terms = terms
         self._loop = asyncio.get_running_loop()
         self._ready: deque[tuple[Job, float]] = deque()
-        self._outcomes: list[Outcome] = []
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
@@ -83,12 +78,17 @@ class Crew:
         self._deadlines = Deadlines(lambda slot: self._end(slot, End.TIMEOUT))
         self._stirred = asyncio.Event()
         self._waiting = False
-        self._settling: asyncio.Task[None] | None = None
+        self._settling = Settling(engine, worker, self._stirred.set)
         self._stopping = False
         self._draining = False
         self._dispatchers: list[asyncio.Task[None]] = []
         self._asked = 0  # for how many slots work is on its way
         self._leaps = Leaps(self._loop.time, terms)
+
+    @property
+    def refused(self) -> int:
+        """How many outcomes came too late."""
+        return self._settling.refused
 
     @property
     def abandoned(self) -> int:
@@ -169,7 +169,7 @@ class Crew:
         """Claim no more, wait for what is running, hand back the rest, settle everything."""
         self._stopping = True
         give_up = self._loop.time() + drain_seconds
-        self._outcomes += [release(job) for job, _sent in self._ready]
+        self._settling.add(release(job) for job, _sent in self._ready)
         self._ready.clear()
         self._stirred.set()
         if self._dispatchers:
@@ -181,12 +181,12 @@ class Crew:
             self._end(slot, End.DRAINED)
         await self._wait_for_running(_GRACE_SECONDS)
         # What would not even be cancelled is handed back over its head.
-        self._outcomes += [release(attempt.job) for attempt in self.running.values()]
+        self._settling.add(release(attempt.job) for attempt in self.running.values())
         self.running.clear()
         for task in self._slots.values():
             task.cancel()
         self._deadlines.close()
-        await self._settle_by(give_up)
+        await self._settling.by(give_up)
 
     # --- claim and settle --------------------------------------------------------------------
 
@@ -201,27 +201,27 @@ class Crew:
             outcomes: list[Outcome] = []
             try:
                 if demand <= 0:
-                    await self._settle_all()
+                    await self._settling.all()
                 else:
-                    outcomes, self._outcomes = self._outcomes, []
+                    outcomes = self._settling.take()
                     await self._claim(demand, outcomes)
             except (EngineClosed, DurabilityLost) as error:
                 log.say("worker.stopped_claiming", worker=self._worker, error=error)
                 return
             except Exception as error:  # noqa: BLE001 - said, and tried again
-                self._outcomes = outcomes + self._outcomes
+                self._settling.put_back(outcomes)
                 log.say("worker.claim_failed", worker=self._worker, error=error)
                 if outcomes and not isinstance(error, Unavailable | StorageFull):
                     # Too much for one step, or one that cannot be recorded: not with a claim.
-                    await self._settle_quietly()
-                if self._outcomes or not outcomes:
-                    await asyncio.sleep(_PATIENCE_SECONDS)
+                    await self._settling.quietly()
+                if self._settling or not outcomes:
+                    await asyncio.sleep(PATIENCE_SECONDS)
 
     def _may_call(self, demand: int, *, waits: bool) -> bool:
         claims = demand > 0 and waits
-        if self._settling is not None:
+        if self._settling.under_way:
             return claims and self._calls > 1
-        return claims or bool(self._outcomes)
+        return claims or bool(self._settling)
 
     def _demand(self) -> int:
         """How many jobs the next claim may take."""
@@ -231,7 +231,9 @@ class Crew:
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
         sent = self._loop.time()
         limit = min(demand, self._terms.batch_size or MAX_CLAIM, MAX_CLAIM)
-        waits = self._waiting = not outcomes
+        waits = not outcomes
+        if waits:
+            self._waiting = True
         self._asked += demand
         try:
             claim = await self._engine.claim(
@@ -247,94 +249,26 @@ class Crew:
             self._asked -= demand
             if waits:
                 self._waiting = False
-        self._count_refused(claim.settled)
+            self._stirred.set()  # who found all slots asked for may find some free
+        self._settling.count(claim.settled)
         if not claim.jobs:
             return
         if self._stopping or self._draining:
-            self._outcomes += [release(job) for job in claim.jobs]
+            self._settling.add(release(job) for job in claim.jobs)
             return
         self._leaps.look(claim.jobs[0].claimed_at_us / MICROSECONDS)
         self._ready.extend((job, sent) for job in claim.jobs)
         if len(claim.jobs) == limit and self._demand() > 0:
-            # There is more: the store is at it already while these run.
+            # There is more: the next claim goes first, and the store is at it while these run.
             self._loop.call_soon(self._resting.wake_one)
         else:
             self._resting.wake_one()
 
     def _done(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
-        if self._waiting and self._settling is None:
-            self._settling = self._loop.create_task(self._settle_meanwhile())
+        self._settling.add([outcome])
+        if self._waiting:
+            self._settling.begin()
         self._stirred.set()
-
-    async def _settle_meanwhile(self) -> None:
-        """Settle while a claim waits for work."""
-        try:
-            await self._settle_quietly()
-        finally:
-            self._settling = None
-            self._stirred.set()
-
-    async def _settle_quietly(self) -> None:
-        try:
-            while self._outcomes:
-                await self._settle_all()
-        except Exception as error:  # noqa: BLE001 - said, and tried again
-            self._say_unsettled(error)
-
-    async def _settle_by(self, give_up: float) -> None:
-        """Settle what is left, trying until this time if the engine is away."""
-        while self._outcomes:
-            try:
-                await self._settle_all()
-            except HoldfastError as error:
-                left = give_up - self._loop.time()
-                if left <= 0 or not isinstance(error, Unavailable | StorageFull):
-                    self._say_unsettled(error)
-                    return
-                await asyncio.sleep(min(_PATIENCE_SECONDS, left))
-
-    def _say_unsettled(self, error: Exception) -> None:
-        log.say("worker.settle_failed", worker=self._worker, count=len(self._outcomes), error=error)
-
-    async def _settle_all(self) -> None:
-        """Settle what there is; what is refused together goes in halves."""
-        most = len(self._outcomes)
-        while self._outcomes:
-            outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
-            try:
-                self._count_refused(await self._engine.settle(outcomes))
-            except (Unavailable, StorageError, EngineClosed):
-                self._outcomes = outcomes + self._outcomes
-                raise
-            except HoldfastError as error:
-                most = len(outcomes) // 2
-                if most:
-                    self._outcomes = outcomes + self._outcomes
-                else:
-                    most = 1
-                    # Its lease will run out: it counts as lost.
-                    log.say(
-                        "worker.outcome_dropped",
-                        job=outcomes[0].id,
-                        tenant=outcomes[0].tenant,
-                        worker=self._worker,
-                        error=error,
-                    )
-            except Exception:
-                self._outcomes = outcomes + self._outcomes
-                raise
-
-    def _count_refused(self, settled: list[LeaseLost | None]) -> None:
-        for refusal in settled:
-            if refusal is not None:
-                self.refused += 1
-                log.say(
-                    "worker.late_outcome_refused",
-                    job=refusal.job_id,
-                    worker=self._worker,
-                    error=refusal,
-                )
 
     # --- slots -------------------------------------------------------------------------------
 
@@ -473,8 +407,8 @@ class Crew:
         give_up = self._loop.time() + seconds
         while self.running and (left := give_up - self._loop.time()) > 0:
             self._stirred.clear()  # before the settling: the last one may end meanwhile
-            if self._settling is None:
-                await self._settle_quietly()
+            if not self._settling.under_way:
+                await self._settling.quietly()
             try:
                 async with asyncio.timeout(left):
                     await self._stirred.wait()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.engines.arrivals import Arrivals
 from holdfast.engines.base import (
@@ -67,6 +66,7 @@ from .enqueueing import Request
 from .failures import Doubt, check_url
 from .gathering import Gathering
 from .options import PostgresOptions
+from .orphans import Claimed, Orphans
 from .settling import Lease, lease_of
 from .waking import Waking
 
@@ -92,7 +92,7 @@ class Moving:
         self._survey = Survey()
         self._simple_requests = Gathering(self._enqueue_all)
         self._other_requests = Gathering(self._enqueue_all)
-        self._handing_back: set[asyncio.Task[None]] = set()
+        self._orphans = Orphans(self._release)
         self._doubts = Doubts(self._database)
 
     def _on(self) -> Conditions:
@@ -220,7 +220,7 @@ class Moving:
         while True:
             told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
-                claim, looked = await self._not_in_vain(self._claim(wish, outcomes, guess))
+                claim, looked = await self._orphans.see_through(self._claim(wish, outcomes, guess))
                 if claim.jobs or outcomes:
                     return claim
                 if guess is None and self._clock.now_us() >= give_up_us:
@@ -234,33 +234,6 @@ class Moving:
                     if self._clock.now_us() < wake_us:
                         guess = self._lanes.guess(wish)  # something came
                 self._lanes.forget()
-
-    async def _not_in_vain(self, claiming_now: Coroutine[object, object, Claimed]) -> Claimed:
-        """Claim; if nobody waits for the answer any more, hand back what came."""
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-
-        async def claim() -> Claimed:
-            try:
-                return await claiming_now
-            finally:
-                if not ended.done():
-                    ended.set_result(None)
-
-        task = loop.create_task(claim())
-        try:
-            await ended  # and not the task: who is cancelled would cancel that
-        except asyncio.CancelledError:
-            back = loop.create_task(self._hand_back(task))
-            self._handing_back.add(back)
-            back.add_done_callback(self._handing_back.discard)
-            raise
-        return task.result()
-
-    async def _hand_back(self, claiming_now: asyncio.Task[Claimed]) -> None:
-        await asyncio.wait([claiming_now])
-        if not claiming_now.cancelled() and claiming_now.exception() is None:
-            await self._release(claiming_now.result()[0].jobs)
 
     async def _release(self, jobs: Sequence[Job]) -> None:
         with contextlib.suppress(HoldfastError):  # their leases run out instead
@@ -465,8 +438,7 @@ class Moving:
     async def close(self) -> None:
         """See ``Engine.close``."""
         await self._waking.close()
-        if self._handing_back:
-            await asyncio.wait(self._handing_back, timeout=self._options.patience_seconds)
+        await self._orphans.close(self._options.patience_seconds)
         self._database.refuse()
         self._arrivals.announce_all()
         await self._database.close()
@@ -483,8 +455,6 @@ class Moving:
         self.leases_refused += sum(answer is not None for answer in answers)
         return answers
 
-
-Claimed = tuple[Claim, Looked | None]
 
 _SKEW_US = 60 * MICROSECONDS
 """How far this machine's clock may be ahead of the server's."""

@@ -13,7 +13,8 @@ from holdfast.model.job import MICROSECONDS
 LATE_SECONDS = 5.0
 """How long after its lease has ended a claim may be committed and be seen by the next look."""
 LOOK_AT_ALL_SECONDS = 30.0
-"""How long it may take until a lease is ended whose claim was committed later than that."""
+"""How long it may take until a lease is ended whose claim was committed later than that; or twenty
+times as long as it took to look at all of them, if that is longer."""
 
 
 class Overdue:

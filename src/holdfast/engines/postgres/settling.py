@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.engines.base import HeldJob, Reclaim, Renewal
+from holdfast.engines.clock import monotonic
 from holdfast.engines.following import Following
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
@@ -200,12 +201,19 @@ def extend(
     return [renewed.get(lease) or LeaseLost(lease[1], lease[2]) for lease in wanted]
 
 
+class Seen(NamedTuple):
+    """A look after which nothing more was overdue: at which time, and how long it took."""
+
+    at_us: int
+    took_seconds: float
+
+
 class Reclaimed(NamedTuple):
-    """What was reclaimed, and when nothing more was overdue; None if there may be more."""
+    """What was reclaimed; nothing is ``seen`` if there may be more."""
 
     found: Reclaim
     changes: Changes
-    seen_us: int | None
+    seen: Seen | None
 
 
 def reclaim(
@@ -218,14 +226,15 @@ def reclaim(
 ) -> Verb[Reclaimed]:
     """End leases that ran out since then, and bury what expired; see ``Engine.reclaim``."""
     some = {**rows.reach(caller), "limit": limit, "now_us": on.now_us}
+    began = monotonic()
     [[[now_us]], overdue, expired] = yield from ask_all(
         on.now(), Ask("overdue", {**some, "since_us": since_us}), Ask("expired", some)
     )
-    seen_us = now_us if len(overdue) < limit else None
+    seen = Seen(now_us, monotonic() - began) if len(overdue) < limit else None
     named = list(dict.fromkeys((ref.tenant, ref.id) for ref in forced))
     names = list(dict.fromkeys([*named, *map(_two, overdue), *map(_two, expired)]))
     if not names:
-        return Reclaimed(Reclaim([], []), Changes(), seen_us)
+        return Reclaimed(Reclaim([], []), Changes(), seen)
     jobs = yield from locked(names)
     lost = [
         (job, lifecycle.lose(job, max(now_us, job.claimed_at_us), "stuck", _why(operation)))
@@ -253,7 +262,7 @@ def reclaim(
     yield from after_changes(changes, on)
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]
     kept = [job for job in after if job is not None]
-    return Reclaimed(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, seen_us)
+    return Reclaimed(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, seen)
 
 
 def locked(names: Sequence[Name]) -> Verb[dict[Name, Job]]:

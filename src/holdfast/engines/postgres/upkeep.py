@@ -61,12 +61,11 @@ class Upkeep(Moving):
     async def _reclaim_in_turn(self, limit: int, every_seconds: float, caller: Caller) -> Reclaim:
         since_us = self._overdue.since_us()
         verb = lambda: settling.reclaim(limit, (), None, caller, self._on(), since_us)
-        began = monotonic()
         done = await Rounds("reclaim", every_seconds).go(self._database, verb, self._on())
         if done is None:
             return Reclaim([], [])
-        if done.seen_us is not None and caller.unlimited:
-            self._overdue.looked(since_us, done.seen_us, monotonic() - began)
+        if done.seen is not None and caller.unlimited:
+            self._overdue.looked(since_us, *done.seen)
         self._announce(done.changes)
         return done.found
 

@@ -147,10 +147,7 @@ class Wire(AsyncConnection[Row]):
     async def close(self) -> None:
         """Hang up."""
         self._unwatch()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        await super().close()
+        await super().close()  # a call that is under way hears of it at the next look
 
     def _leave_pipeline(self) -> bool:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.clock import Clock
 from holdfast.runtime.crew import Crew
+from holdfast.runtime.settling import Settling
 
 from .world import BusyEngine, World
 
@@ -126,9 +129,8 @@ def test_a_claim_does_not_wait_for_others_to_be_settled(calls_at_once, done):
     world.run(scenario)
 
 
-@pytest.mark.parametrize("calls_at_once", [1, 2])
-@pytest.mark.parametrize("slots", [1, 2, 8])
-def test_who_was_idle_takes_what_comes_time_and_again(calls_at_once, slots):
+def serve_one_by_one(calls_at_once: int, slots: int) -> None:
+    """Have an idle worker given one job after another, none of which may wait."""
     world, engine = world_with(calls_at_once, slots)
 
     async def scenario(world: World) -> None:
@@ -140,6 +142,23 @@ def test_who_was_idle_takes_what_comes_time_and_again(calls_at_once, slots):
         await world.stop()
 
     world.run(scenario)
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_who_was_idle_takes_what_comes_time_and_again(calls_at_once, slots):
+    serve_one_by_one(calls_at_once, slots)
+
+
+def test_control_a_claim_that_got_less_than_it_asked_for_and_tells_nobody(monkeypatch):
+    class Deaf(asyncio.Event):
+        def set(self) -> None:
+            if sys._getframe(1).f_code.co_name != "_claim":
+                super().set()
+
+    monkeypatch.setattr(asyncio, "Event", Deaf)
+    with pytest.raises(AssertionError, match="did not come to this"):
+        serve_one_by_one(2, slots=1)
 
 
 @pytest.mark.parametrize("calls_at_once", [1, 2])
@@ -159,23 +178,30 @@ def test_a_slot_that_is_free_takes_what_comes_while_others_are_busy_for_long(cal
     world.run(scenario)
 
 
-@pytest.mark.parametrize("calls_at_once", [1, 2])
-def test_stopping_waits_for_what_is_being_settled(calls_at_once):
+def states_after_stopping(calls_at_once: int) -> Mapping[str, int]:
+    """Stop while an outcome is on its way, which takes 3 s."""
     world, engine = world_with(calls_at_once, slots=2)
 
-    async def scenario(world: World) -> None:
+    async def scenario(world: World) -> Mapping[str, int]:
         engine.settles.clear()
         world.start(leases=None)
         await world.enqueue("work", payload={"seconds": 0.1})
         await world.until(lambda: "settle" in engine.order)
-        stopping = asyncio.ensure_future(world.stop(5.0))
-        await asyncio.sleep(3.0)
-        assert not stopping.done()
-        engine.settles.set()
-        await stopping
-        assert await world.states() == {"completed": 1}
+        asyncio.get_running_loop().call_later(3.0, engine.settles.set)
+        await world.stop(5.0)
+        return await world.states()
 
-    world.run(scenario)
+    return world.run(scenario)
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 2])
+def test_stopping_waits_for_what_is_being_settled(calls_at_once):
+    assert states_after_stopping(calls_at_once) == {"completed": 1}
+
+
+def test_control_who_stops_without_it_leaves_what_is_done_in_flight(monkeypatch):
+    monkeypatch.setattr(Settling, "by", lambda settling, _give_up: settling.quietly())
+    assert states_after_stopping(2) == {"in_flight": 1}
 
 
 def test_stopping_does_not_wait_for_ever_for_what_is_being_settled():

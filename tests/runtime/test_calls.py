@@ -52,8 +52,8 @@ class Server(BusyEngine):
         self.in_the_air -= 1
 
 
-def world_with(calls_at_once: int, slots: int = 8) -> tuple[World, Server]:
-    world = World(slots=slots)
+def world_with(calls_at_once: int, slots: int = 8, **options: Any) -> tuple[World, Server]:
+    world = World(slots=slots, **options)
     engine = world.engine = Server(world.clock, calls_at_once)
 
     @world.task()
@@ -236,4 +236,55 @@ def test_every_job_runs_once_and_never_too_many_at_once_nor_too_many_calls(slots
     world.run(scenario)
     assert engine.order.count("run") == len(lasts)
     assert world.most_running <= slots
+    assert engine.most_in_the_air <= 3
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("enqueue"), st.integers(1, 9)),
+    st.tuples(st.just("long"), st.integers(1, 3)),
+    st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.2, 1.5])),
+    st.tuples(st.just("resize"), st.integers(1, 6)),
+    st.tuples(st.sampled_from(["drain", "resume", "stall", "go on"]), st.just(0)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    calls_at_once=st.integers(1, 2),
+    slots=st.integers(1, 6),
+    batch_size=st.none() | st.integers(1, 4),
+    actions=st.lists(ACTIONS, max_size=25),
+)
+def test_whatever_happens_to_a_worker_no_job_waits_for_ever(
+    calls_at_once, slots, batch_size, actions
+):
+    world, engine = world_with(calls_at_once, slots, batch_size=batch_size)
+
+    async def scenario(world: World) -> None:
+        worker = world.start()
+        does: dict[str, Any] = {
+            "enqueue": lambda count: world.enqueue("work", count),
+            "long": lambda count: world.enqueue("work", count, payload={"seconds": 2.0}),
+            "wait": asyncio.sleep,
+        }
+        decides: dict[str, Any] = {
+            "resize": worker.resize,
+            "drain": lambda _nothing: worker.drain(),
+            "resume": lambda _nothing: worker.resume(),
+            "stall": lambda _nothing: engine.settles.clear(),
+            "go on": lambda _nothing: engine.settles.set(),
+        }
+        for what, how in actions:
+            if what in does:
+                await does[what](how)
+            else:
+                decides[what](how)
+        engine.settles.set()
+        worker.resume()
+        counts = await engine.counts()
+        count = sum(one.completed + one.pending + one.in_flight for one in counts.values())
+        await world.until_state(300.0, **({"completed": count} if count else {}))
+        await world.stop()
+
+    world.run(scenario)
     assert engine.most_in_the_air <= 3

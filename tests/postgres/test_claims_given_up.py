@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -125,3 +126,44 @@ def test_control_without_handing_back_it_stays_taken(server18, moment, monkeypat
     monkeypatch.setattr(Orphans, "_hand_back", keep)
     with server18.fresh() as url:
         assert after(url, MOMENTS[moment]).state is State.IN_FLIGHT
+
+
+def test_who_is_cancelled_while_a_connection_is_lent_is_told(server18):
+    """The pool's wait may answer instead, when both come in one turn of the event loop."""
+
+    async def run(url: str) -> None:
+        engine = await PostgresEngine.open(url, options=OPTIONS)
+        connections = engine._database._connections
+        usual = connections.take
+
+        async def swallowing() -> Any:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+            return await usual()
+
+        with mock.patch.object(connections, "take", swallowing):
+            task = asyncio.create_task(engine.queues())
+            await asyncio.sleep(0)
+            task.cancel()
+            await given_up(task)
+        assert await engine.queues() == [], "the connection is back"
+        await engine.close()
+
+    with server18.fresh() as url:
+        asyncio.run(run(url))
+
+
+def test_a_transaction_does_not_wait_for_its_process_for_ever(server18):
+    async def shown(url: str, seconds: float) -> object:
+        options = PostgresOptions(listen=False, statement_timeout_seconds=seconds)
+        engine = await PostgresEngine.open(url, options=options)
+        connection = await engine._database._connections.take()
+        cursor = await connection.execute("SHOW idle_in_transaction_session_timeout")
+        row = await cursor.fetchone()
+        await engine._database._connections.give_back(connection)
+        await engine.close()
+        return row
+
+    with server18.fresh() as url:
+        assert asyncio.run(shown(url, 30.0)) == ("10s",)
+        assert asyncio.run(shown(url, 2.0)) == ("2s",)

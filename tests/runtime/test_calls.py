@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.clock import Clock
 from holdfast.runtime.crew import Crew
+from holdfast.runtime.loops import Supervisor
 from holdfast.runtime.settling import Settling
 
 from .world import BusyEngine, World
@@ -288,3 +290,42 @@ def test_whatever_happens_to_a_worker_no_job_waits_for_ever(
 
     world.run(scenario)
     assert engine.most_in_the_air <= 3
+
+
+def test_a_task_that_cancels_itself_while_the_worker_stops_is_recorded():
+    world, _engine = world_with(2, slots=4)
+
+    @world.task(name="gives_up")
+    async def gives_up() -> None:
+        await asyncio.sleep(1.0)
+        raise asyncio.CancelledError
+
+    async def scenario(world: World) -> float:
+        await world.enqueue("gives_up", max_attempts=1)
+        world.start(leases=None)
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        await world.stop(30.0)
+        assert await world.states() == {"dead": 1}
+        return asyncio.get_running_loop().time() - began
+
+    assert world.run(scenario) < 2.0
+
+
+def test_a_loop_that_swallows_its_cancellation_ends_when_it_is_stopped():
+    class Swallowing:
+        async def step(self, now_us: int) -> int:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+            return now_us + 600_000_000
+
+    world = World()
+
+    async def scenario(world: World) -> None:
+        supervisor = Supervisor([Swallowing()], world.clock)
+        supervisor.start()
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(5.0):
+            await supervisor.stop()
+
+    world.run(scenario)

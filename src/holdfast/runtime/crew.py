@@ -369,6 +369,8 @@ class Crew:
 
     def _torn_down(self) -> bool:
         """Whether whoever runs the event loop cancels everything in it, without a stop."""
+        if self._stopping:
+            return False  # it was a stop that cancelled the claim which waited
         return bool(self._dispatchers) and self._dispatchers[0].cancelling() > 0
 
     def _timed_out(self, attempt: Attempt) -> Outcome:

@@ -134,6 +134,7 @@ class Supervisor:
         self._clock = clock
         self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
 
     def start(self) -> None:
         """Begin."""
@@ -142,6 +143,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End them; a step under way is cancelled."""
+        self._stopping = True  # a cancellation may be swallowed where something comes just then
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -160,7 +162,7 @@ class Supervisor:
                 return
             except Exception as error:  # noqa: BLE001 - said, and tried again
                 log.say("loop.step_failed", loop=type(loop).__name__, error=error)
-            if next_us is None:
+            if next_us is None or self._stopping:
                 return
             await self._until(next_us)
 

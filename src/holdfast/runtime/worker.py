@@ -59,6 +59,7 @@ class Worker:
         self._go_by(options)
         self._seen_queues: dict[str, float] = {}
         self._look_again_at = -math.inf
+        self._look_seconds = 0.0
         self._draining = False
         self._executor = Executor(
             definition,
@@ -207,9 +208,12 @@ class Worker:
             loop = asyncio.get_running_loop()
             if (now := loop.time()) < self._look_again_at:
                 return
+            before = self._look_seconds
             self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
             # Where dead rows cannot be swept up, to look takes long, and must not be all we do.
-            self._look_again_at = now + 20 * (loop.time() - now)
+            # A look that was only held up once says nothing of that.
+            self._look_seconds = loop.time() - now
+            self._look_again_at = now + 20 * min(self._look_seconds, before)
             for queue, seen_at in list(self._seen_queues.items()):
                 if seen_at < now - _FORGET_SECONDS:
                     del self._seen_queues[queue]

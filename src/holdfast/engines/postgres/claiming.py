@@ -21,6 +21,10 @@ LOOK_AGAIN_SECONDS = 1.0
 """How long it may take until a claim sees work that was put before what it claimed last."""
 
 
+LONGEST_REST_SECONDS = 10.0
+"""… if a look takes long, whatever it was that it waited for."""
+
+
 class Lane(NamedTuple):
     """The jobs of one queue and priority, from this place on."""
 
@@ -91,7 +95,8 @@ class Lanes:
         if max(len(self._known), len(self._ends)) > 1_000:
             self._known.clear()
             self._ends.clear()
-        until = self._monotonic() + max(LOOK_AGAIN_SECONDS, 20 * took_seconds)
+        rest_seconds = min(20 * took_seconds, LONGEST_REST_SECONDS)
+        until = self._monotonic() + max(LOOK_AGAIN_SECONDS, rest_seconds)
         self._known[wish.kind] = until, list(lanes)
 
     def claimed(self, wish: Wish, lanes: Sequence[Lane], jobs: Sequence[Job]) -> None:

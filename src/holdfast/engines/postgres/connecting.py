@@ -35,6 +35,9 @@ _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.5
 _SLACK_SECONDS = 5.0
 """How much longer than a statement may take its answer is waited for."""
+_IDLE_SECONDS = 10.0
+"""How long a transaction may wait for its process, which was stopped or is gone. Others wait for
+its locks meanwhile; usually that is a round trip."""
 _PINNED = (
     "plan_cache_mode=force_generic_plan",
     "enable_seqscan=off",
@@ -141,6 +144,9 @@ class Database:
             try:
                 connection = await self._connections.take()
                 try:
+                    if _cancellations() > cancellations:
+                        # Asked to end just when there was one: the pool tells of that alone.
+                        raise asyncio.CancelledError
                     return await self._converse(connection, make(), reading=reading)
                 finally:
                     await self._connections.give_back(connection)
@@ -225,13 +231,17 @@ class Database:
 
 def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
     timeout_ms = int(options.statement_timeout_seconds * 1_000)
+    idle_ms = min(timeout_ms, int(_IDLE_SECONDS * 1_000))
     theirs = conninfo_to_dict(url).get("options") or ""
     return {
         "autocommit": True,
         "client_encoding": "UTF8",  # packed lists are
         "application_name": "holdfast",
         "connect_timeout": max(1, int(options.patience_seconds)),
-        "options": f"{theirs} -c statement_timeout={timeout_ms}".strip(),
+        "options": (
+            f"{theirs} -c statement_timeout={timeout_ms}"
+            f" -c idle_in_transaction_session_timeout={idle_ms}"
+        ).strip(),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,

@@ -13,8 +13,9 @@ from holdfast.model.job import MICROSECONDS
 LATE_SECONDS = 5.0
 """How long after its lease has ended a claim may be committed and be seen by the next look."""
 LOOK_AT_ALL_SECONDS = 30.0
-"""How long it may take until a lease is ended whose claim was committed later than that; or twenty
-times as long as it took to look at all of them, if that is longer."""
+"""How long it may take until a lease is ended whose claim was committed later than that."""
+LONGEST_REST_SECONDS = 300.0
+"""… if it takes long to look at all of them: twenty times as long, up to this."""
 
 
 class Overdue:
@@ -36,5 +37,6 @@ class Overdue:
             return
         self._since_us = at_us - int(LATE_SECONDS * MICROSECONDS)
         if since_us == 0:
-            rest_seconds = max(LOOK_AT_ALL_SECONDS, 20 * took_seconds)
+            rest_seconds = min(20 * took_seconds, LONGEST_REST_SECONDS)
+            rest_seconds = max(LOOK_AT_ALL_SECONDS, rest_seconds)
             self._look_at_all = self._monotonic() + rest_seconds

@@ -109,8 +109,9 @@ class Waking:
         """Listen no more."""
         self._closed = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            while not self._task.done():  # to connect may swallow a cancellation
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=1.0)
 
     async def _write(self, queues: Collection[str] = ()) -> None:
         """Register for these queues, for all that somebody waits for, and waited for just now."""

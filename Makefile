@@ -58,7 +58,7 @@ metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
 soak: $(READY) ## the long versions: more of everything, and 15 minutes of mixed load
 	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
 	  HOLDFAST_TEST_SEEDS=10000 $(BIN)/pytest -n 3 --dist worksteal --timeout 7200 \
-	  tests/crash tests/fuzz tests/conformance tests/daemon tests/simulation tests/postgres
+	  tests/crash tests/e2e tests/engines tests/simulation
 	$(BIN)/python scripts/soak.py
 
 .PHONY: bench

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.job import NewJob
 
 from . import ours

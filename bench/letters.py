@@ -12,10 +12,10 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.engines.journal import JournalEngine
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.model.audit import Operation
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, NewJob, State
-from holdfast.model.operation import Operation
 from holdfast.model.outcome import completed, dead
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter

@@ -4,7 +4,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, completed
 

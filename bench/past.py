@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from holdfast.engines.journal.cold import ColdStore
-from holdfast.engines.journal.cold.bloom import Bloom
-from holdfast.engines.journal.cold.changes import Changes
-from holdfast.engines.journal.cold.statements import as_json
-from holdfast.engines.journal.disk import LocalDisk
-from holdfast.engines.past import Happened
+from holdfast.engines.embedded.history import Happened
+from holdfast.engines.journal.history.bloom import Bloom
+from holdfast.engines.journal.history.row_changes import Changes
+from holdfast.engines.journal.history.statements import as_json
+from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Completed, Died
 from holdfast.model.failure import Failure, FailureClass

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from holdfast import Task
-from holdfast.engines.journal import JournalEngine
-from holdfast.interfaces.opening import looping
+from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.job import NewJob
 from holdfast.settings import load
+from holdfast.stores.opening import looping
 
 from . import sockets
 

@@ -18,12 +18,11 @@ import click
 import yaml
 from msgspec.structs import replace
 
-from holdfast.interfaces.cli.exits import EXIT_CODES, MEANINGS, exit_code
-from holdfast.interfaces.cli.main import main as holdfast
-from holdfast.interfaces.reloading import RELOADABLE
+from holdfast.cli.exit_codes import EXIT_CODES, MEANINGS, exit_code
+from holdfast.cli.main import main as holdfast
+from holdfast.daemon.reload import RELOADABLE
 from holdfast.model import errors, failure, log_events
 from holdfast.model.errors import HoldfastError, InvalidInput
-from holdfast.runtime import metrics
 from holdfast.settings import (
     ALIASES,
     DATABASE_URL,
@@ -33,7 +32,8 @@ from holdfast.settings import (
     fields,
     written,
 )
-from holdfast.settings.readers import READERS
+from holdfast.settings.parsers import READERS
+from holdfast.telemetry import metrics
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference"

@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from holdfast.engines.client import ClientEngine
-from holdfast.engines.journal.disk import LocalDisk
+from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.doctor import verify
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
+from holdfast.model.audit import Operation
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job, NewJob, State
-from holdfast.model.operation import Operation
 from holdfast.model.search import Filter
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))

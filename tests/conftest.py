@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime import logs
+from holdfast.telemetry import log_output
 
-from .postgres.fixtures import server16, server18
+from .engines.postgres.fixtures import server16, server18
 
 __all__ = ["server16", "server18"]
 
@@ -17,5 +17,7 @@ def no_log_of_others() -> Iterator[None]:
     """Take away the handler that a command, run in this process, has put in place for good."""
     yield
     root = logging.getLogger()
-    root.handlers[:] = [one for one in root.handlers if not isinstance(one, logs.SummingHandler)]
-    logs._terms = None
+    root.handlers[:] = [
+        one for one in root.handlers if not isinstance(one, log_output.SummingHandler)
+    ]
+    log_output._terms = None

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engines.base import DEFAULT_LEASE_SECONDS
-from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.statements import statement
+from holdfast.engines.contract import DEFAULT_LEASE_SECONDS
+from holdfast.engines.postgres.connection.statements import statement
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.outcome import Outcome, completed
 

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
-from holdfast.engines.postgres.arrays import packed
+from holdfast.engines.postgres.connection.arrays import packed
 
 
 def with_lists(parameters: Mapping[str, object]) -> dict[str, object]:

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.engines.postgres.migrating import migrate
-from tests.postgres.servers import Databases, Server
+from holdfast.engines.postgres.schema.migrate import migrate
+from tests.engines.postgres.servers import Databases, Server
 
 SETTINGS = (
     "fsync=on",

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.model.errors import (
+    from .app import Holdfast
+    from .model.errors import (
         DuplicateId,
         HoldfastError,
         InvalidInput,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         Unavailable,
         UnknownTask,
     )
-    from holdfast.model.failure import Classifier, Rule, Verdict
-    from holdfast.model.signals import Cancel, Dead, Retry, Snooze
-    from holdfast.runtime.attempt import Attempt, current
-    from holdfast.task import JobHandle, Task
+    from .model.failure import Classifier, Rule, Verdict
+    from .model.signals import Cancel, Dead, Retry, Snooze
+    from .task import JobHandle, Task
+    from .worker.attempt import Attempt, current
 
 __version__ = "0.2.0"
 
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Attempt": "holdfast.runtime.attempt",
+    "Attempt": "holdfast.worker.attempt",
     "Cancel": "holdfast.model.signals",
     "Classifier": "holdfast.model.failure",
     "Dead": "holdfast.model.signals",
@@ -63,7 +63,7 @@ _HOMES = {
     "Snooze": "holdfast.model.signals",
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",
-    "current": "holdfast.runtime.attempt",
+    "current": "holdfast.worker.attempt",
 }
 
 

@@ -1,5 +1,5 @@
 """``python -m holdfast``: the command line without its script."""
 
-from holdfast.interfaces.cli.main import main
+from .cli.main import main
 
 main(prog_name="holdfast")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overloa
 
 from msgspec.structs import replace
 
-from holdfast.engines.base import Receipt
-from holdfast.model.durations import Duration, seconds_of
-from holdfast.model.errors import InvalidInput
-from holdfast.model.failure import Classifier
-from holdfast.model.job import (
+from .binding import Binding
+from .engines.contract import Receipt
+from .model.durations import Duration, seconds_of
+from .model.errors import InvalidInput
+from .model.failure import Classifier
+from .model.job import (
     DEFAULT_QUEUE,
     MAX_LEASE_SECONDS,
     MAX_TIME_US,
@@ -24,23 +25,21 @@ from holdfast.model.job import (
     check_seconds,
     encode_payload,
 )
-from holdfast.model.signals import Retry
-from holdfast.runtime.definition import (
+from .model.signals import Retry
+from .settings import Loaded, Settings, load
+from .task import JobHandle, Task, handles
+from .worker.registry import (
     Definition,
     Hook,
     Middleware,
     TaskSpec,
     execution_of,
 )
-from holdfast.runtime.schedules import Missed, Overlap, Schedule
-from holdfast.runtime.signature import Signature
-from holdfast.settings import Loaded, Settings, load
-
-from .binding import Binding
-from .task import JobHandle, Task, handles
+from .worker.schedules import Missed, Overlap, Schedule
+from .worker.signature import Signature
 
 if TYPE_CHECKING:
-    from holdfast.testing.app import Rehearsal
+    from .testing.app import Rehearsal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -234,7 +233,7 @@ class Holdfast:
 
     def run(self, **flags: object) -> int:
         """Own the store and work until told to stop, as ``holdfast run`` does; return its code."""
-        from holdfast.interfaces.cli.run import run  # noqa: PLC0415 - a web server and more
+        from .cli.commands.run import run  # noqa: PLC0415 - a web server and more
 
         self.definition.reference = self.definition.reference or self._main_reference()
         loaded = lambda: load(self._config, environ=os.environ, flags={**self._flags, **flags})
@@ -246,7 +245,7 @@ class Holdfast:
 
         Signals are left alone and no metrics port is opened unless ``metrics_port`` is given.
         """
-        from holdfast.interfaces.daemon import Daemon  # noqa: PLC0415 - a web server and more
+        from .daemon.daemon import Daemon  # noqa: PLC0415 - a web server and more
 
         self.definition.reference = self.definition.reference or self._main_reference()
         wanted = {"metrics_port": "off", **self._flags, **flags}
@@ -270,7 +269,7 @@ class Holdfast:
 
     def testing(self) -> Rehearsal:
         """Run everything in this thread, in virtual time: see ``holdfast.testing.Rehearsal``."""
-        from holdfast.testing.app import Rehearsal  # noqa: PLC0415 - for tests
+        from .testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
         return Rehearsal(self.definition, self._binding)
 

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.engines.base import Engine, Receipt
-from holdfast.engines.passing import PassingEngine
-from holdfast.model.errors import InvalidInput, WrongLoop
-from holdfast.model.job import NewJob
-from holdfast.settings import MEMORY_STORE, Settings
+from .engines.contract import Engine, Receipt
+from .engines.forwarding import PassingEngine
+from .model.errors import InvalidInput, WrongLoop
+from .model.job import NewJob
+from .settings import MEMORY_STORE, Settings
 
 if TYPE_CHECKING:
-    from holdfast.engines.postgres import PostgresOptions
+    from .engines.postgres.options import PostgresOptions
 
 T = TypeVar("T")
 Call = Callable[[Engine], Awaitable[T]]
@@ -110,16 +110,16 @@ class Binding:
     async def join(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Enqueue in the transaction of the caller's own connection; no engine is needed."""
         options = self._options_for_joining()
-        from holdfast.engines.postgres import joining  # noqa: PLC0415 - an extra
+        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
-        return await joining.enqueue(connection, jobs, options=options)
+        return await caller_transaction.enqueue(connection, jobs, options=options)
 
     def join_sync(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Do what ``join`` does in this thread, from code that is not asynchronous."""
         options = self._options_for_joining()
-        from holdfast.engines.postgres import joining  # noqa: PLC0415 - an extra
+        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
-        return joining.enqueue_sync(connection, jobs, options=options)
+        return caller_transaction.enqueue_sync(connection, jobs, options=options)
 
     def _options_for_joining(self) -> PostgresOptions:
         """Return the options of the store if transactions of others can be joined there."""
@@ -136,10 +136,8 @@ class Binding:
             )
             raise _cannot_join(f"this application's is {kept}")
         try:
-            from holdfast.engines.postgres import (  # noqa: PLC0415 - an extra
-                PostgresEngine,
-                PostgresOptions,
-            )
+            from .engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
+            from .engines.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
         except ImportError as error:
             problem = f"this needs psycopg ({error}): pip install 'holdfast[postgres]'"
             raise InvalidInput("store", problem) from None
@@ -222,8 +220,8 @@ class Binding:
 async def open_engine(settings: Settings, *, own: bool) -> Engine:
     """Open the engine that the settings name: owned by this process, or its owner's client."""
     if settings.store == MEMORY_STORE:
-        from holdfast.engines.base import EngineOptions  # noqa: PLC0415 - only what is needed
-        from holdfast.engines.memory import MemoryEngine  # noqa: PLC0415
+        from .engines.contract import EngineOptions  # noqa: PLC0415 - only what is needed
+        from .engines.memory.engine import MemoryEngine  # noqa: PLC0415
 
         return MemoryEngine(
             options=EngineOptions(
@@ -232,17 +230,17 @@ async def open_engine(settings: Settings, *, own: bool) -> Engine:
             )
         )
     if settings.on_server:
-        from holdfast.interfaces.opening import open_server  # noqa: PLC0415
+        from .stores.opening import open_server  # noqa: PLC0415
 
         return await open_server(settings)
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
     if own:
-        from holdfast.interfaces.opening import own_store  # noqa: PLC0415
+        from .stores.opening import own_store  # noqa: PLC0415
 
         return await own_store(settings, patience_seconds=0.0)
-    from holdfast.engines.client import ClientEngine  # noqa: PLC0415
-    from holdfast.engines.socket_path import socket_path  # noqa: PLC0415
+    from .engines.client.engine import ClientEngine  # noqa: PLC0415
+    from .engines.socket_path import socket_path  # noqa: PLC0415
 
     return ClientEngine(socket_path(settings.directory))
 

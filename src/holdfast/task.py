@@ -9,15 +9,14 @@ from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.engines.base import Admission, Engine, Receipt
-from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.alike import Alike
-from holdfast.model.durations import Duration, seconds_of
-from holdfast.model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
-from holdfast.model.job import MICROSECONDS, Job, NewJob, State
-from holdfast.runtime.definition import TaskSpec
-
 from .binding import Binding
+from .engines.contract import Admission, Engine, Receipt
+from .model.access import DEFAULT_TENANT
+from .model.durations import Duration, seconds_of
+from .model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
+from .model.job import MICROSECONDS, Job, NewJob, State
+from .model.uniform_batch import Alike
+from .worker.registry import TaskSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")

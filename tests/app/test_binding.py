@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, NoOwner
-from holdfast.engines.client import ClientEngine
+from holdfast.engines.client.engine import ClientEngine
 from holdfast.model.errors import DirectoryInUse, EngineClosed, WrongLoop
 
 

@@ -27,7 +27,7 @@ def test_every_public_name_is_the_one_in_its_home():
 
     assert Holdfast is importlib.import_module("holdfast.app").Holdfast
     assert Retry is importlib.import_module("holdfast.model.signals").Retry
-    assert current is importlib.import_module("holdfast.runtime.attempt").current
+    assert current is importlib.import_module("holdfast.worker.attempt").current
     assert issubclass(JobFailed, holdfast.HoldfastError)
 
 

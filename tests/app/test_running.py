@@ -28,13 +28,13 @@ from holdfast import (
     Verdict,
     current,
 )
-from holdfast.interfaces.cli.owner import ask
-from holdfast.interfaces.http import OPERATIONS
-from holdfast.interfaces.opening import own_store
+from holdfast.cli.store_access import ask
+from holdfast.daemon.rpc import OPERATIONS
 from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass
-from holdfast.runtime.loading import load_definition
-from holdfast.runtime.views import Status
+from holdfast.operations.views import Status
+from holdfast.stores.opening import own_store
+from holdfast.worker.app_loader import load_definition
 
 FAST: dict[str, object] = {"base_backoff_seconds": 0, "max_backoff_seconds": 0}
 

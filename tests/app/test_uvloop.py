@@ -8,9 +8,9 @@ import pytest
 import uvloop
 
 from holdfast import Holdfast
-from holdfast.interfaces.opening import looping
 from holdfast.model.errors import InvalidInput
 from holdfast.settings import Settings
+from holdfast.stores.opening import looping
 
 
 def test_uvloop_will_do_for_the_owner_and_for_its_clients(tmp_path: Path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.main import main
 
 if TYPE_CHECKING:
     from .shop import Shop

@@ -12,15 +12,15 @@ from typing import Any
 
 from click.testing import Result
 
-from holdfast.engines.journal import JournalEngine
-from holdfast.interfaces.daemon import Daemon
+from holdfast.daemon.daemon import Daemon
+from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed, dead
-from holdfast.runtime.definition import Definition, Execution, TaskSpec
-from holdfast.runtime.schedules import Schedule
-from holdfast.runtime.signature import Signature
 from holdfast.settings import Settings
+from holdfast.worker.registry import Definition, Execution, TaskSpec
+from holdfast.worker.schedules import Schedule
+from holdfast.worker.signature import Signature
 
 from .conftest import invoke
 

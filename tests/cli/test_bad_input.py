@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.main import main
 
 WHY = ("--by", "ops", "--reason", "why")
 HUGE = "x" * 100_000
@@ -205,7 +205,7 @@ def test_a_store_that_the_system_refuses_is_a_sentence(closed_shop, monkeypatch)
     def refuse(_disk: object, place: str) -> list[str]:
         raise PermissionError(13, "Permission denied", place)
 
-    monkeypatch.setattr("holdfast.engines.journal.disk.LocalDisk.names", refuse)
+    monkeypatch.setattr("holdfast.engines.journal.wal.disk.LocalDisk.names", refuse)
     for path in LEAVES:
         if path not in STORELESS and path != ("load",):
             result = typed(closed_shop.path, *path, *ARGUMENTS.get(path, ()))

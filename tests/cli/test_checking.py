@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engines.journal import JournalEngine
-from holdfast.interfaces.cli import examinations, owner
+from holdfast.cli import doctor_checks, store_access
+from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 
@@ -41,7 +41,8 @@ def test_the_invariants_of_a_good_store_hold(shop):
 
 def test_an_invariant_that_does_not_hold_is_exit_1(closed_shop, monkeypatch):
     monkeypatch.setattr(
-        "holdfast.engines.journal.state.JournalState.problems", lambda _state: ["job 'a' is lost"]
+        "holdfast.engines.journal.state.queries.JournalState.problems",
+        lambda _state: ["job 'a' is lost"],
     )
     assert closed_shop.run("validate", code=1).stdout == "wrong: job 'a' is lost\n"
     assert closed_shop.json("validate", code=1)["problems"] == ["job 'a' is lost"]
@@ -110,7 +111,7 @@ def test_an_owner_that_does_not_answer_is_wrong(closed_shop):
 
 
 def test_a_surge_of_dead_letters_is_wrong(closed_shop, monkeypatch):
-    monkeypatch.setattr(examinations, "SURGE_LEAST", 6)
+    monkeypatch.setattr(doctor_checks, "SURGE_LEAST", 6)
     found = closed_shop.json("doctor", code=1)
     said = next(one["said"] for one in found["findings"] if one["check"] == "dead letters")
     assert said == "6 of late, mostly upstream_5xx in mail"
@@ -126,7 +127,7 @@ def test_a_surge_of_dead_letters_is_wrong(closed_shop, monkeypatch):
     ],
 )
 def test_each_limit_of_the_place_is_looked_at(closed_shop, monkeypatch, name, value, check):
-    monkeypatch.setattr(examinations, name, value)
+    monkeypatch.setattr(doctor_checks, name, value)
     result = closed_shop.run("doctor", "--strict", "--json", code=1)
     assert verdicts(json.loads(result.stdout))[check] in ("warning", "wrong")
 
@@ -135,10 +136,10 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
     shop.run("queues", "pause", "mail", *WHY)
     settings = Settings(store=str(shop.path))
     strange = [NewJob(task="strange", queue="mail")]
-    owner.change(settings, lambda operations: operations.engine.enqueue(strange))
+    store_access.change(settings, lambda operations: operations.engine.enqueue(strange))
     monkeypatch.setenv("HOLDFAST_QUEUES", "mail")
     monkeypatch.setenv("HOLDFAST_SYNC", "off")
-    monkeypatch.setattr(examinations, "SLOW_RECOVERY_SECONDS", -1.0)
+    monkeypatch.setattr(doctor_checks, "SLOW_RECOVERY_SECONDS", -1.0)
     result = shop.run("doctor", code=1 if shop.owned else 0)
     assert "mail is paused with 2 jobs pending" in result.stdout
     assert "slow has 1 job pending, and these settings do not serve it" in result.stdout
@@ -149,7 +150,7 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
 
 
 def test_work_that_is_stuck_is_said(closed_shop, monkeypatch):
-    monkeypatch.setattr(f"{examinations.__name__}.time", SimpleNamespace(time=lambda: 4e9))
+    monkeypatch.setattr(f"{doctor_checks.__name__}.time", SimpleNamespace(time=lambda: 4e9))
     assert "1 job held past the lease, the first is flying" in closed_shop.run("doctor").stdout
 
 
@@ -176,7 +177,7 @@ def test_top_streams_rates_as_json(shop, monkeypatch):
             raise KeyboardInterrupt
 
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=pause)
-    monkeypatch.setattr("holdfast.interfaces.cli.top.time", clock)
+    monkeypatch.setattr("holdfast.cli.commands.top.time", clock)
     first, second = map(json.loads, shop.run("top", "--json").stdout.splitlines())
     assert first["rates_per_second"] == {}
     expected = {"enqueued", "completed", "retried", "dead"} if shop.owned else set()
@@ -188,7 +189,7 @@ def test_the_screen_shows_the_same(closed_shop, monkeypatch):
 
     from rich.console import Console  # noqa: PLC0415
 
-    from holdfast.interfaces.cli import top as looking  # noqa: PLC0415
+    from holdfast.cli.commands import top as looking  # noqa: PLC0415
 
     settings = Settings(store=str(closed_shop.path))
     out = io.StringIO()

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import __version__
-from holdfast.interfaces.cli.exits import EXIT_CODES, MEANINGS, exit_code
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.exit_codes import EXIT_CODES, MEANINGS, exit_code
+from holdfast.cli.main import main
 from holdfast.model import errors
 
 
@@ -250,7 +250,7 @@ def modules_of(directory: Path, *args: str, stdin: str = "") -> set[str]:
     script = (
         "import sys, atexit\n"
         "atexit.register(lambda: print('MODULES', *sys.modules, file=sys.stderr))\n"
-        "from holdfast.interfaces.cli.main import main\n"
+        "from holdfast.cli.main import main\n"
         "main()\n"
     )
     found = subprocess.run(
@@ -304,12 +304,12 @@ def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args
     hold("enqueue", stdin='{"id":"a"}')
     found = modules_of(here, *args)
     needless = {
-        "holdfast.interfaces.daemon",
-        "holdfast.interfaces.http.serving",
+        "holdfast.daemon.daemon",
+        "holdfast.daemon.rpc.server",
         "holdfast.engines.journal.engine",
-        "holdfast.engines.journal.commit",
-        "holdfast.runtime.crew",
-        "holdfast.runtime.schedules",
+        "holdfast.engines.journal.wal.group_commit",
+        "holdfast.worker.slot_pool",
+        "holdfast.worker.schedules",
         "holdfast.app",
         "cronsim",
         "zoneinfo",
@@ -322,7 +322,7 @@ def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args
 
 def test_through_a_daemon_nothing_of_the_journal_is_imported(daemon, here):
     found = modules_of(here, "--store", str(daemon.store), "jobs", "list")
-    assert "holdfast.engines.client" in found
+    assert "holdfast.engines.client.engine" in found
     assert not {"sqlite3", "holdfast.engines.journal", "rich", "uvicorn"} & found
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from holdfast.engines.journal import JournalEngine
+from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead, retry

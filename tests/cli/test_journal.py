@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.disk import LocalDisk
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model import outcome as outcomes
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob

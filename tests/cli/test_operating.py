@@ -166,7 +166,7 @@ def test_replay_needs_to_know_who_and_why(shop):
 
 
 def test_more_than_one_commit_holds_is_replayed_to_the_end(closed_shop, monkeypatch):
-    monkeypatch.setattr("holdfast.runtime.operations.CHUNK", 2)
+    monkeypatch.setattr("holdfast.operations.operations.CHUNK", 2)
     assert closed_shop.json("replay", *WHY, "--limit", 3, code=4)["done"] == 3
     ids = ["x1", "x2", "k1"]
     done = closed_shop.json("replay", *ids, *WHY, "--fixed", "it")

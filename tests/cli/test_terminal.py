@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from holdfast.engines.journal import JournalEngine
+from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead

@@ -6,11 +6,13 @@ from functools import cache
 
 import pytest
 
-from holdfast.engines.journal import JournalEngine, JournalOptions, frames
 from holdfast.engines.journal.doctor import verify
-from holdfast.engines.journal.recovery import recover
-from holdfast.engines.journal.segments import segment_name
-from holdfast.engines.journal.snapshot import read_snapshot, snapshot_names
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.snapshots.snapshot import read_snapshot, snapshot_names
+from holdfast.engines.journal.wal import frames
+from holdfast.engines.journal.wal.recovery import recover
+from holdfast.engines.journal.wal.segments import segment_name
 from holdfast.model.errors import CorruptLog, HoldfastError
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import completed

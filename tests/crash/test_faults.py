@@ -5,12 +5,12 @@ from copy import deepcopy
 
 import pytest
 
-from holdfast.engines.journal import JournalEngine
 from holdfast.engines.journal import engine as engine_module
-from holdfast.engines.journal.commit import GroupCommit
-from holdfast.engines.journal.compaction import adopt
-from holdfast.engines.journal.reading import segment_numbers
-from holdfast.engines.journal.segments import SegmentWriter, segment_name
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.snapshots.compaction import adopt
+from holdfast.engines.journal.wal.group_commit import GroupCommit
+from holdfast.engines.journal.wal.log_reader import segment_numbers
+from holdfast.engines.journal.wal.segments import SegmentWriter, segment_name
 from holdfast.model.errors import DurabilityLost, HoldfastError
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed

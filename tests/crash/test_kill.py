@@ -11,9 +11,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from holdfast.engines.journal import JournalEngine
-from holdfast.engines.journal.disk import LocalDisk
 from holdfast.engines.journal.doctor import verify
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.job import State
 
 CYCLES = int(os.environ.get("HOLDFAST_TEST_KILLS", "30"))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from holdfast.engines import embedded
-from holdfast.engines.base import Engine, EngineOptions
-from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.contract import Engine, EngineOptions
+from holdfast.engines.embedded import engine
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine
 
@@ -80,13 +81,13 @@ def test_control_an_unguarded_settle_is_found(monkeypatch):
         in_flight = job is not None and job.state == "in_flight"
         return job if in_flight and caller.reaches(job.tenant, job.scope) else None
 
-    original = embedded.EmbeddedEngine._held
+    original = engine.EmbeddedEngine._held
 
     def held(self, lease, caller):
         unguarded = isinstance(self, JournalEngine)
         return by_id_only(self, lease, caller) if unguarded else original(self, lease, caller)
 
-    monkeypatch.setattr(embedded.EmbeddedEngine, "_held", held)
+    monkeypatch.setattr(engine.EmbeddedEngine, "_held", held)
     until_found = settings(
         SETTINGS, max_examples=5_000, stateful_step_count=100, phases=[Phase.generate]
     )

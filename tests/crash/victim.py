@@ -6,7 +6,8 @@ import os
 import random
 import sys
 
-from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed, dead, retry

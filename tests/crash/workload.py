@@ -4,9 +4,10 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from holdfast.engines.base import Counts
-from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.disk import Disk
+from holdfast.engines.contract import Counts
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.wal.disk import Disk
 from holdfast.model.errors import HoldfastError, StorageFull
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.interfaces.watchdog import Watchdog
+from holdfast.daemon.watchdog import Watchdog
 
 STALL_SECONDS = 0.1
 LOOKS = 12

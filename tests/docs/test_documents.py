@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.main import main
 
 from .pages import ROOT, blocks_of, commands_of
 from .test_pages import PAGES

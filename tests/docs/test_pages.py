@@ -19,7 +19,7 @@ NOTHING_TO_RUN = {"text", "mermaid"}
 NOT_RUN = {
     "README.md": ["it makes a virtual environment"],
     "docs/quickstart.md": ["installing needs the network"],
-    "docs/transactional-enqueue.md": ["it needs a PostgreSQL server"] * 9,  # tests/postgres
+    "docs/transactional-enqueue.md": ["it needs a PostgreSQL server"] * 9,  # tests/engines/postgres
     "docs/tutorial.md": ["a unit file of systemd", "a Dockerfile"],
 }
 """The blocks that cannot run here, by page, with the reason that the page gives."""

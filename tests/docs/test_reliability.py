@@ -9,7 +9,14 @@ import pytest
 
 from .pages import ROOT
 
-PROVING = ("crash", "daemon", "journal", "cold", "client", "fuzz", "dump", "conformance")
+PROVING = (
+    "crash",
+    "e2e",
+    "engines/journal",
+    "engines/client",
+    "engines/dump",
+    "engines/conformance",
+)
 CONTROL = re.compile(r"test_(negative_)?control_")
 
 
@@ -30,7 +37,7 @@ def sections() -> dict[str, list[list[str]]]:
 
 
 def named(cell: str) -> list[str]:
-    return re.findall(r"`([a-z_/]+\.py(?:::[^`]+)?)`", cell)
+    return re.findall(r"`([a-z0-9_/]+\.py(?:::[^`]+)?)`", cell)
 
 
 def every_name() -> list[str]:

@@ -18,21 +18,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.engines.base import Engine
-from holdfast.engines.client import ClientEngine
-from holdfast.engines.journal.disk import LocalDisk
+from holdfast.daemon.daemon import Daemon
+from holdfast.engines.client.engine import ClientEngine
+from holdfast.engines.contract import Engine
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
-from holdfast.interfaces.daemon import Daemon
-from holdfast.interfaces.opening import own_store, worker_options
 from holdfast.model.errors import DuplicateId, HoldfastError
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import completed
-from holdfast.runtime.builtin import SIMULATE
-from holdfast.runtime.definition import Definition
-from holdfast.runtime.job_inputs import JobInput
-from holdfast.runtime.loading import load_definition
+from holdfast.operations.inputs import JobInput
 from holdfast.settings import Settings, load
-from tests.runtime.world import World, spec_of
+from holdfast.stores.opening import own_store, worker_options
+from holdfast.worker.app_loader import load_definition
+from holdfast.worker.builtin_tasks import SIMULATE
+from holdfast.worker.registry import Definition
+from tests.worker.world import World, spec_of
 
 T = TypeVar("T")
 APP = str(Path(__file__).parent / "app.py")

@@ -6,11 +6,11 @@ import asyncio
 
 import psycopg
 
-from holdfast.engines.postgres.migrating import migrate
-from holdfast.interfaces.opening import open_server
+from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
-from tests.postgres.servers import Databases
+from holdfast.stores.opening import open_server
+from tests.engines.postgres.servers import Databases
 
 from .observing import PATIENCE_SECONDS, settings_of, until
 

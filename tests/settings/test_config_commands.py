@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.main import main
 from holdfast.settings import Settings, load, plain, written
 
 from .samples import FIELDS, SAMPLES

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.engines.base import OWN_SLOT_PREFIX
+from holdfast.engines.contract import OWN_SLOT_PREFIX
 from holdfast.settings import Settings
 
 from . import observing as see

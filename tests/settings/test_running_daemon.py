@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.audit import AuditEntry
 from holdfast.model.job import State
-from holdfast.model.operation import AuditEntry
-from tests.daemon.rig import APP, HOLDFAST, Daemon, Rig, numbered, until
+from tests.e2e.rig import APP, HOLDFAST, Daemon, Rig, numbered, until
 
-from .test_doors import DOCUMENTED
+from .test_sources import DOCUMENTED
 
 
 @pytest.fixture

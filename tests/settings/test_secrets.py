@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.interfaces.cli.main import main
+from holdfast.cli.main import main
 from holdfast.settings import OLD_ENVIRONMENT, Settings, masked, read, written
 
 from .samples import FIELDS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.engines.base import HeldJob
-from holdfast.engines.journal.commit import Sync
+from holdfast.engines.contract import HeldJob
+from holdfast.engines.journal.wal.group_commit import Sync
 from holdfast.model.access import Caller
 from holdfast.model.job import Job, State
-from holdfast.runtime.loops import LeaseLoop
 from holdfast.testing.simulation.owner import SimulatedJournal
 from holdfast.testing.simulation.scenario import Scenario, draw
+from holdfast.worker.loops import LeaseLoop
 
 
 class Unfenced(SimulatedJournal):

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from holdfast.interfaces import daemon
-from holdfast.runtime.worker import Worker
+from holdfast.daemon import daemon
 from holdfast.testing.simulation import BrokenPromise, simulate
+from holdfast.worker.worker import Worker
 
 from .broken import Hurried, Unfenced, hasty
 

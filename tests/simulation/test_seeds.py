@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.engines import wire
+from holdfast.engines.protocol import messages
 from holdfast.model.effects import LOG_NAMES
 from holdfast.model.failure import REASONS
 from holdfast.testing.simulation import simulate
@@ -32,11 +32,13 @@ FAULTS = {
     "cut_request",
     "cut_answer",
 }
-ELSEWHERE = {wire.DUMP.name}
+ELSEWHERE = {messages.DUMP.name}
 """Verbs that the simulation leaves to other suites: what is dumped is held open for long."""
 UNKNOWN = {"mapping_error"}
 """Reasons that only an application's own rules give."""
-VERBS = {verb.name for verb in vars(wire).values() if isinstance(verb, wire.Verb)} - ELSEWHERE
+VERBS = {
+    verb.name for verb in vars(messages).values() if isinstance(verb, messages.Verb)
+} - ELSEWHERE
 
 
 @pytest.mark.parametrize("share", range(SHARES))

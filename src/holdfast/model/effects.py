@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from .audit import AuditRecord
 from .failure import Failure
 from .job import Job, State, Whole
-from .operation import AuditRecord
 from .policy import QueuePolicy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from .growing import Growing
+from .lazy_sequence import Growing
 
 RANDOM_BYTES = 10
 """How many random bytes one id takes."""

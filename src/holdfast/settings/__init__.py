@@ -8,7 +8,10 @@ value and where it came from; nothing is corrected in silence.
 
 from holdfast.model.masking import masked
 
-from .doors import (
+from .fields import DEFAULTS, Settings
+from .formatting import changed, plain, written
+from .parsers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
+from .sources import (
     ALIASES,
     DATABASE_URL,
     DEFAULT_FILE,
@@ -20,10 +23,7 @@ from .doors import (
     unusable_places,
     with_origin,
 )
-from .fields import DEFAULTS, Settings
-from .places import MEMORY_STORE
-from .readers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
-from .written import changed, plain, written
+from .store_url import MEMORY_STORE
 
 __all__ = [
     "ALIASES",

@@ -11,9 +11,9 @@ from msgspec.structs import force_setattr
 from holdfast.model.masking import masked
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
-from .clashes import clashes
-from .places import DEFAULT_PLACES, is_directory, is_server, placed
-from .readers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord, WakeWord
+from .parsers import READERS, EventLoop, HistoryWord, LogFormat, LogLevel, SyncWord, WakeWord
+from .store_url import DEFAULT_PLACES, is_directory, is_server, placed
+from .validation import clashes
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

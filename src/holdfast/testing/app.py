@@ -7,15 +7,16 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from holdfast.engines.base import Engine
-from holdfast.engines.journal import JournalEngine, JournalOptions
+from holdfast.engines.contract import Engine
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.job import Job, State
-from holdfast.runtime.builtin import add_builtin
-from holdfast.runtime.definition import Definition
-from holdfast.runtime.loops import LeaseLoop, Loop, Supervisor
-from holdfast.runtime.schedules import ScheduleLoop
-from holdfast.runtime.worker import Worker, WorkerOptions
+from holdfast.worker.builtin_tasks import add_builtin
+from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
+from holdfast.worker.registry import Definition
+from holdfast.worker.schedules import ScheduleLoop
+from holdfast.worker.worker import Worker, WorkerOptions
 
 from .clock import VirtualClock
 from .disk import SimDisk

@@ -58,7 +58,7 @@ class _File:
 
 
 class SimDisk:
-    """Satisfies ``holdfast.engines.journal.disk.Disk``. Every changing call has a number."""
+    """Satisfies ``holdfast.engines.journal.wal.disk.Disk``. Every changing call has a number."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class SimDisk:
 
 
 class SimDatabase:
-    """Satisfies ``holdfast.engines.journal.disk.Database``: what was committed survives a crash.
+    """Satisfies ``engines.journal.wal.disk.Database``: what was committed survives a crash.
 
     Just before and just after a commit are calls of the disk, so that faults can happen there.
     """

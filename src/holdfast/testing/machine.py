@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from holdfast.engines.base import Claim, Engine, OnDuplicate, Operated
-from holdfast.engines.embedded import EmbeddedEngine
+from holdfast.engines.contract import Claim, Engine, OnDuplicate, Operated
+from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.model.access import Caller
+from holdfast.model.audit import AuditEntry, Operation
 from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import UNFINISHED, Edit, Job, NewJob, State
-from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 
-from .comparing import CALLERS, IDS, OPTIONS, TENANTS, Comparing, pages
+from .comparison import CALLERS, IDS, OPTIONS, TENANTS, Comparing, pages
 
 __all__ = ["OPTIONS", "EngineMachine"]
 

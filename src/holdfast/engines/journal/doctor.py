@@ -11,7 +11,7 @@ from secrets import token_bytes
 
 import msgspec
 
-from holdfast.engines.dump import (
+from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedPolicy,
@@ -23,23 +23,23 @@ from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
-from . import frames
-from .cold import ColdStore
-from .cold import verify as verify_cold
-from .disk import LOG, SNAPSHOTS, Disk, read_all
-from .frames import BadFrame, Frame, Kind
-from .offline import check_covered, look
-from .reading import LogEnd, LogReader, segment_numbers
-from .recovery import covered_seq, effects_of, newest_snapshot
-from .restoring import restore
-from .schema import SCHEMA, RecordReader
-from .segments import SegmentHead, segment_name
-from .snapshot import (
+from .history import verify as verify_cold
+from .history.store import ColdStore
+from .readonly import check_covered, look
+from .restore import restore
+from .snapshots.snapshot import (
     read_head,
     read_snapshot,
     snapshot_names,
 )
-from .state import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
+from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
+from .wal import frames
+from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
+from .wal.frames import BadFrame, Frame, Kind
+from .wal.log_reader import LogEnd, LogReader, segment_numbers
+from .wal.recovery import covered_seq, effects_of, newest_snapshot
+from .wal.schema import SCHEMA, RecordReader
+from .wal.segments import SegmentHead, segment_name
 
 
 class VerifyReport(msgspec.Struct, frozen=True):

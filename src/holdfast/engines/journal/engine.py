@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.engines.base import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities
 from holdfast.engines.clock import Clock, SystemClock
-from holdfast.engines.embedded import EmbeddedEngine
+from holdfast.engines.contract import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities
+from holdfast.engines.embedded.engine import EmbeddedEngine
+from holdfast.engines.embedded.history import Happened
 from holdfast.engines.entropy import random_bytes as pooled_bytes
-from holdfast.engines.event_log import EventLog
-from holdfast.engines.past import Happened
-from holdfast.engines.survey import StoreFigures
+from holdfast.engines.queue_stats import StoreFigures
+from holdfast.engines.structured_log import EventLog
 from holdfast.model import lifecycle, outcome
 from holdfast.model.effects import Cancelled, Died, Effect, Lost, Purged
 from holdfast.model.errors import (
@@ -28,18 +28,19 @@ from holdfast.model.errors import (
 )
 from holdfast.model.job import MICROSECONDS, Job
 
-from .cold import ColdPast, ColdStore
-from .commit import GroupCommit, Sync
-from .compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
-from .compactor import compact_elsewhere
-from .disk import Disk, LocalDisk, file_size
-from .flushing import InlineRunner, NearestRunner, Runner, ThreadRunner
+from .history.feed import ColdPast
+from .history.store import ColdStore
 from .opening import open_files
 from .options import JournalOptions
-from .recovery import Recovered
-from .segments import SegmentWriter, segment_name
-from .snapshot import discard_unfinished, snapshot_name
-from .state import TOKENS_PER_SEGMENT_BITS, JournalState
+from .snapshots.compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
+from .snapshots.compactor import compact_elsewhere
+from .snapshots.snapshot import discard_unfinished, snapshot_name
+from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState
+from .wal.disk import Disk, LocalDisk, file_size
+from .wal.flush import InlineRunner, NearestRunner, Runner, ThreadRunner
+from .wal.group_commit import GroupCommit, Sync
+from .wal.recovery import Recovered
+from .wal.segments import SegmentWriter, segment_name
 
 log = EventLog("holdfast.journal")
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.engines.event_log import EventLog
-from holdfast.engines.past import Happened
+from holdfast.engines.embedded.history import Happened
+from holdfast.engines.structured_log import EventLog
 from holdfast.model.effects import Enqueued
 from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 
-from .cold import ColdStore, set_aside
-from .commit import Sync
-from .disk import Disk
+from .history import set_aside
+from .history.store import ColdStore
 from .options import History, JournalOptions
-from .recovery import Recovered, covered_seq, make_durable, recover, repair, seal_of, tidy
-from .segments import SegmentWriter
-from .state import JournalState
+from .state.queries import JournalState
+from .wal.disk import Disk
+from .wal.group_commit import Sync
+from .wal.recovery import Recovered, covered_seq, make_durable, recover, repair, seal_of, tidy
+from .wal.segments import SegmentWriter
 
 log = EventLog("holdfast.journal")
 

@@ -6,12 +6,12 @@ import enum
 
 from msgspec.structs import force_setattr
 
-from holdfast.engines.base import EngineOptions
+from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
 
-from .commit import Sync
-from .segments import DEFAULT_SEGMENT_BYTES
+from .wal.group_commit import Sync
+from .wal.segments import DEFAULT_SEGMENT_BYTES
 
 MIN_SEGMENT_BYTES = 4 * 1024
 DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024

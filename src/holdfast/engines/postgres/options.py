@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.engines.base import EngineOptions
+from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
 from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
-from .failures import check_url
+from .errors import check_url
 
 MOST_CONNECTIONS = 1_000
 

@@ -12,7 +12,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
 
-from .asking import Row
+from .connection.sansio import Row
 
 STATES = (
     State.BLOCKED,

@@ -10,21 +10,21 @@ at the end. Nothing here sleeps. The tests need pytest.
 
 from __future__ import annotations
 
+from .archive import ArchiveRules, PurgeRules
 from .audit import AuditRules, GoverningRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
 from .claim import ClaimRules
 from .confirm import ConfirmRules
 from .dependencies import DependencyRules
-from .desk import Desk
 from .edit import EditRules
 from .enqueue import EnqueueRules
 from .find import FindRules
+from .fixture import Desk
 from .groups import GroupRules
 from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
-from .laying_aside import ArchiveRules, PurgeRules
 from .lease import LeaseRules
 from .policies import PolicyRules
 from .reach import ReachRules

@@ -7,10 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.model.access import Caller
-from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import AccessDenied, HoldfastError, InvalidInput
-from holdfast.model.job import Edit
-from holdfast.model.operation import (
+from holdfast.model.audit import (
     AuditEntry,
     AuditHead,
     AuditRecord,
@@ -18,9 +15,12 @@ from holdfast.model.operation import (
     follows,
     head_of,
 )
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import AccessDenied, HoldfastError, InvalidInput
+from holdfast.model.job import Edit
 from holdfast.model.policy import QueuePolicy
 
-from .desk import OPERATION, Desk, Suite, named, wanted
+from .fixture import OPERATION, Desk, Suite, named, wanted
 
 ENTRY = AuditEntry("replay", "job", "a", "ann", '{"state":["dead","pending"]}', "it is back", "x")
 NIGHTLY = ScheduleState("0 3 * * *", "Europe/Paris", "report", "default")

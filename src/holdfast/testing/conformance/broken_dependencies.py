@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.base import Counts
+from holdfast.engines.contract import Counts
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome, cancelled, completed, dead
 
-from .desk import FAILURE, OPERATION, Desk, Suite, named
+from .fixture import FAILURE, OPERATION, Desk, Suite, named
 
 GONE = (State.CANCELLED, "dependency_cancelled")
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.base import Counts, Operated, Renewal
+from holdfast.engines.contract import Counts, Operated, Renewal
 from holdfast.model.access import Caller
 from holdfast.model.errors import IllegalTransition, JobNotFound, LeaseLost
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome, cancelled, completed, dead, lost, release, retry, snooze
 
-from .desk import FAILURE, OPERATION, Desk, Suite, named, wanted
+from .fixture import FAILURE, OPERATION, Desk, Suite, named, wanted
 
 STOPS: dict[str, Callable[[Job], Outcome]] = {
     "cancelled": cancelled,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.base import Claim
+from holdfast.engines.contract import Claim
 from holdfast.model.errors import (
     InvalidInput,
 )
@@ -17,7 +17,7 @@ from holdfast.model.outcome import (
     retry,
 )
 
-from .desk import FAILURE, Desk, Suite, settle_down
+from .fixture import FAILURE, Desk, Suite, settle_down
 
 
 class ClaimRules(Suite):

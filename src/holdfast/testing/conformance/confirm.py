@@ -9,7 +9,7 @@ from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
 
-from .desk import OPERATION, Desk, Suite, Waiting, named, wanted
+from .fixture import OPERATION, Desk, Suite, Waiting, named, wanted
 
 
 class ConfirmRules(Suite):

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.base import Admission, Counts
+from holdfast.engines.contract import Admission, Counts
 from holdfast.model.access import Caller
 from holdfast.model.errors import InvalidInput, UnknownDependency
 from holdfast.model.job import NewJob, State
 from holdfast.model.outcome import completed, retry
 
-from .desk import FAILURE, Desk, Suite, Waiting, new_job
+from .fixture import FAILURE, Desk, Suite, Waiting, new_job
 
 
 class DependencyRules(Suite):

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.base import EngineOptions
+from holdfast.engines.contract import EngineOptions
 from holdfast.model.access import Caller
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, StaleVersion
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
 
-from .desk import OPERATION, Desk, Suite, Waiting, named, new_job
+from .fixture import OPERATION, Desk, Suite, Waiting, named, new_job
 
 
 class EditRules(Suite):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engines.base import Admission, Counts, EngineOptions, Receipt
+from holdfast.engines.contract import Admission, Counts, EngineOptions, Receipt
 from holdfast.model.access import Caller
 from holdfast.model.errors import (
     AccessDenied,
@@ -24,7 +24,7 @@ from holdfast.model.outcome import (
     dead,
 )
 
-from .desk import FAILURE, Desk, Suite, alike, new_job
+from .fixture import FAILURE, Desk, Suite, alike, new_job
 
 
 class EnqueueRules(Suite):

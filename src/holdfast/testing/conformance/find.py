@@ -14,7 +14,7 @@ from holdfast.model.job import Job, State
 from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.search import Filter
 
-from .desk import FAILURE, OPERATION, WRONG, Desk, Suite, named, new_job, wanted
+from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named, new_job, wanted
 
 STATES: list[dict[str, object]] = [{"states": (state,)} for state in State]
 CONDITIONS: list[dict[str, object]] = [

@@ -7,7 +7,7 @@ from holdfast.model.job import State
 from holdfast.model.outcome import completed, dead
 from holdfast.model.search import HOUR_US, Filter, Group
 
-from .desk import FAILURE, OPERATION, WRONG, Desk, Suite, named
+from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named
 
 
 class GroupRules(Suite):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.access import Caller
+from holdfast.model.audit import Operation
 from holdfast.model.errors import InvalidInput, JobNotFound
 from holdfast.model.failure import Failure
 from holdfast.model.history import Attempt, Note, NoteKind
 from holdfast.model.job import State
-from holdfast.model.operation import Operation
 from holdfast.model.outcome import completed, dead, release, retry, snooze
 
-from .desk import FAILURE, OPERATION, WRONG, Desk, Suite, named, wanted
+from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named, wanted
 
 
 class HistoryRules(Suite):

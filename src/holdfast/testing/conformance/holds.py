@@ -7,7 +7,7 @@ import pytest
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, retry
 
-from .desk import FAILURE, OPERATION, Desk, Suite, Waiting, named
+from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting, named
 
 
 class HoldRules(Suite):

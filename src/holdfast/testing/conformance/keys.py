@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.base import Counts
+from holdfast.engines.contract import Counts
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Edit, Job
 from holdfast.model.outcome import Outcome, cancelled, completed, lost, release, retry, snooze
 
-from .desk import FAILURE, OPERATION, Desk, Suite, Waiting, named, new_job
+from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting, named, new_job
 
 GIVE_BACK: dict[str, Callable[[Job], Outcome]] = {
     "retry": lambda job: retry(job, FAILURE, 5),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.base import Reclaim, Renewal
+from holdfast.engines.contract import Reclaim, Renewal
+from holdfast.model.audit import AuditEntry, Operation
 from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.job import State
-from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.outcome import (
     completed,
     retry,
 )
 
-from .desk import FAILURE, Desk, Suite
+from .fixture import FAILURE, Desk, Suite
 
 
 class LeaseRules(Suite):

@@ -10,7 +10,7 @@ from holdfast.model.errors import AccessDenied, ChangedMeanwhile, InvalidInput
 from holdfast.model.outcome import completed, dead, release, retry
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
-from .desk import FAILURE, OPERATION, Desk, Suite, Waiting
+from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting
 
 LIMITED = QueuePolicy(max_in_flight=2)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.base import Counts
+from holdfast.engines.contract import Counts
 from holdfast.model.access import Caller
 from holdfast.model.errors import (
     AccessDenied,
@@ -22,7 +22,7 @@ from holdfast.model.outcome import (
     snooze,
 )
 
-from .desk import FAILURE, OPTIONS, Desk, Suite, new_job, settle_down
+from .fixture import FAILURE, OPTIONS, Desk, Suite, new_job, settle_down
 
 
 class ReachRules(Suite):

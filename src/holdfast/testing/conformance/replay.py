@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.base import Operated
+from holdfast.engines.contract import Operated
 from holdfast.model.access import Caller
+from holdfast.model.audit import Operation
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import Replays, State
-from holdfast.model.operation import Operation
 from holdfast.model.outcome import retry
 
-from .desk import FAILURE, OPERATION, WRONG, Desk, Suite, Waiting, named, wanted
+from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, Waiting, named, wanted
 
 
 def ids(done: Operated) -> list[str]:

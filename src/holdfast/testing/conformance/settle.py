@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.base import Counts, Renewal
+from holdfast.engines.contract import Counts, Renewal
 from holdfast.model.errors import (
     InvalidInput,
     LeaseLost,
@@ -23,7 +23,7 @@ from holdfast.model.outcome import (
     snooze,
 )
 
-from .desk import FAILURE, Desk, Suite
+from .fixture import FAILURE, Desk, Suite
 
 
 class SettleRules(Suite):

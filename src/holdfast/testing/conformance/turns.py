@@ -8,7 +8,7 @@ from holdfast.model.access import Caller
 from holdfast.model.outcome import completed, dead, release
 from holdfast.model.policy import Rate
 
-from .desk import FAILURE, OPERATION, Desk, Suite, Waiting
+from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting
 
 
 class RateRules(Suite):

@@ -1,6 +1,6 @@
 """The application that simulated workers run: async tasks whose fate is written in their payload.
 
-Threads and child processes cannot be simulated: ``tests/daemon`` has them in real processes.
+Threads and child processes cannot be simulated: ``tests/e2e`` has them in real processes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from holdfast.model.failure import Classifier, Failure
 from holdfast.model.signals import Cancel, Dead, Retry, Snooze
-from holdfast.runtime.attempt import current
-from holdfast.runtime.builtin import add_builtin
-from holdfast.runtime.definition import Definition, Execution, TaskSpec
-from holdfast.runtime.schedules import Schedule
-from holdfast.runtime.signature import Signature
+from holdfast.worker.attempt import current
+from holdfast.worker.builtin_tasks import add_builtin
+from holdfast.worker.registry import Definition, Execution, TaskSpec
+from holdfast.worker.schedules import Schedule
+from holdfast.worker.signature import Signature
 
 from .process import here
 

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.engines.base import OnDuplicate, Operated
-from holdfast.engines.client import ClientEngine
+from holdfast.engines.client.engine import ClientEngine
+from holdfast.engines.contract import OnDuplicate, Operated
+from holdfast.model.audit import AuditEntry, Operation
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AccessDenied,
@@ -18,7 +19,6 @@ from holdfast.model.errors import (
     StorageFull,
 )
 from holdfast.model.job import Edit, Job, NewJob, State
-from holdfast.model.operation import AuditEntry, Operation
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.engines.base import Admission, Receipt
+from holdfast.engines.contract import Admission, Receipt
+from holdfast.model.audit import AuditHead
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job, NewJob
-from holdfast.model.operation import AuditHead
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from .runs import Name
+from .invariants import Watch
+from .observed_runs import Name
 from .trace import Trace
-from .watch import Watch
 
 
 class Ledger:

@@ -8,29 +8,30 @@ from concurrent.futures import Executor
 
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine, Reclaim
-from holdfast.engines.journal import JournalEngine, JournalOptions
-from holdfast.engines.journal.compaction import Compacted, CompactionOrder, compact
-from holdfast.engines.journal.flushing import Done, NearestRunner, Runner, Work
-from holdfast.engines.journal.recovery import Recovered
-from holdfast.interfaces.daemon import Daemon
-from holdfast.interfaces.http.engine_app import EngineApp
-from holdfast.interfaces.http.protocol import EngineProtocol
-from holdfast.interfaces.http.routes import Route
-from holdfast.interfaces.http.serving import GRACE_SECONDS
-from holdfast.interfaces.opening import own_name, worker_options
-from holdfast.interfaces.stores import JournalStore, Store
+from holdfast.daemon.daemon import Daemon
+from holdfast.daemon.rpc.app import EngineApp
+from holdfast.daemon.rpc.http_protocol import EngineProtocol
+from holdfast.daemon.rpc.routes import Route
+from holdfast.daemon.rpc.server import GRACE_SECONDS
+from holdfast.daemon.stores import JournalStore, Store
+from holdfast.engines.contract import Engine, Reclaim
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.snapshots.compaction import Compacted, CompactionOrder, compact
+from holdfast.engines.journal.wal.flush import Done, NearestRunner, Runner, Work
+from holdfast.engines.journal.wal.recovery import Recovered
 from holdfast.model.access import Caller
+from holdfast.model.audit import Operation
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
 from holdfast.model.job import Job, JobRef
-from holdfast.model.operation import Operation
 from holdfast.model.outcome import Outcome
-from holdfast.runtime.worker import Worker
+from holdfast.stores.opening import own_name, worker_options
+from holdfast.worker.worker import Worker
 
 from .application import definition
 from .process import Process, Threads, here
-from .told import ToldEngine
+from .recording_engine import ToldEngine
 
 PATH = "simulated/holdfast.sock"
 _LOOK_SECONDS = 0.1
@@ -182,7 +183,7 @@ class SimulatedDaemon(Daemon):
 
 
 class Server:
-    """Serves simulated connections as ``interfaces.http.serving`` serves real ones."""
+    """Serves simulated connections as ``daemon.rpc.server`` serves real ones."""
 
     def __init__(self, process: Process, app: EngineApp) -> None:
         self.connections: set[EngineProtocol] = set()

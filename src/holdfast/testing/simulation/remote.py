@@ -1,18 +1,18 @@
-"""A worker in a process of its own: a client of the owner, as ``interfaces.worker_process`` is."""
+"""A worker in a process of its own: a client of the owner, as ``daemon.worker_process`` is."""
 
 from __future__ import annotations
 
 import asyncio
 
-from holdfast.engines.client import ClientEngine
+from holdfast.engines.client.engine import ClientEngine
 from holdfast.model.errors import HoldfastError
-from holdfast.runtime.loops import LeaseLoop, Supervisor
-from holdfast.runtime.worker import Worker
+from holdfast.worker.loops import LeaseLoop, Supervisor
+from holdfast.worker.worker import Worker
 
 from .application import definition
 from .owner import PATH
 from .process import Process
-from .told import ToldEngine
+from .recording_engine import ToldEngine
 
 
 class RemoteWorker:

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.engines.client import ClientEngine
-from holdfast.engines.journal import JournalEngine
+from holdfast.engines.client.engine import ClientEngine
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.model.audit import Operation
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MAX_TIME_US, MICROSECONDS, Job, NewJob, State
-from holdfast.model.operation import Operation
-from holdfast.runtime.worker import Worker
+from holdfast.worker.worker import Worker
 
+from .faults import Weather
+from .observed_runs import Name
 from .owner import PATH, SimulatedJournal
-from .runs import Name
 from .scenario import Scenario, draw
 from .trace import BrokenPromise, Trace
-from .weather import Weather
 from .world import World
 
 CALM_SECONDS = 240.0

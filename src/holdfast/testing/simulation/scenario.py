@@ -6,9 +6,9 @@ import random
 
 import msgspec
 
-from holdfast.engines.journal import JournalOptions
-from holdfast.runtime.worker import WorkerOptions
+from holdfast.engines.journal.options import JournalOptions
 from holdfast.settings import Settings
+from holdfast.worker.worker import WorkerOptions
 
 from .application import QUEUES
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Sequence
 
-from holdfast.engines.journal import JournalEngine
 from holdfast.engines.journal.doctor import verify
-from holdfast.engines.journal.offline import look
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.readonly import look
+from holdfast.model.audit import head_of
 from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.operation import head_of
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.loop import VirtualLoop
 
 from .client import Client
+from .invariants import Watch
 from .ledger import Ledger
 from .network import CALM_DELAY_SECONDS, Network
+from .observed_runs import Name, Runs
 from .owner import SimulatedDaemon, SimulatedJournal
 from .process import Process
 from .remote import RemoteWorker
-from .runs import Name, Runs
 from .scenario import Scenario
 from .trace import Trace
-from .watch import Watch
 
 _LEAP_SECONDS = 15.0
 """How long a leap of the clock may matter: longer than any lease."""

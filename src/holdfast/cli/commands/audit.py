@@ -1,0 +1,147 @@
+"""``holdfast audit``: who did what to work, when and why."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.exit_codes import EXIT_FAILED
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.options import json_option, stream_options
+from holdfast.cli.output import cut, document, lines, moment, note, progress, table
+from holdfast.model.errors import InvalidInput
+from holdfast.model.search import MAX_PAGE
+
+if TYPE_CHECKING:
+    from holdfast.model.audit import AuditHead
+    from holdfast.operations.operations import Operations
+    from holdfast.operations.views import AuditView
+
+
+@click.group("audit", cls=Commands)
+def audit_group() -> None:
+    """Look at what people did, and check that nobody altered the record of it."""
+
+
+@audit_group.command("list")
+@click.option("--after", type=click.IntRange(0), default=0, help="After this number.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="How many at most.",
+)
+@click.option("--by", "user", metavar="NAME", help="Of this person.")
+@click.option("--action", metavar="NAME", help="Of this action, such as job.replay.")
+@click.option("--resource", metavar="ID", help="To this job, queue, flag or schedule.")
+@stream_options
+@click.pass_obj
+def list_audit(
+    context: Context,
+    *,
+    after: int,
+    limit: int,
+    user: str | None,
+    action: str | None,
+    resource: str | None,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """List what people did, the oldest first."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    def fits(one: AuditView) -> bool:
+        return (
+            (user is None or one.user_id == user)
+            and (action is None or one.action == action)
+            and (resource is None or one.resource_id == resource)
+        )
+
+    async def read(operations: Operations) -> list[AuditView]:
+        found: list[AuditView] = []
+        last = after
+        while len(found) < limit:
+            page = await operations.audit(after=last, limit=MAX_PAGE)
+            found += [one for one in page if fits(one)]
+            if len(page) < MAX_PAGE:
+                break
+            last = page[-1].number
+        return found[:limit]
+
+    found = store_access.look(context.settings(), read)
+    if as_json:
+        document(found)
+    elif ndjson:
+        lines(found)
+    elif not found:
+        note("nothing yet")
+    else:
+        table(
+            ("#", "WHEN", "WHO", "WHAT", "TO", "WHY"),
+            [
+                (
+                    one.number,
+                    moment(one.timestamp),
+                    one.user_id,
+                    one.action,
+                    one.resource_id or cut(bytes(one.changes).decode(), 40),
+                    one.reason,
+                )
+                for one in found
+            ],
+            right=("#",),
+        )
+
+
+@audit_group.command("verify")
+@click.option("--head", metavar="COUNT:HASH", help="A head noted earlier: it must be part of it.")
+@json_option
+@click.pass_obj
+def verify_audit(context: Context, *, head: str | None, as_json: bool) -> None:
+    """Follow the chain of hashes; exit 1 if an entry was altered, left out or put in.
+
+    Note the head somewhere else: with --head, nothing before it can be changed unseen.
+    """
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    expected = None if head is None else _head_of(head)
+    with progress("audit", None, wanted=not as_json) as told:
+        found, problem = store_access.look(
+            context.settings(), lambda operations: operations.verify_audit(told)
+        )
+    if not problem and expected is not None:
+        problem = store_access.look(
+            context.settings(), lambda operations: _missing(operations, expected)
+        )
+    if as_json:
+        document({"whole": not problem, "count": found.count, "head": found.hash, "said": problem})
+    elif problem:
+        click.echo(f"altered after entry {found.count}: {problem}")
+    else:
+        click.echo(f"whole: {found.count} entries; head {found.count}:{found.hash}")
+    if problem:
+        raise SystemExit(EXIT_FAILED)
+
+
+def _head_of(text: str) -> AuditHead:
+    from holdfast.model.audit import AuditHead  # noqa: PLC0415
+
+    found = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})?", text.strip())
+    if found is None:
+        raise InvalidInput("--head", f"{text[:80]!r} is not a head as `audit verify` prints it")
+    return AuditHead(int(found[1]), found[2] or "")
+
+
+async def _missing(operations: Operations, expected: AuditHead) -> str:
+    """Say what is wrong if the chain does not go through this head."""
+    if not expected.count:
+        return ""
+    found = await operations.audit(after=expected.count - 1, limit=1)
+    if not found or found[0].number != expected.count:
+        return f"there is no entry {expected.count}: what was noted is gone"
+    if found[0].hash != expected.hash:
+        return f"entry {expected.count} is not the one that was noted"
+    return ""

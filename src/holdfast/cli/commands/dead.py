@@ -1,0 +1,259 @@
+"""``holdfast dead`` (or ``failed``) and ``holdfast replay``: see, note, lay aside, bring back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from msgspec.structs import replace
+
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.job_actions import Order, carry_out
+from holdfast.cli.options import (
+    MOST,
+    by_option,
+    check_job,
+    check_some,
+    filter_options,
+    json_option,
+    login_name,
+    stream_options,
+    sure_options,
+    who_options,
+    with_ids,
+)
+from holdfast.cli.output import ago, count_of, cut, document, lines, note, table
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.audit import check_text
+from holdfast.model.job import State
+from holdfast.model.search import Filter
+
+from .jobs import page_options, print_job, print_page
+from .queues import rate_of
+
+if TYPE_CHECKING:
+    from holdfast.operations.operation_types import Pace, Who
+
+_ARCHIVED = click.option("--archived", is_flag=True, help="Those laid aside instead.")
+
+
+@click.group("dead", cls=Commands)
+def dead_group() -> None:
+    """Look after dead letters: jobs that failed for good."""
+
+
+@dead_group.command("groups")
+@filter_options()
+@stream_options
+@click.pass_obj
+def groups(context: Context, *, wanted: Filter, as_json: bool, ndjson: bool) -> None:
+    """Count dead letters by reason, queue, shape of the error and hour, the most first."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    found = store_access.look(context.settings(), lambda operations: operations.groups(wanted))
+    if as_json:
+        document(found)
+    elif ndjson:
+        lines(found)
+    elif not found:
+        note("no dead letters")
+    else:
+        table(
+            ("COUNT", "REASON", "CLASS", "QUEUE", "HELD", "FIRST", "LAST", "SHAPE OF THE ERROR"),
+            [
+                (
+                    f"{group.count:,}",
+                    group.error_reason,
+                    group.failure_class,
+                    group.queue,
+                    f"{group.held_behind:,}",
+                    ago(group.first_at),
+                    ago(group.last_at),
+                    cut(group.fingerprint, 50),
+                )
+                for group in found
+            ],
+            right=("COUNT", "HELD"),
+        )
+
+
+@dead_group.command("list")
+@filter_options()
+@_ARCHIVED
+@page_options
+@stream_options
+@click.pass_obj
+def list_dead(
+    context: Context,
+    *,
+    wanted: Filter,
+    archived: bool,
+    newest: bool,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """List dead letters by any filter, the newest first."""
+    wanted = replace(wanted, states=(State.ARCHIVED if archived else State.DEAD,))
+    print_page(
+        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+    )
+
+
+@dead_group.command("show")
+@click.argument("job_id", metavar="ID")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is.")
+@json_option
+@click.pass_obj
+def show_dead(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Show one dead letter: every attempt, its error, and what people did and said."""
+    print_job(context, job_id, tenant, as_json=as_json)
+
+
+@dead_group.command("note")
+@click.argument("job_id", metavar="ID")
+@click.argument("text")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is.")
+@by_option
+@json_option
+@click.pass_obj
+def note_dead(
+    context: Context, job_id: str, text: str, *, tenant: str, by: str | None, as_json: bool
+) -> None:
+    """Write something about a job into its history."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    name = login_name(by)
+    wanted = with_ids(Filter(tenant=tenant), (job_id,))
+    done = store_access.change(
+        context.settings(), lambda operations: operations.note(wanted, text, name)
+    )
+    if as_json:
+        document(done)
+    else:
+        click.echo(f"noted on {count_of(done.done)}")
+
+
+@dead_group.command("archive")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options()
+@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@who_options
+@sure_options
+@json_option
+@click.pass_obj
+def archive(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    who: Callable[[], Who],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Lay dead letters aside, by id or by filter.
+
+    What waits for them is cancelled, and others of their key go on.
+    """
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order(
+        "archive",
+        wanted,
+        who,
+        limit=limit,
+        dry_run=dry_run,
+        as_json=as_json,
+        ask=not wanted.ids,
+        yes=yes,
+    )
+    carry_out(context, order)
+
+
+@dead_group.command("restore")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options()
+@click.option("--all", "everything", is_flag=True, help="Everything that was laid aside.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@who_options
+@json_option
+@click.pass_obj
+def restore(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    dry_run: bool,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Take archived jobs back among the dead letters, by id or by filter."""
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order("restore", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json)
+    carry_out(context, order)
+
+
+@click.command("replay")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options()
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MOST),
+    default=1_000,
+    show_default=True,
+    help="How many at most, the oldest first.",
+)
+@click.option("--fixed", metavar="TEXT", default="", help="What was fixed: deterministic ones too.")
+@click.option("--rate", metavar="N/UNIT", help="No faster than this, if a daemon runs: 100/m.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@who_options
+@json_option
+@click.pass_obj
+def replay(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    limit: int,
+    fixed: str,
+    rate: str | None,
+    dry_run: bool,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Bring dead letters back, the oldest first, with a fresh budget of attempts.
+
+    Deterministic failures are kept, and counted, unless --fixed says what was fixed: then the exit
+    code is 4. It returns when the jobs are pending again.
+    """
+    wanted = with_ids(wanted, ids)
+    if fixed:
+        check_text("--fixed", fixed)
+    order = Order(
+        "replay",
+        wanted,
+        who,
+        limit=limit,
+        fixed=fixed,
+        pace=None if rate is None else _pace(rate),
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+    carry_out(context, order)
+
+
+def _pace(text: str) -> Pace:
+    from holdfast.operations.operation_types import Pace  # noqa: PLC0415
+
+    return Pace.of(rate_of("--rate", text))

@@ -1,0 +1,123 @@
+"""``holdfast doctor``: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
+
+import click
+import msgspec
+
+from holdfast.cli.exit_codes import EXIT_FAILED
+from holdfast.cli.group import Context
+from holdfast.cli.options import json_option
+from holdfast.cli.output import clean, count_of, document
+from holdfast.model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.operations.operations import Operations
+    from holdfast.operations.views import Status
+    from holdfast.settings import Settings
+
+Verdict = Literal["ok", "warning", "wrong"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one check found, and what to do if that is not good."""
+
+    check: str
+    verdict: Verdict
+    said: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
+@json_option
+@click.pass_obj
+def doctor(context: Context, *, strict: bool, as_json: bool) -> None:
+    """Check settings, store, daemon and work; say what is wrong and what to do.
+
+    Nothing is changed. Exit 1 if something is wrong; a warning alone is not.
+    """
+    found = examine(context)
+    bad = [one for one in found if one.verdict == "wrong" or (strict and one.verdict != "ok")]
+    if as_json:
+        document({"well": not bad, "findings": found})
+    else:
+        colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
+        for one in found:
+            verdict = click.style(f"{one.verdict:<8}", fg=colours[one.verdict])
+            click.echo(f"{verdict} {one.check}: {clean(one.said)}")
+            if one.advice:
+                click.echo(f"         → {clean(one.advice)}")
+        worst = sum(one.verdict == "wrong" for one in found)
+        warned = sum(one.verdict == "warning" for one in found)
+        click.echo(f"{worst} wrong, {count_of(warned, 'warning')}")
+    if bad:
+        raise SystemExit(EXIT_FAILED)
+
+
+def examine(context: Context) -> list[Finding]:
+    """Make every check that can be made; one that cannot be made says so itself."""
+    from holdfast.cli import doctor_checks  # noqa: PLC0415 - with all that a store needs
+
+    try:
+        loaded = context.load()
+    except HoldfastError as error:
+        return [
+            Finding("settings", "wrong", str(error), "mend it: nothing else can be checked before")
+        ]
+    settings = loaded.settings
+    found = [Finding("settings", "ok", f"store {settings.store_shown}, sync {settings.sync}")]
+    found += [
+        Finding("settings", "warning", warning, "spell it right, or take it away")
+        for warning in loaded.warnings
+    ]
+    for check in doctor_checks.OF_THE_PLACE:
+        found += _made(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
+    if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):
+        return found
+    return found + _of_the_work(settings, doctor_checks.OF_THE_WORK)
+
+
+def _made(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    try:
+        return check()
+    except HoldfastError as error:
+        return [Finding(name, "wrong", str(error))]
+    except OSError as error:
+        return [Finding(name, "wrong", f"the system says: {error}")]
+
+
+Check = Callable[["Operations", "Settings", "Status"], Awaitable[list[Finding]]]
+
+
+def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[Finding]:
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    from .status import read_status  # noqa: PLC0415
+
+    async def make(operations: Operations) -> list[Finding]:
+        found: list[Finding] = []
+        for check in checks:
+            try:
+                found += await check(operations, settings, status)
+            except HoldfastError as error:
+                found.append(Finding(check.__name__.replace("_", " "), "wrong", str(error)))
+        return found
+
+    try:
+        status = read_status(settings)
+        began = time.monotonic()
+        found = store_access.look(settings, make)
+        seconds = time.monotonic() - began
+    except HoldfastError as error:
+        advice = "`holdfast journal verify` shows the extent of any damage"
+        return [Finding("store", "wrong", str(error), advice)]
+    except OSError as error:
+        return [Finding("store", "wrong", f"the system says: {error}")]
+    if not store_access.owned(settings):
+        found.append(Finding("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
+    return found

@@ -1,0 +1,143 @@
+"""``holdfast dump`` and ``holdfast load``: a store as one file, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Context
+from holdfast.cli.options import json_option
+from holdfast.cli.output import document, progress
+from holdfast.model.errors import InvalidInput, StorageError
+
+if TYPE_CHECKING:
+    from holdfast.engines.dump.format import DumpRecord, Manifest
+    from holdfast.operations.operations import Operations
+    from holdfast.settings import Settings
+
+
+@click.command("dump")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--redact", is_flag=True, help="Leave out what work is about, to show it to others.")
+@json_option
+@click.pass_obj
+def dump_store(context: Context, file: Path, *, redact: bool, as_json: bool) -> None:
+    """Write everything that the store keeps into FILE: a backup, or to move it.
+
+    Works while the daemon runs, as of one moment, and without it. With --redact payloads, results,
+    error texts, notes and reasons are left out, and the audit; loaded, its queues are paused.
+    """
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    settings = context.settings()
+    store_access.check_kept(settings)
+    if file.exists():
+        raise InvalidInput("file", f"{file} exists: name another one")
+    if not file.parent.is_dir():
+        raise InvalidInput("file", f"{file.parent} is no directory")
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
+    with progress("dump", None, wanted=not as_json) as told:
+        try:
+            manifest = store_access.change(
+                settings, lambda operations: _write(operations, unfinished, told, redact=redact)
+            )
+            unfinished.replace(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    if as_json:
+        document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
+    else:
+        click.echo(f"{file}: {_said(manifest)}")
+
+
+async def _write(
+    operations: Operations, file: Path, told: Callable[[int], None], *, redact: bool
+) -> Manifest:
+    from holdfast.engines.dump.format import write_dump  # noqa: PLC0415
+    from holdfast.engines.dump.redact import redacted  # noqa: PLC0415
+
+    async def counted() -> AsyncIterator[Sequence[DumpRecord]]:
+        count = 0
+        batches = operations.engine.dump()
+        async for batch in redacted(batches) if redact else batches:
+            yield batch
+            count += len(batch)
+            told(count)
+
+    try:
+        # As with the store's own files, nobody else may read it.
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
+            manifest = await write_dump(out, counted())
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error}") from error
+    return manifest
+
+
+@click.command("load")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+@click.pass_obj
+def load_store(context: Context, file: Path, *, as_json: bool) -> None:
+    """Make a new store (--store) of a dump. A dump that is not whole is refused.
+
+    A store that has anything in it is never loaded over: name another one. Into a server it goes
+    on where it was, if it is interrupted and typed again.
+    """
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    settings = context.settings()
+    store_access.check_kept(settings)
+    into = _into_server if settings.on_server else _into_directory
+    jobs, unfinished = into(settings, file, wanted=not as_json)
+    if as_json:
+        document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
+        return
+    click.echo(
+        f"{settings.store_shown}: {jobs:,} jobs, {unfinished:,} of them unfinished: "
+        "they go on when it is run"
+    )
+
+
+def _into_directory(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+    from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
+    from holdfast.engines.journal.restore import restore  # noqa: PLC0415
+    from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
+
+    del wanted  # a directory is filled before anybody looks
+    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
+    with file.open("rb") as source:
+        return restore(disk, read_dump(source))
+
+
+def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+    import asyncio  # noqa: PLC0415
+
+    from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.stores.move import (  # noqa: PLC0415
+        Progress,
+        load_into_server,
+        place_of,
+    )
+
+    with file.open("rb") as source, contextlib.ExitStack() as stack:
+        begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
+        told = Progress(begin)
+        told.total(verify_dump(source).records.get("job", 0))
+        return asyncio.run(load_into_server(place_of(settings), read_dump(source), told))
+
+
+def _said(manifest: Manifest) -> str:
+    counts = ", ".join(
+        f"{count:,} {kind}{'' if count == 1 else 's'}"
+        for kind, count in sorted(manifest.records.items())
+        if kind != "head"
+    )
+    return f"{counts or 'nothing in it'}; sha256 {manifest.sha256}"

@@ -1,0 +1,63 @@
+"""``holdfast flags``: switches that change what runs without a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.options import stream_options, who_options
+from holdfast.cli.output import clean, document, lines, note, table
+
+if TYPE_CHECKING:
+    from holdfast.operations.operation_types import Who
+
+_WORDS = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
+
+
+@click.group("flags", cls=Commands)
+def flags_group() -> None:
+    """Look at flags, and switch them."""
+
+
+@flags_group.command("list")
+@stream_options
+@click.pass_obj
+def list_flags(context: Context, *, as_json: bool, ndjson: bool) -> None:
+    """List the flags that were switched."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    found = store_access.look(context.settings(), lambda operations: operations.engine.flags())
+    flags = [{"name": name, "on": on} for name, on in sorted(found.items())]
+    if as_json:
+        document(flags)
+    elif ndjson:
+        lines(flags)
+    elif not flags:
+        note("no flag was switched")
+    else:
+        table(("FLAG", "IS"), [(name, "on" if on else "off") for name, on in sorted(found.items())])
+
+
+@flags_group.command("set")
+@click.argument("name")
+@click.argument("state", type=click.Choice(list(_WORDS), case_sensitive=False))
+@who_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_obj
+def set_flag(
+    context: Context, name: str, state: str, *, who: Callable[[], Who], as_json: bool
+) -> None:
+    """Switch a flag on or off, or take it away with unset."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    asked, on = who(), _WORDS[state.lower()]
+    store_access.change(
+        context.settings(), lambda operations: operations.set_flag(name, asked, on=on)
+    )
+    if as_json:
+        document({"name": name, "on": on})
+    else:
+        click.echo(f"{clean(name)} is {'unset' if on is None else 'on' if on else 'off'}")

@@ -1,0 +1,365 @@
+"""``holdfast jobs``: list, show, cancel, purge, confirm, reclaim and edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.job_actions import Order, carry_out
+from holdfast.cli.options import (
+    MOST,
+    check_job,
+    check_some,
+    filter_options,
+    json_option,
+    moment_us,
+    stream_options,
+    sure_options,
+    who_options,
+    with_ids,
+)
+from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.search import MAX_PAGE, Filter
+
+if TYPE_CHECKING:
+    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operations import Operations
+    from holdfast.operations.views import HistoryView, JobView
+
+_TENANT = click.option(
+    "--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is."
+)
+
+
+@click.group("jobs", cls=Commands)
+def jobs_group() -> None:
+    """Look at jobs, and act on them."""
+
+
+def page_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what says which part of a list is wanted."""
+    for option in (
+        click.option("--newest/--oldest", default=True, help="Which come first (newest)."),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, 1_000_000),
+            default=100,
+            show_default=True,
+            help="How many at most.",
+        ),
+        click.option("--cursor", default="", help="Go on where a list ended."),
+    ):
+        command = option(command)
+    return command
+
+
+@jobs_group.command("list")
+@filter_options(states=True)
+@page_options
+@stream_options
+@click.pass_obj
+def list_jobs(
+    context: Context,
+    *,
+    wanted: Filter,
+    newest: bool,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """List jobs by any filter, the newest first.
+
+    WHEN is a date (UTC) or an age: --created-since 2h, --since 2027-01-31.
+    """
+    print_page(
+        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+    )
+
+
+def print_page(
+    context: Context,
+    wanted: Filter,
+    *,
+    newest: bool,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """Print the jobs that a filter finds, and how to go on."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    jobs: list[JobView] = []
+    take: Callable[[list[JobView]], None] = lines if ndjson and not as_json else jobs.extend
+
+    async def read(operations: Operations) -> str:
+        left, after = limit, cursor
+        while True:
+            page = await operations.page(
+                wanted, cursor=after, limit=min(left, MAX_PAGE), newest=newest
+            )
+            take(page.jobs)
+            left, after = left - len(page.jobs), page.cursor
+            if not after or left <= 0:
+                return after
+
+    after = store_access.look(context.settings(), read)
+    if as_json:
+        document({"jobs": jobs, "cursor": after})
+        return
+    if jobs:
+        jobs_table(jobs)
+    elif not ndjson:
+        note("no jobs")
+    if after:
+        note(f"there are more: add --cursor {after}")
+
+
+@jobs_group.command("show")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@json_option
+@click.pass_obj
+def show_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Show one job: its state, lease and last error, and everything that happened to it."""
+    print_job(context, job_id, tenant, as_json=as_json)
+
+
+def print_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Print a job with its history."""
+    import msgspec  # noqa: PLC0415
+
+    from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import HistoryRequest  # noqa: PLC0415
+    from holdfast.operations.views import HistoryView  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    settings = context.settings()
+    store_access.check_kept(settings)
+    body = msgspec.json.encode(HistoryRequest(job_id, tenant))
+    view = store_access.ask(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
+    if view is None:
+        view = store_access.look(settings, lambda operations: operations.history(job_id, tenant))
+    if as_json:
+        document(_flat(view))
+        return
+    _print_view(view.job)
+    _print_past(view)
+
+
+def _flat(view: HistoryView) -> dict[str, object]:
+    """Return the job with its past beside its own fields."""
+    import msgspec  # noqa: PLC0415
+
+    job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
+    return {**job, "attempts": view.attempts, "notes": view.notes}
+
+
+def _print_view(view: JobView) -> None:
+    import msgspec  # noqa: PLC0415
+
+    times = {"created_at", "run_at", "claimed_at", "lease_until", "finished_at", "expires_at"}
+    plain = msgspec.json.decode(msgspec.json.encode(view), type=dict[str, object])
+    shown: list[tuple[str, object]] = []
+    for name, value in plain.items():
+        if name in times or name == "last_replayed_at":
+            shown.append((name, moment(getattr(view, name))))
+        elif name != "traceback":
+            shown.append((name, clean(value) if isinstance(value, str) else value))
+    fields(shown)
+    if view.traceback:
+        click.echo("traceback:")
+        for line in view.traceback.rstrip().splitlines():
+            click.echo(clean(line))
+
+
+def _print_past(view: HistoryView) -> None:
+    if view.attempts:
+        click.echo("attempts:")
+        table(
+            ("#", "ENDED", "TOOK", "WORKER", "ENDING", "REASON", "ERROR"),
+            [
+                (
+                    one.number,
+                    moment(one.ended_at),
+                    f"{one.duration_seconds:.3g}s",
+                    one.worker,
+                    one.ending,
+                    one.error_reason,
+                    cut(one.error, 40),
+                )
+                for one in view.attempts
+            ],
+            right=("#", "TOOK"),
+        )
+    if view.notes:
+        click.echo("notes:")
+        for one in view.notes:
+            click.echo(f"  {moment(one.at)} {one.kind} by {clean(one.by)}: {clean(one.text)}")
+
+
+@jobs_group.command("cancel")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options(states=True)
+@click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@who_options
+@sure_options
+@json_option
+@click.pass_obj
+def cancel_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    who: Callable[[], Who],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Cancel unfinished jobs, by id or by filter; those in flight are asked to stop."""
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order(
+        "cancel",
+        wanted,
+        who,
+        limit=limit,
+        dry_run=dry_run,
+        as_json=as_json,
+        ask=not wanted.ids,
+        yes=yes,
+    )
+    carry_out(context, order)
+
+
+@jobs_group.command("purge")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options(states=True)
+@click.option("--all", "everything", is_flag=True, help="Every finished job.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@who_options
+@sure_options
+@json_option
+@click.pass_obj
+def purge_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    wanted: Filter,
+    everything: bool,
+    limit: int,
+    who: Callable[[], Who],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Forget finished jobs and their history for good, by id or by filter."""
+    wanted = with_ids(wanted, ids)
+    check_some(wanted, everything=everything)
+    order = Order(
+        "purge", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
+    )
+    carry_out(context, order)
+
+
+@jobs_group.command("confirm")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--tenant", default=None, metavar="NAME", help="Of this tenant.")
+@who_options
+@json_option
+@click.pass_obj
+def confirm_jobs(
+    context: Context,
+    ids: tuple[str, ...],
+    *,
+    tenant: str | None,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Agree to jobs that wait for a person."""
+    wanted = with_ids(Filter(tenant=tenant), ids)
+    carry_out(context, Order("confirm", wanted, who, limit=MOST, as_json=as_json))
+
+
+@jobs_group.command("reclaim")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@who_options
+@json_option
+@click.pass_obj
+def reclaim_job(
+    context: Context, job_id: str, *, tenant: str, who: Callable[[], Who], as_json: bool
+) -> None:
+    """End the lease of a job in flight now: whoever holds it has lost it.
+
+    It runs again, and counts as lost once more; out of attempts, it is dead.
+    """
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    asked = who()
+    view = store_access.change(
+        context.settings(), lambda operations: operations.reclaim(job_id, tenant, asked)
+    )
+    if as_json:
+        document(view)
+    else:
+        click.echo(f"{clean(view.id)} is {view.status}")
+
+
+@jobs_group.command("edit")
+@click.argument("job_id", metavar="ID")
+@click.option("--payload", type=click.File("rb"), help="A file with the new payload; - is stdin.")
+@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--max-attempts", type=int, help="Runs in all before it is dead.")
+@click.option("--run-at", metavar="WHEN", help="Not before this date.")
+@click.option("--version", type=int, help="Refuse if the job is at another version by now.")
+@_TENANT
+@who_options
+@json_option
+@click.pass_obj
+def edit_job(
+    context: Context,
+    job_id: str,
+    *,
+    payload: IO[bytes] | None,
+    priority: int | None,
+    max_attempts: int | None,
+    run_at: str | None,
+    version: int | None,
+    tenant: str,
+    who: Callable[[], Who],
+    as_json: bool,
+) -> None:
+    """Change a job that nobody runs: its payload, priority, attempts or time."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.model.errors import InvalidInput  # noqa: PLC0415
+    from holdfast.model.job import Edit, encode_payload  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    changes = Edit(
+        payload=None if payload is None else encode_payload(payload.read()),
+        priority=priority,
+        max_attempts=max_attempts,
+        run_at_us=None if run_at is None else moment_us("--run-at", run_at),
+    )
+    if changes == Edit():
+        raise InvalidInput("changes", "say what to change, such as --payload FILE")
+    asked = who()
+    view = store_access.change(
+        context.settings(),
+        lambda operations: operations.edit(job_id, tenant, changes, asked, version),
+    )
+    if as_json:
+        document(view)
+    else:
+        click.echo(f"{clean(view.id)} is at version {view.version}")

@@ -1,0 +1,115 @@
+"""``holdfast journal``: look into the log of a store, or save what is whole of a damaged one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.cli.exit_codes import EXIT_FAILED
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.options import json_option
+from holdfast.cli.output import document
+from holdfast.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast.engines.journal.wal.disk import LocalDisk
+    from holdfast.settings import Settings
+
+
+@click.group("journal", cls=Commands)
+def journal_group() -> None:
+    """Look into the log of a store, or save what is whole of a damaged one."""
+
+
+@journal_group.command("verify")
+@json_option
+@click.pass_obj
+def verify(context: Context, *, as_json: bool) -> None:
+    """Check every frame of log and snapshots; exit 1 if anything is damaged."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415 - reads everything
+
+    settings = context.settings()
+    report = doctor.verify(_disk(settings))
+    if as_json:
+        document(report)
+    else:
+        click.echo(
+            f"{settings.store_shown}: {len(report.segments)} segments, {len(report.snapshots)} "
+            f"snapshots, {report.records} records (seq {report.first_seq} to {report.last_seq}), "
+            f"{report.jobs} jobs, {'closed in order' if report.closed_in_order else 'left open'}"
+        )
+        if report.torn_bytes:
+            click.echo(f"{report.torn_bytes} bytes at the end were never finished: not damage")
+        for problem in report.problems:
+            click.echo(f"damaged: {problem}")
+        if report.problems:
+            click.echo("`holdfast journal salvage NEW_DIRECTORY` copies out what is whole")
+        else:
+            click.echo("whole")
+    if report.problems:
+        raise SystemExit(EXIT_FAILED)
+
+
+@journal_group.command("dump")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--ndjson", is_flag=True, help="The same as --json.")
+@click.option("--snapshot", is_flag=True, help="Print the newest snapshot instead.")
+@click.pass_obj
+def dump(context: Context, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
+    """Print every record of the log."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.operations.views import JobView  # noqa: PLC0415
+
+    settings = context.settings()
+    disk = _disk(settings)
+    if snapshot:
+        found = doctor.dump_snapshot(disk)
+        if found is None:
+            raise InvalidInput("snapshot", f"{settings.store_shown} has no snapshot yet")
+        fields = {
+            name: [JobView.of(job) for job in value] if isinstance(value, list) else value
+            for name in found.__struct_fields__
+            for value in [getattr(found, name)]
+        }
+        document(fields)
+        return
+    for record in doctor.dump(disk):
+        if as_json or ndjson:
+            document(record)
+        else:
+            when = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="milliseconds")
+            click.echo(f"{record.seq:>8}  {when}  {record.type:<9} {record.job_id}")
+
+
+@journal_group.command("salvage")
+@click.argument("target", metavar="NEW_DIRECTORY")
+@json_option
+@click.pass_obj
+def salvage(context: Context, target: str, *, as_json: bool) -> None:
+    """Copy everything that is whole into a new directory. The damaged one is left as it is."""
+    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
+
+    if not target or "\0" in target:
+        raise InvalidInput("target", f"{target!r} is not a directory")
+    report = doctor.salvage(_disk(context.settings()), LocalDisk(target))
+    if as_json:
+        document(report)
+        return
+    for name, value in msgspec.to_builtins(report).items():
+        click.echo(f"{name + ':':<20}{value}")
+
+
+def _disk(settings: Settings) -> LocalDisk:
+    from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, LocalDisk  # noqa: PLC0415
+
+    if settings.directory is None:
+        raise InvalidInput("store", f"{settings.store_shown!r} has no log")
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    if not disk.names(LOG) and not disk.names(SNAPSHOTS):
+        # Nothing would be whole, and nothing to save: most likely it is another directory.
+        raise InvalidInput("store", f"there is no log in {settings.store_shown}")
+    return disk

@@ -1,0 +1,76 @@
+"""``holdfast migrate``: the schema that PostgreSQL keeps work in, made and brought up to date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Context
+from holdfast.cli.options import json_option
+from holdfast.cli.output import document, note
+from holdfast.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.engines.postgres.schema.migration_files import Migration
+    from holdfast.settings import Settings
+
+
+@click.command("migrate")
+@click.option("--sql", is_flag=True, help="Print the SQL, for psql, and change nothing.")
+@json_option
+@click.pass_obj
+def migrate(context: Context, *, sql: bool, as_json: bool) -> None:
+    """Make or update the schema of a PostgreSQL store.
+
+    Does nothing if it is up to date, and may run twice at once. Migrate before the new version is
+    started: workers of the version before go on meanwhile, unless its notes say otherwise. With
+    --sql it prints what is lacking, or everything if the server cannot be reached.
+    """
+    settings = context.settings()
+    url, schema = _place(settings)
+    if sql:
+        _print_script(url, schema, as_json=as_json)
+        return
+    from holdfast.engines.postgres.schema.migrate import migrate as apply  # noqa: PLC0415 - an extra
+
+    applied = apply(url, schema)
+    if as_json:
+        document({"schema": schema, "applied": _listed(applied)})
+    elif applied:
+        for one in applied:
+            click.echo(f"applied {one.title}")
+    else:
+        click.echo(f"schema {schema} is up to date")
+
+
+def _print_script(url: str, schema: str, *, as_json: bool) -> None:
+    from holdfast.engines.postgres.schema.migrate import plan, script  # noqa: PLC0415 - an extra
+
+    lacking, unseen = plan(url, schema)
+    if unseen:
+        note(f"{unseen}. So this is everything, for a schema that is not there yet")
+    text = script(schema, lacking)
+    if as_json:
+        document({"schema": schema, "pending": _listed(lacking), "sql": text})
+    else:
+        click.echo(text, nl=False)
+
+
+def _place(settings: Settings) -> tuple[str, str]:
+    """Return where the schema is and what it is called; raise ``InvalidInput`` if nowhere."""
+    if not settings.on_server:
+        problem = "needs no migration: only postgresql://user@host/database has a schema"
+        raise InvalidInput("store", f"{settings.store!r} {problem}")
+    try:
+        import psycopg  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        problem = f"needs psycopg ({error}): pip install 'holdfast[postgres]'"
+        raise InvalidInput("store", f"{settings.store_shown} {problem}") from None
+    return settings.store, settings.schema
+
+
+def _listed(migrations: Sequence[Migration]) -> list[dict[str, object]]:
+    return [{"number": one.number, "name": one.name} for one in migrations]

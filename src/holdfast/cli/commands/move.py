@@ -1,0 +1,96 @@
+"""``holdfast move``: everything from one store to another."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Context
+from holdfast.cli.options import be_sure, json_option
+from holdfast.cli.output import count_of, document, progress, table
+from holdfast.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast.stores.move import Moved, Place
+
+
+@click.command("move")
+@click.option("--from", "from_place", metavar="PLACE", required=True, help="The store as it is.")
+@click.option("--to", "to_place", metavar="PLACE", required=True, help="An empty one.")
+@click.option(
+    "--anew", is_flag=True, help="Throw away what an interrupted move or load left in a server."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def move_store(
+    context: Context, from_place: str, to_place: str, *, anew: bool, yes: bool, as_json: bool
+) -> None:
+    """Carry everything in a store over to another one, and compare the two.
+
+    A PLACE is a directory or postgresql://user@host/database, whose schema must exist (holdfast
+    migrate). Stop what works on the source first. Interrupted, type it again: into a server it
+    goes on where it was. The source is left as it is.
+    """
+    from holdfast.stores import move as move_module  # noqa: PLC0415 - with all that stores need
+
+    source = _place(context, "--from", from_place)
+    target = _place(context, "--to", to_place)
+    move_module.check(source, target)
+    be_sure(f"Move everything in {source.shown} to {target.shown}?", yes=yes)
+    moved = _move(source, target, anew=anew, quiet=as_json)
+    if as_json:
+        document(
+            {
+                "from": source.shown,
+                "to": target.shown,
+                "records": dict(moved.contents.counts),
+                "sha256": moved.contents.sha256,
+                "known_records": moved.known_records,
+            }
+        )
+        return
+    _show(moved, source, target)
+
+
+def _place(context: Context, option: str, text: str) -> Place:
+    from holdfast.stores.move import place_of  # noqa: PLC0415
+
+    usual = context.settings()
+    if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
+        return place_of(usual)  # whose snapshots may lie elsewhere
+    try:
+        return place_of(context.settings(store=text))
+    except InvalidInput as error:
+        if error.field != "store":
+            raise
+        raise InvalidInput(option, error.problem) from None
+
+
+def _move(source: Place, target: Place, *, anew: bool, quiet: bool) -> Moved:
+    import asyncio  # noqa: PLC0415
+
+    from holdfast.stores.move import Progress, move  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        begin = lambda steps: stack.enter_context(progress("move", steps, wanted=not quiet))
+        return asyncio.run(move(source, target, Progress(begin), anew=anew))
+
+
+def _show(moved: Moved, source: Place, target: Place) -> None:
+    kinds = sorted({*moved.contents.counts, *moved.read_back.counts})
+    rows = [
+        (kind, f"{moved.contents.counts[kind]:,}", f"{moved.read_back.counts[kind]:,}")
+        for kind in kinds
+    ]
+    rows.append(("sha256", moved.contents.sha256[:16], moved.read_back.sha256[:16]))
+    table(("RECORDS", "FROM", "TO"), rows, right=("FROM", "TO"))
+    known = f", {moved.known_records:,} of them before" if moved.known_records else ""
+    total = count_of(sum(moved.contents.counts.values()), "record")
+    click.echo(
+        f"{target.shown}: {total} moved{known}, read back and compared. {source.shown} is as it "
+        "was: have nobody work on it any more"
+    )

@@ -1,0 +1,197 @@
+"""``holdfast queues``: what each queue holds and allows, and changing that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.options import json_option, stream_options, who_options
+from holdfast.cli.output import clean, document, lines, note, table
+from holdfast.model.durations import seconds_of, shown
+from holdfast.model.errors import InvalidInput
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+
+if TYPE_CHECKING:
+    from holdfast.engines.contract import Counts
+    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operations import Operations
+
+_UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
+
+
+@click.group("queues", cls=Commands)
+def queues_group() -> None:
+    """Look at queues, pause them, and set what they allow."""
+
+
+@queues_group.command("list")
+@stream_options
+@click.pass_obj
+def list_queues(context: Context, *, as_json: bool, ndjson: bool) -> None:
+    """List every queue: how many jobs in each state, and what it allows."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    counts, policies = store_access.look(context.settings(), _both)
+    names = sorted({*counts, *policies})
+    found = [
+        {
+            "queue": name,
+            "counts": counts.get(name, {}),
+            "policy": policy_view(policies.get(name, DEFAULT_POLICY)),
+        }
+        for name in names
+    ]
+    if as_json:
+        document(found)
+    elif ndjson:
+        lines(found)
+    elif not found:
+        note("no queues yet")
+    else:
+        states = ("pending", "blocked", "in_flight", "completed", "dead")
+        table(
+            ("QUEUE", *(state.upper() for state in states), "ALLOWS"),
+            [
+                (
+                    name,
+                    *(getattr(counts.get(name), state, 0) for state in states),
+                    said(policies.get(name, DEFAULT_POLICY)),
+                )
+                for name in names
+            ],
+            right=[state.upper() for state in states],
+        )
+
+
+async def _both(
+    operations: Operations,
+) -> tuple[Mapping[str, Counts], Mapping[str, QueuePolicy]]:
+    return await operations.engine.counts(), await operations.policies()
+
+
+@queues_group.command("pause")
+@click.argument("queue")
+@who_options
+@json_option
+@click.pass_obj
+def pause(context: Context, queue: str, *, who: Callable[[], Who], as_json: bool) -> None:
+    """Hand out no more jobs of a queue; what runs goes on."""
+    _change(context, queue, {"paused": True}, who, as_json=as_json)
+
+
+@queues_group.command("resume")
+@click.argument("queue")
+@who_options
+@json_option
+@click.pass_obj
+def resume(context: Context, queue: str, *, who: Callable[[], Who], as_json: bool) -> None:
+    """Hand out jobs of a queue again, and take an outage for over."""
+    _change(context, queue, {"paused": False, "outage_until_us": 0}, who, as_json=as_json)
+
+
+@queues_group.command("set")
+@click.argument("queue")
+@click.option("--max-in-flight", metavar="N", help="How many may run at once.")
+@click.option("--max-per-key", metavar="N", help="How many of one key.")
+@click.option("--max-per-tenant", metavar="N", help="How many of one tenant.")
+@click.option("--rate", metavar="N/UNIT", help="How many may start in a time: 10/m, 5/s, 100/h.")
+@click.option("--fair/--no-fair", default=None, help="Whether tenants take turns.")
+@click.option("--ordered/--no-ordered", default=None, help="Whether jobs of a key are in order.")
+@click.option("--default", "reset", is_flag=True, help="Allow everything again, first.")
+@who_options
+@json_option
+@click.pass_obj
+def set_policy(
+    context: Context,
+    /,
+    queue: str,
+    *,
+    reset: bool,
+    who: Callable[[], Who],
+    as_json: bool,
+    **asked: str | bool | None,
+) -> None:
+    """Set what a queue allows; what is not named stays, and none takes a limit away."""
+    changes: dict[str, object] = {}
+    if reset:
+        changes = {field: getattr(DEFAULT_POLICY, field) for field in QueuePolicy.__struct_fields__}
+    for name, value in asked.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            changes[name] = value
+        elif value.strip().lower() == "none":
+            changes[name] = None
+        else:
+            changes[name] = rate_of(option, value) if name == "rate" else _whole(option, value)
+    if not changes:
+        raise InvalidInput("queue", "say what to set, such as --max-in-flight 5")
+    _change(context, queue, changes, who, as_json=as_json)
+
+
+def _change(
+    context: Context,
+    queue: str,
+    changes: Mapping[str, object],
+    who: Callable[[], Who],
+    *,
+    as_json: bool,
+) -> None:
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    asked = who()
+    policy = store_access.change(
+        context.settings(), lambda operations: operations.change_policy(queue, changes, asked)
+    )
+    if as_json:
+        document({"queue": queue, "policy": policy_view(policy)})
+    else:
+        click.echo(f"{clean(queue)}: {said(policy)}")
+
+
+def rate_of(option: str, text: str) -> Rate:
+    """Return the rate that a person writes as ``10/m``, ``5/s`` or ``100/15m``."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*(\S{1,20})\s*", text)
+    if found is None:
+        raise InvalidInput(option, f"{text[:40]!r} is not a rate such as 10/m, 5/s or 100/15m")
+    count, unit = int(found[1]), found[2]
+    seconds = _UNITS.get(unit) or seconds_of(option, unit)
+    if not count or not seconds:
+        raise InvalidInput(option, f"{text[:40]!r} lets nothing through: pause the queue instead")
+    return Rate(count, seconds)
+
+
+def _whole(option: str, text: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
+        raise InvalidInput(option, f"{text[:40]!r} is neither a whole number nor none")
+    return int(text)
+
+
+def policy_view(policy: QueuePolicy) -> dict[str, object]:
+    """Return a policy for people and programs."""
+    view: dict[str, object] = {
+        field: getattr(policy, field) for field in QueuePolicy.__struct_fields__
+    }
+    rate = policy.rate
+    view["rate"] = None if rate is None else f"{rate.count}/{shown(rate.per_seconds)}"
+    return view
+
+
+def said(policy: QueuePolicy) -> str:
+    """Return what a policy allows, in words."""
+    view = policy_view(policy)
+    words = ["paused"] if policy.paused else []
+    words += [
+        f"{field.replace('_', ' ')} {view[field]}"
+        for field in ("max_in_flight", "max_per_key", "max_per_tenant", "rate")
+        if view[field] is not None
+    ]
+    words += ["fair"] if policy.fair else []
+    words += [] if policy.ordered else ["keys in any order"]
+    words += ["outage: one at a time"] if policy.outage_until_us else []
+    return ", ".join(words) or "everything"

@@ -1,0 +1,51 @@
+"""``holdfast run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from holdfast.daemon.daemon import Daemon
+from holdfast.settings import Loaded, Settings
+from holdfast.stores.opening import looping
+from holdfast.telemetry.log_output import LogTerms, configure_logging
+from holdfast.worker.app_loader import load_definition
+from holdfast.worker.registry import Definition
+
+
+def run(load: Callable[[], Loaded], app: str | None, definition: Definition | None = None) -> int:
+    """Run the daemon for an application, named or at hand; return its exit code."""
+    loaded = load()
+    for warning in loaded.warnings:
+        click.echo(f"holdfast: {warning}", err=True)
+    settings = loaded.settings
+    _configure(settings)
+    if definition is None:
+        definition = Definition() if app is None else load_definition(app)
+    served = definition
+
+    async def serve() -> int:
+        daemon = Daemon(
+            served,
+            settings,
+            say=_say,
+            adopt=served.adopt,
+            origins=loaded.origins,
+            reload=load,
+            configure=_configure,
+        )
+        return await daemon.run()
+
+    with looping(settings) as runner:
+        return runner.run(serve())
+
+
+def _configure(settings: Settings) -> None:
+    configure_logging(LogTerms(settings.log_level, settings.log_format))
+
+
+def _say(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()

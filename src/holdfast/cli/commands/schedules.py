@@ -1,0 +1,220 @@
+"""``holdfast schedules``: what runs by the clock, running it by hand, and leaving ticks out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.cli.group import Commands, Context
+from holdfast.cli.options import json_option, stream_options, who_options
+from holdfast.cli.output import clean, document, lines, moment, note, table
+from holdfast.model.errors import InvalidInput, Unavailable
+from holdfast.model.job import MICROSECONDS, check_id
+
+if TYPE_CHECKING:
+    from holdfast.model.effects import ScheduleState
+    from holdfast.operations.operation_types import Who
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule as a person sees it."""
+
+    name: str
+    expression: str
+    time_zone: str
+    task: str
+    queue: str
+    paused: bool
+    skip_until: datetime | None
+    next_at: datetime | None
+
+
+@click.group("schedules", cls=Commands)
+def schedules_group() -> None:
+    """Look at schedules, run one now, or leave ticks out."""
+
+
+@schedules_group.command("list")
+@stream_options
+@click.pass_obj
+def list_schedules(context: Context, *, as_json: bool, ndjson: bool) -> None:
+    """List the schedules of the application that was last run, and when each comes next."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+
+    known = store_access.look(context.settings(), lambda operations: operations.engine.schedules())
+    found = [_view(name, state) for name, state in sorted(known.items())]
+    if as_json:
+        document(found)
+    elif ndjson:
+        lines(found)
+    elif not found:
+        note("no schedules are known: they are once an application that has some is run")
+    else:
+        table(
+            ("NAME", "WHEN", "ZONE", "TASK", "QUEUE", "NEXT"),
+            [
+                (
+                    one.name,
+                    one.expression,
+                    one.time_zone,
+                    one.task,
+                    one.queue,
+                    "paused" if one.paused else moment(one.next_at),
+                )
+                for one in found
+            ],
+        )
+
+
+@schedules_group.command("run")
+@click.argument("name")
+@click.option("--app", metavar="MODULE:APP", help="The application, if no daemon runs it.")
+@who_options
+@json_option
+@click.pass_obj
+def run_schedule(
+    context: Context, name: str, *, app: str | None, who: Callable[[], Who], as_json: bool
+) -> None:
+    """Enqueue the job of a schedule now, as if it were time."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import RunScheduleRequest  # noqa: PLC0415
+    from holdfast.engines.contract import Admission, Receipt  # noqa: PLC0415
+
+    check_id(name, "name")
+    asked, settings = who(), context.settings()
+    store_access.check_kept(settings)
+    body = msgspec.json.encode(RunScheduleRequest(name, asked))
+
+    def ask_owner() -> list[Receipt] | None:
+        found = store_access.ask(settings, "POST", f"{OPERATIONS}run_schedule", body, Receipt)
+        return None if found is None else [found]
+
+    def alone() -> Receipt:
+        if app is None:
+            raise Unavailable(
+                f"nobody runs the application that has {name!r}: start it, or name it with --app"
+            )
+        from holdfast.operations.operations import Operations  # noqa: PLC0415
+        from holdfast.worker.app_loader import load_definition  # noqa: PLC0415
+
+        definition = load_definition(app)
+        now_us = int(time.time() * MICROSECONDS)
+        return store_access.with_store(
+            settings,
+            lambda operations: Operations(operations.engine, definition).run_schedule(
+                name, asked, now_us
+            ),
+        )
+
+    receipt = store_access.through_owner(ask_owner, alone)
+    if as_json:
+        document(receipt)
+    elif receipt.admission is Admission.CREATED:
+        click.echo(f"{clean(receipt.id)} enqueued")
+    else:
+        click.echo(f"nothing enqueued: {clean(receipt.id)} is unfinished")
+
+
+@schedules_group.command("skip")
+@click.argument("name")
+@who_options
+@json_option
+@click.pass_obj
+def skip(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+    """Leave the next tick of a schedule out; once more, the one after it as well."""
+
+    def next_out(state: ScheduleState) -> ScheduleState:
+        tick_us = _next_us(name, state)
+        if tick_us is None:
+            raise InvalidInput("schedule", f"{name!r} never comes again: nothing to skip")
+        return replace(state, skip_until_us=tick_us)
+
+    _change(context, name, who, next_out, as_json=as_json)
+
+
+@schedules_group.command("pause")
+@click.argument("name")
+@who_options
+@json_option
+@click.pass_obj
+def pause(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+    """Leave out every tick of a schedule until it is resumed."""
+    _change(context, name, who, lambda state: replace(state, paused=True), as_json=as_json)
+
+
+@schedules_group.command("resume")
+@click.argument("name")
+@who_options
+@json_option
+@click.pass_obj
+def resume(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+    """Run a schedule again: neither paused nor skipped any more."""
+    again: Callable[[ScheduleState], ScheduleState] = lambda state: replace(
+        state, paused=False, skip_until_us=0
+    )
+    _change(context, name, who, again, as_json=as_json)
+
+
+def _change(
+    context: Context,
+    name: str,
+    who: Callable[[], Who],
+    change: Callable[[ScheduleState], ScheduleState],
+    *,
+    as_json: bool,
+) -> None:
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    check_id(name, "name")
+    asked = who()
+    state = store_access.change(
+        context.settings(),
+        lambda operations: operations.change_schedule(name, asked, change),
+    )
+    view = _view(name, state)
+    if as_json:
+        document(view)
+    else:
+        comes = moment(view.next_at) or "no time at all"
+        click.echo(f"{clean(name)} {'is paused' if view.paused else f'comes next at {comes}'}")
+
+
+def _view(name: str, state: ScheduleState) -> ScheduleView:
+    from holdfast.operations.views import date_of  # noqa: PLC0415
+
+    next_us = _next_us(name, state)
+    return ScheduleView(
+        name,
+        state.expression,
+        state.time_zone,
+        state.task,
+        state.queue,
+        state.paused,
+        date_of(state.skip_until_us) if state.skip_until_us > _now_us() else None,
+        None if next_us is None else date_of(next_us),
+    )
+
+
+def _next_us(name: str, state: ScheduleState) -> int | None:
+    """Return the next tick that is not left out."""
+    from holdfast.worker.schedules import Schedule  # noqa: PLC0415
+
+    schedule = Schedule(
+        name=name,
+        expression=state.expression,
+        task=state.task,
+        time_zone=state.time_zone,
+        queue=state.queue,
+    )
+    return schedule.next_us(max(_now_us(), state.skip_until_us))
+
+
+def _now_us() -> int:
+    return int(time.time() * MICROSECONDS)

@@ -1,0 +1,142 @@
+"""The way of every command that operates on jobs: look first, be sure, do it, and say what came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.model.search import Filter
+
+from .exit_codes import EXIT_REFUSED
+from .group import Context
+from .options import be_sure
+from .output import count_of, document, jobs_table, progress
+
+if TYPE_CHECKING:
+    from holdfast.operations.operation_types import Done, Pace, Preview, Who
+    from holdfast.operations.operations import Operations
+
+DONE_WORDS: Mapping[str, str] = {
+    "replay": "pending again",
+    "archive": "archived",
+    "restore": "among the dead letters again",
+    "cancel": "cancelled, or asked to stop if in flight",
+    "purge": "purged",
+    "confirm": "confirmed",
+}
+_KEPT_WORDS: Mapping[str, str] = {
+    "cancel": "asked to stop before",
+    "confirm": "wait for other jobs only",
+}
+
+
+LOOKED_AT = 10_000
+"""How many jobs are counted before somebody is asked about them."""
+
+
+class Order:
+    """What to do to which jobs, and how to go about it."""
+
+    def __init__(
+        self,
+        verb: str,
+        wanted: Filter,
+        who: Callable[[], Who],
+        *,
+        limit: int,
+        fixed: str = "",
+        pace: Pace | None = None,
+        dry_run: bool = False,
+        as_json: bool = False,
+        ask: bool = False,
+        yes: bool = False,
+    ) -> None:
+        self.verb = verb
+        self.wanted = wanted
+        self.who = who
+        self.limit = limit
+        self.fixed = fixed
+        self.pace = pace
+        self.dry_run = dry_run
+        self.as_json = as_json
+        self.ask = ask
+        self.yes = yes
+
+
+def carry_out(context: Context, order: Order) -> None:
+    """Do it, or only say what would be done; exit 4 if deterministic failures were kept."""
+    from . import store_access  # noqa: PLC0415 - with all that a store needs
+
+    settings = context.settings()
+    if order.dry_run:
+        _print_preview(
+            order, store_access.look(settings, lambda operations: _preview(operations, order))
+        )
+        return
+    who = order.who()
+    total: int | None = None
+    if order.ask and not order.yes:
+        found = store_access.look(settings, lambda operations: _preview(operations, order))
+        more = "at least " if found.would == LOOKED_AT else ""
+        be_sure(f"{order.verb.capitalize()} {more}{count_of(found.would)}?", yes=False)
+        total = None if more else found.would
+    if total is None and order.limit < 1_000_000:
+        total = order.limit
+    with progress(order.verb, total, wanted=not order.as_json) as told:
+        done = store_access.change(settings, lambda operations: _act(operations, order, who, told))
+    _print_done(order, done)
+    if order.verb == "replay" and done.kept:
+        raise SystemExit(EXIT_REFUSED)
+
+
+async def _preview(operations: Operations, order: Order) -> Preview:
+    limit = min(order.limit, LOOKED_AT)
+    return await operations.preview(order.verb, order.wanted, limit=limit, fixed=order.fixed)
+
+
+async def _act(operations: Operations, order: Order, who: Who, told: Callable[[int], None]) -> Done:
+    if order.verb == "replay":
+        # Without a daemon nothing runs, and the store must not be owned for long.
+        paced = operations.engine.capabilities.name == "client"
+        return await operations.replay(
+            order.wanted,
+            who,
+            limit=order.limit,
+            fixed=order.fixed,
+            told=told,
+            pace=order.pace if paced else None,
+        )
+    return await operations.operate(order.verb, order.wanted, who, limit=order.limit, told=told)
+
+
+def _print_done(order: Order, done: Done) -> None:
+    if order.as_json:
+        document(done)
+        return
+    click.echo(f"{count_of(done.done)} {DONE_WORDS[order.verb]}")
+    if order.verb == "replay":
+        if done.kept:
+            click.echo(f"{done.kept:,} deterministic kept: add --fixed 'what'")
+        if done.done >= order.limit:
+            click.echo("that was the limit: there may be more")
+    elif done.kept:
+        click.echo(f"{count_of(done.kept)} left: {_KEPT_WORDS.get(order.verb, 'as they were')}")
+
+
+def _print_preview(order: Order, found: Preview) -> None:
+    if order.as_json:
+        document(found)
+        return
+    more = "at least " if found.would == LOOKED_AT < order.limit else ""
+    click.echo(f"would {order.verb}: {more}{count_of(found.would)}; nothing was changed")
+    if found.kept:
+        what = "deterministic would be kept: add --fixed 'what'"
+        if order.verb != "replay":
+            what = _KEPT_WORDS.get(order.verb, "would be left")
+        click.echo(f"{found.kept:,} {what}")
+    if found.jobs:
+        jobs_table(found.jobs)
+        if found.would > len(found.jobs):
+            click.echo(f"… and {found.would - len(found.jobs):,} more")

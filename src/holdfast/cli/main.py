@@ -1,0 +1,112 @@
+"""``holdfast``: the commands, each in its module.
+
+Modules import what they need when a command runs: ``holdfast --help`` must not wait for a web
+server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from holdfast import __version__
+from holdfast.model import errors
+
+from .commands.config import WithEverySetting
+from .exit_codes import MEANINGS
+from .group import Commands, Context
+
+_EPILOG = "\b\nExit codes:\n" + "\n".join(
+    f"  {code}  {meaning}" for code, meaning in MEANINGS.items()
+)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@click.version_option(__version__, prog_name="holdfast")
+@click.option("--config", metavar="FILE", help="Settings file (default: ./configs/default.yaml).")
+@click.option("--store", metavar="PATH", help="Where work is kept (default: ./data).")
+@click.pass_context
+def main(ctx: click.Context, config: str | None, store: str | None) -> None:
+    """Work held under a lease: a durable job queue without a server."""
+    ctx.obj = Context(config, store)
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+@main.command(cls=WithEverySetting)
+@click.argument("app", required=False, metavar="[MODULE:APP]")
+@click.option("-w", "--workers", type=int, help="How many jobs run at once (8).")
+@click.option("-t", "--timeout", metavar="DURATION", help="Time-out of a task (3s).")
+@click.option(
+    "-s",
+    "--snapshot",
+    "--snapshot-interval",
+    "snapshot_interval",
+    metavar="DURATION",
+    help="How often to look whether a snapshot is worth it (2s).",
+)
+@click.option("--queues", help="Queues to serve, with slots if you like: mail:8,slow:2.")
+@click.option("--queue", "queue", multiple=True, help="A queue to serve; may be repeated.")
+@click.option("--processes", type=int, help="Worker processes in all (1).")
+@click.option("--run-seconds", metavar="DURATION", help="Stop by itself after this long.")
+@click.option("--drain-seconds", metavar="DURATION", help="How long a stop waits (30s).")
+@click.option("--lease-seconds", metavar="DURATION", help="How long a claim lasts (30s).")
+@click.option("--max-attempts", type=int, help="Runs in all before a job is dead (3).")
+@click.option("--metrics-port", help="Port of /metrics and /health; 0 any, off none (9090).")
+@click.option("--sync", type=click.Choice(["always", "interval", "off"]), help="When to fsync.")
+@click.option(
+    "--history",
+    type=click.Choice(["required", "anew"]),
+    help="Begin anew when the file of finished work is damaged or missing.",
+)
+@click.option("--log-level", help="debug, info, warning or error (info).")
+@click.option("--log-format", help="console, json or auto (auto).")
+@click.pass_obj
+def run(context: Context, /, app: str | None, queue: tuple[str, ...], **flags: object) -> None:
+    """Own the store and work, until told to stop.
+
+    MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it the built-in
+    simulated work is served. SIGTERM and Ctrl-C drain and stop; a second one stops at once;
+    SIGHUP reads the settings again. Every setting is a flag too: see holdfast config show.
+    """
+    from .commands import run as running  # noqa: PLC0415 - a web server and more
+
+    if queue:
+        if flags.get("queues"):
+            raise errors.InvalidInput("queues", "give --queues or --queue, not both")
+        flags["queues"] = ",".join(queue)
+    code = running.run(lambda: context.load(**flags), app)
+    sys.stdout.flush()
+    raise SystemExit(code)
+
+
+main.elsewhere = {
+    "audit": "audit:audit_group",
+    "bench": "bench:bench",
+    "completion": "completion:completion",
+    "config": "config:config",
+    "dead": "dead:dead_group",
+    "doctor": "doctor:doctor",
+    "dump": "dump:dump_store",
+    "enqueue": "status:enqueue",
+    "failed": "dead:dead_group",
+    "flags": "flags:flags_group",
+    "jobs": "jobs:jobs_group",
+    "journal": "journal:journal_group",
+    "load": "dump:load_store",
+    "migrate": "migrate:migrate",
+    "move": "move:move_store",
+    "queues": "queues:queues_group",
+    "replay": "dead:replay",
+    "schedules": "schedules:schedules_group",
+    "status": "status:status",
+    "top": "top:top",
+    "validate": "status:validate",
+    "workers": "workers:workers_group",
+}

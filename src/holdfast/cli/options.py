@@ -1,0 +1,309 @@
+"""Options that commands share: filters, times, who and why, how to print, and being sure."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from holdfast.model.durations import seconds_of
+from holdfast.model.errors import InvalidInput
+from holdfast.model.failure import FailureClass
+from holdfast.model.job import MICROSECONDS, State, check_id
+from holdfast.model.search import EVERYTHING, Filter
+
+if TYPE_CHECKING:
+    from holdfast.operations.operation_types import Who
+
+F = TypeVar("F", bound=Callable[..., object])
+
+MOST = 1_000_000_000
+"""As many as there are."""
+
+OLD_STATES = {
+    "failed": State.DEAD,
+    "processing": State.IN_FLIGHT,
+    "done": State.COMPLETED,
+    "queued": State.PENDING,
+}
+"""What people who know other systems call a state."""
+
+
+# --- how to print -------------------------------------------------------------------------------
+
+
+def json_option(command: F) -> F:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
+
+
+def stream_options(command: F) -> F:
+    """Add ``--json`` and ``--ndjson``."""
+    add = click.option("--ndjson", is_flag=True, help="Print one JSON object per line.")
+    return json_option(add(command))
+
+
+# --- which jobs ---------------------------------------------------------------------------------
+
+_FILTERS: tuple[tuple[tuple[str, ...], str, bool, str], ...] = (
+    (("--id", "named"), "ID", True, "This job; may be repeated, as most of these."),
+    (("--queue", "queues"), "NAME", True, "Of this queue."),
+    (("--task", "tasks"), "NAME", True, "Of this task."),
+    (("--tenant", "tenant"), "NAME", False, "Of this tenant."),
+    (("--scope", "scope"), "PATH", False, "In this scope, or inside it."),
+    (("--key", "keys"), "KEY", True, "Of this ordering key."),
+    (("--error-reason", "error_reasons"), "REASON", True, "That failed for this reason."),
+    (
+        ("--class", "classes"),
+        "CLASS",
+        True,
+        "Whose failure is transient, deterministic or unknown.",
+    ),
+    (("--fingerprint", "fingerprint"), "TEXT", False, "Whose error has this shape (dead groups)."),
+    (("--text", "text"), "TEXT", False, "With this text in the last error."),
+    (("--attempts", "attempts"), "N", False, "With so many attempts: 3, 2-5 or 3+."),
+    (("--created-since", "created_since"), "WHEN", False, "Made at or after this date or age."),
+    (("--created-until", "created_until"), "WHEN", False, "Made before this date or age."),
+    (("--since", "--finished-since", "finished_since"), "WHEN", False, "Ended at or after this."),
+    (("--until", "--finished-until", "finished_until"), "WHEN", False, "Ended before this."),
+)
+
+
+def filter_options(*, states: bool = False) -> Callable[[F], F]:
+    """Add every filter; the command gets them as one ``wanted``."""
+
+    def add(command: F) -> F:
+        @functools.wraps(command)
+        def with_filter(*args: object, **options: object) -> object:
+            named = {field: options.pop(field) for field in _FIELDS if field in options}
+            return command(*args, wanted=filter_of(named), **options)
+
+        decorated: Callable[..., object] = with_filter
+        for names, metavar, multiple, text in reversed(_FILTERS):
+            option = click.option(*names, metavar=metavar, multiple=multiple, help=text)
+            decorated = option(decorated)
+        if states:
+            decorated = click.option(
+                "--status",
+                "--state",
+                "states",
+                metavar="STATE",
+                multiple=True,
+                help="In this state: pending, blocked, in_flight, completed, cancelled, dead "
+                "(or failed), archived.",
+            )(decorated)
+        return decorated  # type: ignore[return-value]
+
+    return add
+
+
+_FIELDS = ("states", *(names[-1] for names, _metavar, _multiple, _text in _FILTERS))
+
+
+def filter_of(named: dict[str, object]) -> Filter:
+    """Return the filter that these options ask for; raise ``InvalidInput`` naming a wrong one."""
+    given = {field: value for field, value in named.items() if value not in (None, ())}
+    for field, value in given.items():
+        _check_whole(field, value)
+    fields: dict[str, object] = {}
+    for field, value in given.items():
+        if field == "states":
+            fields[field] = tuple(_state(str(word)) for word in _words(value))
+        elif field == "classes":
+            fields[field] = tuple(_class(str(word)) for word in _words(value))
+        elif field == "attempts":
+            fields |= _attempts(str(value))
+        elif field.endswith(("_since", "_until")):
+            end = "from_us" if field.endswith("_since") else "to_us"
+            name = f"{field.partition('_')[0]}_{end}"
+            fields[name] = moment_us(f"--{field.replace('_', '-')}", str(value))
+        else:
+            fields["ids" if field == "named" else field] = value
+    make: Callable[..., Filter] = Filter
+    wanted = make(**fields)
+    try:
+        wanted.check()
+    except InvalidInput as error:
+        raise InvalidInput(_OPTIONS.get(error.field, error.field), error.problem) from None
+    return wanted
+
+
+_OPTIONS = {names[-1]: names[0] for names, _metavar, _multiple, _text in _FILTERS} | {
+    "states": "--status"
+}
+
+
+def _check_whole(field: str, value: object) -> None:
+    """Raise ``InvalidInput`` if a text has half a character in it: the shell's was no UTF-8."""
+    for text in value if isinstance(value, tuple) else (value,):
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            problem = "it has half a character in it: is it UTF-8?"
+            raise InvalidInput(_OPTIONS.get(field, field), problem) from None
+
+
+def check_job(job_id: str, tenant: str) -> None:
+    """Raise ``InvalidInput`` unless a job could be called this."""
+    check_id(job_id)
+    check_id(tenant, "--tenant")
+
+
+def with_ids(wanted: Filter, ids: tuple[str, ...]) -> Filter:
+    """Return the filter with these ids, given as arguments, as well."""
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    both = replace(wanted, ids=tuple(dict.fromkeys([*wanted.ids, *ids])))
+    both.check()
+    return both
+
+
+def check_some(wanted: Filter, *, everything: bool) -> None:
+    """Refuse to take no condition at all for all jobs, unless that is said."""
+    if wanted == EVERYTHING and not everything:
+        raise InvalidInput("jobs", "name them by id or by a filter, or say --all")
+
+
+def _words(value: object) -> list[object]:
+    return [
+        part.strip()
+        for word in (value if isinstance(value, tuple) else (value,))
+        for part in str(word).split(",")
+    ]
+
+
+def _state(word: str) -> State:
+    word = word.lower().replace("-", "_")
+    if word in OLD_STATES:
+        return OLD_STATES[word]
+    try:
+        return State(word)
+    except ValueError:
+        known = ", ".join([*State, *OLD_STATES])
+        raise InvalidInput("--status", f"{word!r} is not one of {known}") from None
+
+
+def _class(word: str) -> FailureClass:
+    try:
+        return FailureClass(word.lower())
+    except ValueError:
+        known = ", ".join(FailureClass)
+        raise InvalidInput("--class", f"{word!r} is not one of {known}") from None
+
+
+def _attempts(text: str) -> dict[str, int]:
+    found = re.fullmatch(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?", text.strip())
+    if found is None:
+        raise InvalidInput("--attempts", f"{text!r} is not a number such as 3, 2-5 or 3+")
+    least, more, most = found.groups()
+    if more:
+        return {"attempts_from": int(least)}
+    return {"attempts_from": int(least), "attempts_to": int(most or least) + 1}
+
+
+_AGE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:us|ms|s|m|h|d|w))+")
+
+
+def moment_us(field: str, text: str) -> int:
+    """Return the moment that a person names: a date, or an age such as ``2h``."""
+    text = text.strip()
+    now = time.time()
+    if text.lower() == "now":
+        return int(now * MICROSECONDS)
+    if _AGE.fullmatch(text):
+        days = re.sub(r"(\d+(?:\.\d+)?)w", lambda weeks: f"{float(weeks[1]) * 7:f}d", text)
+        return max(0, int((now - seconds_of(field, days)) * MICROSECONDS))
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=UTC)
+        return max(0, int(found.timestamp() * MICROSECONDS))
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            field,
+            f"{text[:60]!r} is neither a date such as 2027-01-31 or 2027-01-31T08:00:00Z (UTC "
+            "unless it says otherwise) nor an age such as 30m, 2h or 1d12h",
+        ) from None
+
+
+# --- who and why --------------------------------------------------------------------------------
+
+
+def who_options(command: F) -> F:
+    """Add ``--by`` and ``--reason``; the command gets ``who``, to be called when it is needed."""
+
+    @functools.wraps(command)
+    def with_who(*args: object, by: str | None, reason: str | None, **options: object) -> object:
+        return command(*args, who=functools.partial(who_of, by, reason), **options)
+
+    decorated: Callable[..., object] = click.option(
+        "--reason", metavar="TEXT", help="Why: it is kept with the change."
+    )(with_who)
+    return by_option(decorated)  # type: ignore[return-value]
+
+
+def by_option(command: F) -> F:
+    """Add ``--by``."""
+    return click.option("--by", metavar="NAME", help="Who does it (default: who is logged in).")(
+        command
+    )
+
+
+def who_of(by: str | None, reason: str | None) -> Who:
+    """Return who and why; ask for a missing reason on a terminal, and refuse without one."""
+    from holdfast.model.audit import Operation  # noqa: PLC0415
+    from holdfast.operations.operation_types import Who  # noqa: PLC0415
+
+    if reason is None or not reason.strip():
+        if not on_terminal():
+            raise InvalidInput("--reason", "say why: it is kept with the change")
+        reason = str(click.prompt("Why", err=True))
+    who = Who(login_name(by), reason)
+    Operation(who.by, who.why).check()
+    return who
+
+
+def login_name(by: str | None) -> str:
+    """Return who does it, or raise ``InvalidInput`` if nobody is named and nobody known."""
+    if by is not None:
+        if not by.strip():
+            raise InvalidInput("--by", "say who does it")
+        return by
+    import getpass  # noqa: PLC0415
+
+    try:
+        # Behind sudo it is the person that counts, not root.
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        raise InvalidInput("--by", "nobody is logged in here: say who does it") from None
+
+
+# --- being sure ---------------------------------------------------------------------------------
+
+
+def sure_options(command: F) -> F:
+    """Add ``--dry-run`` and ``--yes``."""
+    add = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+    sure = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    return add(sure(command))
+
+
+def on_terminal() -> bool:
+    """Whether a person is there to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def be_sure(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; elsewhere refuse unless ``--yes`` was given."""
+    if yes:
+        return
+    if not on_terminal():
+        raise InvalidInput("--yes", f"{question} Nobody is here to ask: add --yes to do it")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,163 @@
+"""How answers are printed: tables for people, one JSON document, or a JSON object per line."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.model.durations import shown
+
+if TYPE_CHECKING:
+    from holdfast.operations.views import JobView
+
+_WIDEST = 60
+_WORST = {"dead": "red", "wrong": "red", "warning": "yellow", "in_flight": "cyan", "ok": "green"}
+
+
+def document(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(msgspec.json.encode(value))
+
+
+def lines(values: Sequence[object]) -> None:
+    """Print one JSON object per line."""
+    for value in values:
+        click.echo(msgspec.json.encode(value))
+
+
+def note(sentence: str) -> None:
+    """Say something beside the answer, where it is not read as one."""
+    click.echo(clean(sentence), err=True)
+
+
+def clean(text: str) -> str:
+    """Return text that can do nothing to a terminal but be read."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
+def cut(text: str, widest: int = _WIDEST) -> str:
+    """Return the beginning of a text, on one line."""
+    text = " ".join(clean(text).split())
+    return text if len(text) <= widest else text[: widest - 1] + "…"
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return how long ago a moment was, or how far away it is."""
+    if moment is None:
+        return ""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    text = shown(float(_rough(abs(seconds))))
+    return f"in {text}" if seconds < 0 else f"{text} ago"
+
+
+def moment(value: datetime | None) -> str:
+    """Return a moment as a date, in UTC, and how long ago it was."""
+    if value is None:
+        return ""
+    return f"{value.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z ({ago(value)})"
+
+
+def _rough(seconds: float) -> int:
+    """Return as much of a duration as a person reads."""
+    whole = int(seconds)
+    unit = 3_600 if whole >= 86_400 else 60 if whole >= 3_600 else 1
+    return whole - whole % unit
+
+
+def table(
+    names: Sequence[str], rows: Sequence[Sequence[object]], *, right: Collection[str] = ()
+) -> None:
+    """Print rows under names, each column as wide as it needs; those in ``right`` to the right."""
+    texts = [[cut("" if cell is None else str(cell)) for cell in row] for row in rows]
+    widths = [max(_width(cell) for cell in column) for column in zip(names, *texts, strict=True)]
+    for number, row in enumerate([list(names), *texts]):
+        cells = [
+            cell.rjust(width) if name in right else cell + " " * (width - _width(cell))
+            for name, cell, width in zip(names, row, widths, strict=True)
+        ]
+        if number:
+            cells = [
+                click.style(cell, fg=_WORST[cell.strip()]) if cell.strip() in _WORST else cell
+                for cell in cells
+            ]
+            click.echo("  ".join(cells).rstrip())
+        else:
+            click.echo(click.style("  ".join(cells).rstrip(), bold=True))
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
+    """Print one field per line, leaving out what is empty."""
+    for name, value in pairs:
+        if value in ("", None):
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        click.echo(f"{name + ': ':<{width}}{text}")
+
+
+def jobs_table(jobs: Sequence[JobView]) -> None:
+    """Print jobs, a line each."""
+    now = datetime.now(UTC)
+    table(
+        ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "CREATED", "FINISHED", "REASON", "LAST ERROR"),
+        [
+            (
+                job.id,
+                job.status,
+                job.queue,
+                job.task,
+                f"{job.attempt}/{job.max_attempts}",
+                ago(job.created_at, now),
+                ago(job.finished_at, now),
+                job.error_reason,
+                cut(job.last_error, 40),
+            )
+            for job in jobs
+        ],
+        right=("ATTEMPT",),
+    )
+
+
+def count_of(count: int, what: str = "job") -> str:
+    """Return so many of something, in words."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def progress(
+    label: str, total: int | None, *, wanted: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar with rate and time left on the terminal, if there is one to show it on."""
+    if not wanted or not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+    from rich.progress import TimeRemainingColumn as TimeLeft  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeLeft(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, rate="")
+
+        def show(done: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, rate="" if speed is None else f"{speed:,.0f}/s")
+
+        yield show

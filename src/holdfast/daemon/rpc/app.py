@@ -1,0 +1,175 @@
+"""The engine over HTTP, for clients on this machine; a plain ASGI application too.
+
+``engines.protocol.messages`` is the protocol. Other routes (health, metrics) are handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypedDict
+
+from holdfast.engines.contract import Engine
+from holdfast.engines.entropy import random_bytes
+from holdfast.engines.protocol import messages
+from holdfast.engines.structured_log import EventLog
+
+from .dispatch import Departure, ServedEngine, request_problem
+
+log = EventLog("holdfast.http")
+
+Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
+"""Takes the body of a request; returns a status, a content type and a body."""
+
+
+class Scope(TypedDict):
+    """What is known of a request before its body is read."""
+
+    type: str
+    method: str
+    path: str
+    headers: list[tuple[bytes, bytes]]
+
+
+class Event(TypedDict, total=False):
+    """What the server has to say of a request under way."""
+
+    type: str
+    body: bytes
+    more_body: bool
+
+
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[dict[str, object]], Awaitable[None]]
+
+
+class Response(NamedTuple):
+    """What is sent back."""
+
+    status: int
+    kind: str
+    body: bytes
+    headers: Sequence[tuple[str, str]] = ()
+
+
+class EngineApp:
+    """Serves an engine's verbs, and these routes, which are named as in ``"GET /health/live"``.
+
+    Without an engine it serves the routes alone. ``stop`` ends the claims that wait.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        routes: Mapping[str, Route] | None = None,
+        *,
+        max_body_bytes: int = messages.MAX_BODY_BYTES,
+    ) -> None:
+        self.max_body_bytes = max_body_bytes
+        self._served = None if engine is None else ServedEngine(engine)
+        self._routes = dict(routes or {})
+
+    def stop(self) -> None:
+        """Send claims that wait away, and those to come: the server is about to shut down."""
+        if self._served is not None:
+            self._served.stop()
+
+    async def respond(self, method: str, path: str, body: bytes, departure: Departure) -> Response:
+        """Answer one request, whatever happens. ``departure`` tells when the client has left."""
+        try:
+            if self._served is not None and path.startswith(messages.PREFIX):
+                return await _verb(self._served, method, path, body, departure)
+            route = self._routes.get(f"{method} {path}")
+            if route is not None:
+                return Response(*await route(body))
+            return self._nothing_there(method, path)
+        except asyncio.CancelledError:
+            # Only a server that shuts down does this; it wants an answer, not an exception.
+            return problem(messages.UNAVAILABLE, "the owner of the store is closing")
+        except Exception as error:  # noqa: BLE001 - it is an answer, and said here
+            request_id = random_bytes(8).hex()
+            log.say("http.failed", route=f"{method} {path}", request_id=request_id, error=error)
+            return problem(
+                500, f"a bug in Holdfast: the owner's log says more of request {request_id}"
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of an ASGI server."""
+        if scope["type"] != "http":
+            return
+
+        async def departure() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        body = await self._read(scope, receive)
+        if body is None:
+            response = self.too_large()._replace(headers=[("connection", "close")])
+        else:
+            response = await self.respond(scope["method"], scope["path"], body, departure)
+        headers = [
+            ("content-type", response.kind),
+            ("content-length", str(len(response.body))),
+            *response.headers,
+        ]
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
+        await send({"type": "http.response.body", "body": response.body})
+
+    def too_large(self) -> Response:
+        """Return the answer to a body that is over the limit."""
+        detail = f"a body has at most {self.max_body_bytes:,} bytes: send less at once"
+        return problem(messages.BODY_TOO_LARGE, detail)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the body, or None if it is too large."""
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self.max_body_bytes:
+                return None
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more and size <= self.max_body_bytes:
+            event = await receive()
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            more = event.get("more_body", False)
+        return b"".join(parts) if size <= self.max_body_bytes else None
+
+    def _nothing_there(self, method: str, path: str) -> Response:
+        others = [name.split()[0] for name in self._routes if name.split()[1] == path]
+        if others:
+            return _wrong_method(method, others)
+        if self._served is not None and path.startswith(messages.ROOT):
+            detail = f"{path} is of another version of the protocol; spoken is {messages.VERSION}"
+            return _response(request_problem(messages.NOT_FOUND, detail, (messages.VERSION,)))
+        return problem(messages.NOT_FOUND, f"there is nothing at {path}")
+
+
+async def _verb(
+    served: ServedEngine, method: str, path: str, body: bytes, departure: Departure
+) -> Response:
+    if method != "POST":
+        return _wrong_method(method, ["POST"])
+    if path == messages.CALLS_PATH:
+        return _response(await served.answer_all(body))
+    return _response(await served.answer(path[len(messages.PREFIX) :], body, departure))
+
+
+def _response(answer: messages.Answer) -> Response:
+    packed = answer.status in (messages.OK, messages.REFUSED)
+    return Response(
+        answer.status, messages.MSGPACK if packed else messages.PROBLEM_JSON, answer.body
+    )
+
+
+def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """Return the answer to a request with which something is wrong."""
+    answer = request_problem(status, detail)
+    return Response(answer.status, messages.PROBLEM_JSON, answer.body, headers)
+
+
+def _wrong_method(method: str, allowed: Sequence[str]) -> Response:
+    names = ", ".join(sorted(allowed))
+    return problem(
+        messages.WRONG_METHOD, f"{method} is not for this: use {names}", [("allow", names)]
+    )

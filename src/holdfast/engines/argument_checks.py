@@ -1,0 +1,110 @@
+"""What a verb checks of its arguments before it looks at anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.model.access import Caller
+from holdfast.model.audit import Operation
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import AccessDenied, InvalidInput
+from holdfast.model.job import Edit, State, check_id
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter
+
+from .contract import MAX_CLAIM
+
+T = TypeVar("T")
+
+
+def check_limit(limit: int) -> None:
+    """Raise ``InvalidInput`` unless it is a whole number that a verb takes."""
+    if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
+        raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
+
+
+def check_reach(tenant: str, scope: str, caller: Caller) -> None:
+    """Raise ``AccessDenied`` if the caller may have no job there, ``InvalidInput`` for nonsense."""
+    if caller.tenant is not None and tenant != caller.tenant:
+        raise AccessDenied("tenant", tenant)
+    if not isinstance(scope, str):
+        raise InvalidInput("scope", f"{scope!r} is not text")
+    if not caller.reaches(tenant, scope):
+        raise AccessDenied("scope", scope)
+
+
+def check_names(field: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return these names, each once, or raise ``InvalidInput``."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise InvalidInput(field, f"{names!r} is not a collection of names")
+    return tuple(dict.fromkeys([check_id(name, field) for name in names]))
+
+
+def check_all(field: str, items: Iterable[T], kind: type[T]) -> list[T]:
+    """Return these items as a list, or raise ``InvalidInput`` if one is not of this kind."""
+    if type(items) is list:
+        found: list[T] = items
+    elif isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise InvalidInput(field, f"a {type(items).__name__} is not a sequence")
+    else:
+        found = list(items)
+    for item in found:
+        if not isinstance(item, kind):
+            raise InvalidInput(field, f"a {type(item).__name__} is not a {kind.__name__}")
+    return found
+
+
+def check_filter(wanted: Filter) -> Filter:
+    """Return a filter whose conditions make sense, or raise ``InvalidInput``."""
+    _check_kind("wanted", wanted, Filter)
+    wanted.check()
+    return wanted
+
+
+def for_states(wanted: Filter, states: frozenset[State]) -> Filter:
+    """Return the filter, confined to the states in which this can be done."""
+    wanted = check_filter(wanted)
+    asked = frozenset(wanted.states) & states if wanted.states else states
+    if not asked:
+        names = ", ".join(sorted(states))
+        raise InvalidInput("states", f"this is for jobs that are {names}")
+    return replace(wanted, states=tuple(sorted(asked)))
+
+
+def check_operation(operation: Operation) -> None:
+    """Raise ``InvalidInput`` unless it says who and why."""
+    _check_kind("operation", operation, Operation)
+    operation.check()
+
+
+def check_edit(changes: Edit, max_payload_bytes: int) -> None:
+    """Raise ``InvalidInput`` unless a job could be changed like this."""
+    _check_kind("changes", changes, Edit)
+    changes.check(max_payload_bytes)
+
+
+def check_policy(policy: QueuePolicy | None) -> None:
+    """Raise ``InvalidInput`` unless a queue could have this policy."""
+    if policy is not None:
+        _check_kind("policy", policy, QueuePolicy)
+        policy.check()
+
+
+def check_switch(on: bool | None) -> None:  # noqa: FBT001
+    """Raise ``InvalidInput`` unless a flag could be switched so."""
+    if on is not None and type(on) is not bool:
+        raise InvalidInput("on", f"{on!r} is not true, false or nothing")
+
+
+def check_schedule(schedule: ScheduleState | None) -> None:
+    """Raise ``InvalidInput`` unless it is a schedule, or none."""
+    if schedule is not None:
+        _check_kind("schedule", schedule, ScheduleState)
+
+
+def _check_kind(field: str, value: object, kind: type) -> None:
+    if type(value) is not kind:
+        raise InvalidInput(field, f"a {type(value).__name__} is not of type {kind.__name__}")

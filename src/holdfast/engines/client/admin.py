@@ -1,0 +1,324 @@
+"""The verbs of a client engine that look at work, and those with which people look after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeVar
+
+from holdfast.engines.argument_checks import (
+    check_all,
+    check_edit,
+    check_filter,
+    check_limit,
+    check_operation,
+    check_policy,
+    check_schedule,
+    check_switch,
+)
+from holdfast.engines.contract import MOST_PAYLOAD_BYTES, Counts, Operated
+from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.protocol import messages
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation, check_text
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import InvalidInput, Unavailable
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, JobRef, check_id, check_size
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, Filter, Group, Page, check_page, read_cursor
+
+from .connection import Broken
+from .transport import Remote
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class RemoteOperations:
+    """These verbs, by way of a ``Remote``.
+
+    What changes something is sent once: if the answer is lost, ``Unavailable`` says that nobody
+    here knows whether it was done.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_caller(caller)
+        body = messages.GET.write_call(messages.GetCall(wanted, tenant, caller))
+        return await self._remote.call(messages.GET, body)
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        check_caller(caller)
+        body = messages.COUNTS.write_call(messages.CountsCall(caller))
+        return await self._remote.call(messages.COUNTS, body)
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        check_caller(caller)
+        body = messages.QUEUES.write_call(messages.CountsCall(caller))
+        return await self._remote.call(messages.QUEUES, body)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        body = messages.VALIDATE.write_call(messages.Nothing())
+        return await self._remote.call(messages.VALIDATE, body)
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        check_filter(wanted)
+        check_page(limit)
+        read_cursor(cursor)  # what is none is refused here, in the words of every engine
+        check_caller(caller)
+        call = messages.FindCall(wanted, cursor, limit, newest, caller)
+        return await self._remote.call(messages.FIND, messages.FIND.write_call(call))
+
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """See ``Engine.groups``."""
+        check_filter(wanted)
+        check_caller(caller)
+        body = messages.GROUPS.write_call(messages.GroupsCall(wanted, caller))
+        return await self._remote.call(messages.GROUPS, body)
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_caller(caller)
+        body = messages.HISTORY.write_call(messages.GetCall(wanted, tenant, caller))
+        return await self._remote.call(messages.HISTORY, body)
+
+    async def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Engine.dump``."""
+        session = ""
+        while True:
+            part = await self._once(messages.DUMP, messages.DumpCall(session))
+            if part.done:
+                return
+            yield part.records
+            session = part.session
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
+        body = messages.AUDITED.write_call(messages.AuditedCall(after, limit))
+        return await self._remote.call(messages.AUDITED, body)
+
+    # --- operate -----------------------------------------------------------------------------
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.replay``."""
+        call = messages.OperateCall(wanted, operation, limit, run, fixed, caller=caller)
+        return await self._operate(messages.REPLAY, call)
+
+    async def archive(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.archive``."""
+        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(messages.ARCHIVE, call)
+
+    async def restore(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.restore``."""
+        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(messages.RESTORE, call)
+
+    async def cancel(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(messages.CANCEL, call)
+
+    async def purge(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.purge``."""
+        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(messages.PURGE, call)
+
+    async def confirm(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.confirm``."""
+        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        return await self._operate(messages.CONFIRM, call)
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.note``."""
+        check_text("text", text)
+        call = messages.OperateCall(wanted, operation, text=text, caller=caller)
+        return await self._operate(messages.NOTE, call)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        check_edit(changes, MOST_PAYLOAD_BYTES)
+        check_operation(operation)
+        check_caller(caller)
+        named = messages.Named(check_id(job.tenant, "tenant"), check_id(job.id))
+        call = messages.EditCall(named, changes, operation, version, caller)
+        return await self._once(messages.EDIT, call)
+
+    # --- what governs work -------------------------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._remote.call(
+            messages.POLICIES, messages.POLICIES.write_call(messages.Nothing())
+        )
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        check_policy(policy)
+        check_policy(expected)
+        check_operation(operation)
+        check_caller(caller)
+        call = messages.SetPolicyCall(queue, policy, operation, caller, expected)
+        await self._once(messages.SET_POLICY, call)
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._remote.call(
+            messages.FLAGS, messages.FLAGS.write_call(messages.Nothing())
+        )
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        check_switch(on)
+        check_operation(operation)
+        check_caller(caller)
+        await self._once(messages.SET_FLAG, messages.SetFlagCall(name, on, operation, caller))
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._remote.call(
+            messages.SCHEDULES, messages.SCHEDULES.write_call(messages.Nothing())
+        )
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        check_schedule(schedule)
+        check_schedule(expected)
+        check_operation(operation)
+        check_caller(caller)
+        call = messages.SetScheduleCall(name, schedule, operation, caller, expected)
+        await self._once(messages.SET_SCHEDULE, call)
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
+        check_caller(caller)
+        return await self._once(messages.AUDIT, messages.AuditCall(checked, caller))
+
+    async def _operate(
+        self, verb: messages.Verb[messages.OperateCall, Operated], call: messages.OperateCall
+    ) -> Operated:
+        check_filter(call.wanted)
+        check_operation(call.operation)
+        check_limit(call.limit)
+        check_caller(call.caller)
+        return await self._once(verb, call)
+
+    async def _once(self, verb: messages.Verb[Q, A], call: Q) -> A:
+        try:
+            return await self._remote.once(verb, verb.write_call(call))
+        except Broken:
+            raise Unavailable(
+                f"the connection broke before the answer came, so that nobody here knows whether "
+                f"this {verb.name} was done: look before you do it again"
+            ) from None
+
+
+def check_caller(caller: Caller) -> None:
+    """Raise ``InvalidInput`` unless it is a caller."""
+    if type(caller) is not Caller:
+        raise InvalidInput("caller", f"a {type(caller).__name__} is not a Caller")

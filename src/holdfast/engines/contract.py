@@ -1,0 +1,393 @@
+"""The engine contract: what every place that keeps work must do, in the same words.
+
+Verbs are asynchronous and take many at once. Whatever an engine answers, a refusal included, it
+has made as durable as it promises before it answers. Every verb is confined to what its caller
+reaches: work outside is treated as if it did not exist.
+
+``holdfast.testing.conformance`` is this contract as tests; ``engines.memory`` is its oracle.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import LeaseLost
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, Filter, Group, Page
+
+from .dump.format import DumpRecord
+
+DEFAULT_LEASE_SECONDS = 30.0
+MAX_CLAIM = 10_000
+"""The most jobs that one call may claim or reclaim."""
+
+MOST_PAYLOAD_BYTES = 8 << 20
+"""The most that ``max_payload_bytes`` may allow."""
+
+OWN_SLOT_PREFIX = "own/"
+"""Workers of this prefix live in the process that owns the store and die with it."""
+
+OnDuplicate = Literal["refuse", "skip"]
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What an engine can and cannot do: callers ask, they never guess."""
+
+    name: str
+    durable: bool
+    """Whether acknowledged work survives the end of the process."""
+    shared: bool
+    """Whether several processes may open it at once."""
+    calls_at_once: int = 1
+    """How many calls of one worker it takes to keep it busy: a server works while others do."""
+
+
+class Admission(enum.StrEnum):
+    """What became of one enqueue request."""
+
+    CREATED = "created"
+    EXISTING = "existing"
+    """Its ``unique`` key is taken by an unfinished job: the receipt names that one."""
+    SKIPPED = "skipped"
+    """Its id is a duplicate, and the caller asked to skip those."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one enqueue request."""
+
+    id: str
+    admission: Admission = Admission.CREATED
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The answer to a claim: jobs in hand, and what became of the outcomes sent along."""
+
+    jobs: list[Job]
+    settled: list[LeaseLost | None]
+
+
+class Renewal(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The answer to an extension: when the lease ends now, and whether to stop all the same."""
+
+    lease_until_us: int
+    stop_requested: bool = False
+
+
+class Reclaim(msgspec.Struct, frozen=True):
+    """What a reclaim found: each job as it is now, pending again, dead or cancelled."""
+
+    lost: list[Job]
+    expired: list[Job]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many jobs a queue keeps in each state; finished ones count while they are kept."""
+
+    blocked: int = 0
+    pending: int = 0
+    in_flight: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    dead: int = 0
+    archived: int = 0
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """What came of an operation: each job as it is now, and what was left as it was."""
+
+    jobs: list[Job]
+    kept: int = 0
+    """How many were left alone: their failure is deterministic and no fix is named, another job
+    does their work, or they were asked before."""
+    more: bool = False
+    """Whether there was more to do than one call does: call again."""
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that mean the same on every engine."""
+
+    remember_seconds: float = 3_600.0
+    """How long a completed or cancelled job is kept and its id refused."""
+    max_processing_seconds: float = 600.0
+    """How long a job may stay claimed, heartbeats or not, unless it says otherwise."""
+    max_payload_bytes: int = 256 * 1024
+
+    def __post_init__(self) -> None:
+        for field in ("remember_seconds", "max_processing_seconds"):
+            check_seconds(field, getattr(self, field))
+        check_size("max_payload_bytes", self.max_payload_bytes, 2, MOST_PAYLOAD_BYTES)
+
+
+@runtime_checkable
+class HeldJob(JobRef, Protocol):
+    """A job and the token under which somebody holds it: a claimed ``Job`` is one."""
+
+    @property
+    def token(self) -> int:
+        """The token that the claim gave."""
+
+
+class Engine(Protocol):
+    """The verbs that move work, and those that look at it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+
+    @property
+    def leases_refused(self) -> int:
+        """How many settles and extensions were refused for a stale token since opening."""
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """Take these jobs, all or none; return a receipt for each, in order.
+
+        Raise ``DuplicateId``, ``InvalidInput``, ``AccessDenied``, ``TooLarge`` or
+        ``StorageFull``; then nothing was taken.
+        """
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """Settle these outcomes, then hand out up to ``limit`` due jobs, in one step.
+
+        Jobs come by priority, highest first, then in the order in which they became due, whatever
+        their queue. Only these tasks are claimed; None is any task. With nothing to hand out and
+        nothing to settle, wait up to ``wait_seconds`` for work.
+        """
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """Record outcomes; for each, in order, None or the ``LeaseLost`` that refused it."""
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """Renew leases from now; for each, in order, the renewal or a ``LeaseLost``.
+
+        No lease is renewed past the job's ``max_processing_seconds``, and none ends sooner.
+        """
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """End the leases that ran out and bury what expired unclaimed, up to ``limit`` of each.
+
+        Jobs in ``forced`` lose their lease now, whenever it ends; those not in flight are left.
+        ``operation`` is who forces it and why; the failure of those jobs says so, and its audit
+        is committed with the first of them. A loop says ``every_seconds`` it does this: where
+        several processes share the work, one of them does it each time, and the others nothing.
+        """
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """Return these jobs, in order; None for one that does not exist or is out of reach."""
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """Return a page of jobs in the order in which they were made, or the newest first.
+
+        A page's cursor, with the same filter, asks for the next one; no job comes twice.
+        """
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """Return the counts of each queue that has any job."""
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """Return the queues that have unfinished jobs, in order, without counting them."""
+
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """Return the dead letters that a filter finds in groups, the largest first."""
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """Return what happened to these jobs, in order; None where there is no such job."""
+
+    async def validate(self) -> list[str]:
+        """Check every invariant; return what is wrong, a sentence each. Nothing is good news."""
+
+    # --- operate -----------------------------------------------------------------------------
+    #
+    # A person's work: each says who and why. A filter picks up to ``limit`` jobs, oldest first; a
+    # job that it names by id and that cannot be operated on makes the whole call fail.
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Bring dead letters back, due now, with a fresh budget.
+
+        Those with a deterministic failure are kept unless ``fixed`` says what was. ``run`` marks
+        them as taken by a replay run.
+        """
+
+    async def archive(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Lay dead letters aside: what waits for them is cancelled, others of their key go on."""
+
+    async def restore(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Take archived jobs back among the dead letters."""
+
+    async def cancel(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Cancel unfinished jobs, and what waits for them; those in flight are asked to stop."""
+
+    async def purge(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Forget finished jobs and their history for good."""
+
+    async def confirm(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """Agree to jobs that wait for a person."""
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """Change a job that is pending, blocked or dead; return it as it is now.
+
+        Raise ``StaleVersion`` if its version is another, ``JobNotFound``, ``IllegalTransition``.
+        """
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """Write something about these jobs into their history."""
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """Return the policies of queues that have one of their own."""
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """Give a queue a policy, from now on; None is the default one.
+
+        Raise ``ChangedMeanwhile`` if another one than what is ``expected`` holds.
+        """
+
+    async def flags(self) -> Mapping[str, bool]:
+        """Return the flags that were switched."""
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """Switch a flag; None takes it away."""
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """Return the schedules that are known."""
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """Make a schedule known, or change it; None takes it away.
+
+        Raise ``ChangedMeanwhile`` if it is not as ``expected``.
+        """
+
+    # --- keep --------------------------------------------------------------------------------
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """Add entries to the audit by themselves: a denial, say. Return where it ends now."""
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """Return everything that is kept, as of one moment, in batches; the head comes first."""
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """Return the records of the audit after this number."""
+
+    async def close(self) -> None:
+        """Answer what is under way and let go of everything; harmless when repeated."""

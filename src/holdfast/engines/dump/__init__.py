@@ -1,0 +1,1 @@
+"""Everything a store keeps as an engine-neutral stream: format, digest, redaction."""

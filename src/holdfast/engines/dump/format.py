@@ -1,0 +1,216 @@
+"""Everything that a store keeps, as an engine-neutral stream of records, and as a file of them.
+
+The stream begins with a ``DumpHead``. The file is a line that says what it is, blocks of
+compressed records with a length and a CRC each, and a manifest that counts the records and has
+the SHA-256 of all before it: a dump that was altered or cut short is refused before anything of
+it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from holdfast.model.audit import AuditRecord
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.history import Attempt, Note
+from holdfast.model.job import Job, Whole
+from holdfast.model.policy import QueuePolicy
+
+FORMAT = 1
+MAGIC = b"holdfast dump\n"
+BLOCK_RECORDS = 1_000
+_BLOCK = struct.Struct("<II")
+_MOST_BLOCK_BYTES = 1 << 30
+
+
+class DumpHead(msgspec.Struct, frozen=True, array_like=True, tag="head"):
+    """Where and when the dump was made, and the numbers from which its store goes on."""
+
+    engine: str
+    at_us: Whole
+    last_seq: Whole
+    last_token: Whole
+
+
+class DumpedJob(msgspec.Struct, frozen=True, array_like=True, tag="job"):
+    """A job as it is."""
+
+    job: Job
+
+
+class DumpedAttempt(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
+    """An attempt of this job, other than the one that completed it, which the job itself tells."""
+
+    tenant: str
+    id: str
+    created_at_us: Whole
+    attempt: Attempt
+
+
+class DumpedNote(msgspec.Struct, frozen=True, array_like=True, tag="note"):
+    """What a person did or said about this job."""
+
+    tenant: str
+    id: str
+    created_at_us: Whole
+    note: Note
+
+
+class DumpedPolicy(msgspec.Struct, frozen=True, array_like=True, tag="policy"):
+    """The policy of a queue."""
+
+    queue: str
+    policy: QueuePolicy
+
+
+class DumpedFlag(msgspec.Struct, frozen=True, array_like=True, tag="flag"):
+    """A flag that was switched."""
+
+    name: str
+    on: bool
+
+
+class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule"):
+    """A schedule that is known."""
+
+    name: str
+    schedule: ScheduleState
+
+
+class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
+    """A record of the audit, in their order."""
+
+    record: AuditRecord
+
+
+DumpRecord = (
+    DumpHead
+    | DumpedJob
+    | DumpedAttempt
+    | DumpedNote
+    | DumpedPolicy
+    | DumpedFlag
+    | DumpedSchedule
+    | DumpedAudit
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+@functools.cache
+def _batches() -> msgspec.msgpack.Decoder[list[DumpRecord]]:
+    """Return what reads a block; making it takes longer than many a command should."""
+    return msgspec.msgpack.Decoder(list[DumpRecord])
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a dump has in it, by kind, and the SHA-256 of all before this."""
+
+    format: int
+    engine: str
+    at_us: Whole
+    records: dict[str, int]
+    sha256: str
+
+
+async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]]) -> Manifest:
+    """Write the stream into a file that is open for writing; return its manifest."""
+    digest = hashlib.sha256()
+    counts: Counter[str] = Counter()
+    head: DumpHead | None = None
+
+    def put(data: bytes) -> None:
+        digest.update(data)
+        file.write(data)
+
+    put(MAGIC + struct.pack("<I", FORMAT))
+    async for batch in batches:
+        for start in range(0, len(batch), BLOCK_RECORDS):
+            block = batch[start : start + BLOCK_RECORDS]
+            head = head or next((one for one in block if isinstance(one, DumpHead)), None)
+            counts.update(kind_of(record) for record in block)
+            packed = zlib.compress(_ENCODER.encode(block), 6)
+            put(_BLOCK.pack(len(packed), zlib.crc32(packed)) + packed)
+    put(_BLOCK.pack(0, 0))
+    if head is None:
+        raise CorruptDump(_name(file), "the stream has no head")
+    manifest = Manifest(FORMAT, head.engine, head.at_us, dict(counts), digest.hexdigest())
+    file.write(msgspec.json.encode(manifest) + b"\n")
+    return manifest
+
+
+def verify_dump(file: BinaryIO) -> Manifest:
+    """Read a dump from its beginning to its end; raise ``CorruptDump`` or ``UnknownFormat``."""
+    counts: Counter[str] = Counter()
+    digest = hashlib.sha256()
+    head: DumpHead | None = None
+    for batch in _blocks(file, digest):
+        head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
+        counts.update(kind_of(record) for record in batch)
+    try:
+        manifest = msgspec.json.decode(file.readline(), type=Manifest)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptDump(_name(file), f"its manifest cannot be read ({error})") from None
+    if manifest.sha256 != digest.hexdigest():
+        raise CorruptDump(_name(file), "it is not what its manifest has the hash of")
+    if head is None or manifest != Manifest(
+        FORMAT, head.engine, head.at_us, dict(counts), manifest.sha256
+    ):
+        raise CorruptDump(_name(file), "it does not have in it what its manifest says")
+    if file.read(1):
+        raise CorruptDump(_name(file), "something follows its manifest")
+    return manifest
+
+
+def read_dump(file: BinaryIO) -> Iterator[list[DumpRecord]]:
+    """Verify a dump, which must be seekable, then go through its records."""
+    file.seek(0)
+    verify_dump(file)
+    file.seek(0)
+    yield from _blocks(file, hashlib.sha256())
+
+
+def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]:
+    def take(size: int) -> bytes:
+        data = file.read(size)
+        if len(data) != size:
+            raise CorruptDump(_name(file), "it ends too early")
+        digest.update(data)
+        return data
+
+    if take(len(MAGIC)) != MAGIC:
+        raise CorruptDump(_name(file), "it does not begin as a dump does")
+    (version,) = struct.unpack("<I", take(4))
+    if version > FORMAT:
+        raise UnknownFormat(_name(file), "dump format", version, FORMAT)
+    while True:
+        size, crc = _BLOCK.unpack(take(_BLOCK.size))
+        if size == 0:
+            return
+        if size > _MOST_BLOCK_BYTES:
+            raise CorruptDump(_name(file), "a block claims to be larger than any is")
+        packed = take(size)
+        if zlib.crc32(packed) != crc:
+            raise CorruptDump(_name(file), "a block is damaged")
+        try:
+            yield _batches().decode(zlib.decompress(packed))
+        except (zlib.error, msgspec.MsgspecError, ValueError) as error:
+            raise CorruptDump(_name(file), f"a block cannot be read ({error})") from None
+
+
+def kind_of(record: DumpRecord) -> str:
+    """Return what a record is, in a word."""
+    return str(record.__struct_config__.tag)
+
+
+def _name(file: BinaryIO) -> str:
+    return str(getattr(file, "name", "the dump"))

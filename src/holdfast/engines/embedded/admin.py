@@ -1,0 +1,435 @@
+"""The verbs with which people look after work: replay, archive, cancel, edit, policies and more.
+
+Dead letters are not in memory. So operations come one after another, each looks up what it is
+about to change, and nothing else changes a finished job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.argument_checks import (
+    check_all,
+    check_edit,
+    check_limit,
+    check_operation,
+    check_policy,
+    check_schedule,
+    check_switch,
+    for_states,
+)
+from holdfast.engines.contract import Operated
+from holdfast.model import lifecycle
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import AuditEntry, AuditHead, Operation, check_text
+from holdfast.model.effects import (
+    Confirmed,
+    Effect,
+    FlagSet,
+    Noted,
+    PolicySet,
+    ScheduleSet,
+    ScheduleState,
+)
+from holdfast.model.errors import (
+    AccessDenied,
+    ChangedMeanwhile,
+    IllegalTransition,
+    JobNotFound,
+    StaleVersion,
+    TooLarge,
+)
+from holdfast.model.failure import FailureClass
+from holdfast.model.job import UNFINISHED, Edit, Job, JobRef, State, check_id
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
+
+from .dependents import Following
+from .queries import Looking
+
+Decide = Callable[[Job, int], Effect]
+"""Says what becomes of a job, at this time."""
+
+Spares = Callable[[Job], bool]
+"""Whether a job, in a state in which something could be done, is left alone."""
+
+_BLOCKED = frozenset({State.BLOCKED})
+_DEAD = frozenset({State.DEAD})
+_ARCHIVED = frozenset({State.ARCHIVED})
+_FINISHED = frozenset(State) - UNFINISHED
+
+
+class Operating(Looking):
+    """Every verb that operates on work, and on what governs it."""
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.replay``."""
+        check_operation(operation)
+        asked = for_states(wanted, _DEAD)
+        if run:
+            check_id(run, "run")
+        if fixed:
+            check_text("fixed", fixed)
+        why = f"{operation.why} (fixed: {fixed})" if fixed else operation.why
+        firsts: dict[tuple[str, str, str], str] = {}
+
+        def spares(job: Job) -> bool:
+            if not fixed and _deterministic(job):
+                return True
+            if job.unique is None:
+                return False
+            unique = job.tenant, job.queue, job.unique
+            if firsts.setdefault(unique, job.id) != job.id:
+                return True  # that one does its work
+            return self._state.unfinished(*unique) is not None
+
+        def decide(job: Job, now_us: int) -> Effect:
+            left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
+            return lifecycle.replay(job, now_us, operation.by, why, run=run, waiting_for=left)
+
+        kept = 0
+        if not fixed and not asked.ids:
+            asked, kept = await self._without_deterministic(asked, caller)
+        done = await self._operate(asked, _DEAD, operation, limit, caller, decide, spares)
+        return replace(done, kept=done.kept + kept)
+
+    async def archive(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.archive``."""
+        decide = lambda job, now: lifecycle.archive(job, now, operation.by, operation.why)
+        return await self._operate(wanted, _DEAD, operation, limit, caller, decide)
+
+    async def restore(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.restore``."""
+        decide = lambda job, now: lifecycle.restore(job, now, operation.by, operation.why)
+        return await self._operate(wanted, _ARCHIVED, operation, limit, caller, decide)
+
+    async def cancel(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        decide = lambda job, now: lifecycle.cancel(job, now, operation.why, operation.by)
+        asked_already = lambda job: job.stop_requested
+        return await self._operate(
+            wanted, UNFINISHED, operation, limit, caller, decide, asked_already
+        )
+
+    async def purge(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.purge``."""
+        done = await self._operate(wanted, _FINISHED, operation, limit, caller, lifecycle.purge)
+        await self._past.flush()  # only the past had them: now nobody finds them any more
+        return done
+
+    async def confirm(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.confirm``."""
+        decide = lambda job, now: lifecycle.confirm(job, now, operation.by, operation.why)
+        waits_for_jobs = lambda job: not wanted.ids and not job.ties.hold
+        return await self._operate(
+            wanted, _BLOCKED, operation, limit, caller, decide, waits_for_jobs
+        )
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.note``."""
+        check_text("text", text)
+        decide = lambda job, now: Noted(now, job.tenant, job.id, operation.by, text)
+        return await self._operate(wanted, frozenset(State), operation, MAX_PAGE, caller, decide)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        check_edit(changes, self._options.max_payload_bytes)
+
+        def decide(found: Job, now_us: int) -> Effect:
+            if version is not None and found.version != version:
+                raise StaleVersion(found.id, version, found.version)
+            return lifecycle.edit(found, now_us, changes, operation.by, operation.why)
+
+        wanted = Filter(ids=(check_id(job.id),), tenant=check_id(job.tenant, "tenant"))
+        done = await self._operate(wanted, lifecycle.EDITABLE, operation, 1, caller, decide)
+        return done.jobs[0]
+
+    # --- what governs work -------------------------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._answer(lambda _now: dict(self._state.policies))
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        check_policy(policy)
+        check_policy(expected)
+        if policy == DEFAULT_POLICY:
+            policy = None
+
+        def make(now_us: int) -> PolicySet:
+            holds = self._state.policies.get(queue, DEFAULT_POLICY)
+            if expected is not None and holds != expected:
+                raise ChangedMeanwhile("queue", queue)
+            return PolicySet(now_us, queue, policy)
+
+        await self._set("queue", queue, make, operation, caller)
+        self._arrivals.announce((), [queue])
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._answer(lambda _now: dict(self._state.flags))
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        check_switch(on)
+        await self._set("flag", name, lambda now: FlagSet(now, name, on), operation, caller)
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._answer(lambda _now: dict(self._state.schedules))
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        check_schedule(schedule)
+        check_schedule(expected)
+
+        def make(now_us: int) -> ScheduleSet:
+            if expected is not None and self._state.schedules.get(name) != expected:
+                raise ChangedMeanwhile("schedule", name)
+            return ScheduleSet(now_us, name, schedule)
+
+        await self._set("schedule", name, make, operation, caller)
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        if not caller.unlimited:
+            raise AccessDenied("audit", "entries")
+        checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
+
+        def add(now_us: int) -> AuditHead:
+            self._commit(self._audited(checked, now_us))
+            return self._state.audit_head
+
+        return await self._answer(add)
+
+    async def _set(
+        self,
+        what: str,
+        name: str,
+        make: Callable[[int], Effect],
+        operation: Operation,
+        caller: Caller,
+    ) -> None:
+        check_operation(operation)
+        if not caller.unlimited:
+            raise AccessDenied(what, name)  # it governs every tenant's work
+        await self._answer(
+            lambda now: self._commit([make(now), *self._audited(operation.audit, now)])
+        )
+
+    # --- operate on jobs ---------------------------------------------------------------------
+
+    async def _operate(
+        self,
+        wanted: Filter,
+        states: frozenset[State],
+        operation: Operation,
+        limit: int,
+        caller: Caller,
+        decide: Decide,
+        spares: Spares = lambda _job: False,
+    ) -> Operated:
+        """Find jobs in these states, and do this to them, in one commit."""
+        check_operation(operation)
+        check_limit(limit)
+        wanted = for_states(wanted, states)
+        spared = lambda job: job.state in states and spares(job)
+        async with self._operating:
+            found, kept = await self._select(wanted, limit, caller, spared)
+            return await self._answer(
+                lambda now: self._do(
+                    found[:limit],
+                    Operated([], kept, len(found) > limit),
+                    operation,
+                    decide,
+                    spared,
+                    now,
+                    named=bool(wanted.ids),
+                )
+            )
+
+    async def _select(
+        self, wanted: Filter, limit: int, caller: Caller, spared: Spares
+    ) -> tuple[list[Job], int]:
+        """Return the oldest matching jobs, one more than asked for if there are more.
+
+        Also how many were passed over on the way because they are spared.
+        """
+        found: list[Job] = []
+        kept = 0
+        missing = set(wanted.ids)
+        after: Place | None = None
+        if wanted.ids:
+            wanted = replace(wanted, states=())  # one in another state is told apart later
+        size = min(limit + 1, MAX_PAGE)
+        while missing or len(found) <= limit:
+            page = await self._matching(wanted, after, size, caller)
+            missing -= {job.id for job in page}
+            others = [job for job in page if not spared(job)]
+            found += others
+            kept += len(page) - len(others)
+            if len(page) < size:
+                break
+            after, size = place_of(page[-1]), MAX_PAGE
+        if missing:
+            raise JobNotFound(min(missing))
+        return found, kept
+
+    def _do(
+        self,
+        found: Sequence[Job],
+        so_far: Operated,
+        operation: Operation,
+        decide: Decide,
+        spared: Spares,
+        now_us: int,
+        *,
+        named: bool,
+    ) -> Operated:
+        picked: list[tuple[Job, Effect]] = []
+        kept = so_far.kept
+        for job in found:
+            current = self._state.get(job.tenant, job.id)
+            if current is None:
+                # Only operations change what is finished; others may be finished since.
+                current = job if job.state.finished else self._find(job.tenant, job.id)
+            if current is None:
+                continue
+            if spared(current):
+                kept += 1
+                continue
+            try:
+                picked.append((current, decide(current, now_us)))
+            except IllegalTransition:
+                if named:
+                    raise
+        jobs = self._commit_operation(picked, operation, now_us)
+        return Operated(jobs, kept, so_far.more or len(jobs) < len(picked))
+
+    def _commit_operation(
+        self, picked: Sequence[tuple[Job, Effect]], operation: Operation, now_us: int
+    ) -> list[Job]:
+        """Commit as many as one commit holds, with what follows and the audit."""
+        count = len(picked)
+        while True:
+            first = [effect for _job, effect in picked[:count]]
+            unblocked = [
+                lifecycle.unblock(job, now_us)
+                for job, effect in picked[:count]
+                if isinstance(effect, Confirmed) and not job.ties.waiting_for
+            ]
+            following = Following(self._state.dependents, now_us).after(first)
+            audit = self._audited(operation.audit, now_us)
+            try:
+                after = self._commit([*following, *unblocked, *audit])
+            except TooLarge:
+                if count <= 1:
+                    raise
+                count //= 2
+                continue
+            was = [job for job, _effect in picked[:count]]
+            # Those that waited for a person alone are pending by now.
+            current = [self._state.get(job.tenant, job.id) for job in was]
+            return [now or then or job for now, then, job in zip(current, after, was, strict=False)]
+
+    def _still_open(self, job: Job, dependency: str) -> bool:
+        needed = self._find(job.tenant, dependency)
+        if needed is None or needed.created_at_us > job.created_at_us:
+            return False  # gone, or another job that has got its id
+        return not needed.state.finished or needed.state is State.DEAD
+
+    async def _without_deterministic(self, wanted: Filter, caller: Caller) -> tuple[Filter, int]:
+        """Return a filter without deterministic failures, and how many of those there are."""
+        asked = set(wanted.classes or FailureClass)
+        if FailureClass.DETERMINISTIC not in asked:
+            return wanted, 0
+        deterministic = replace(wanted, classes=(FailureClass.DETERMINISTIC,), states=(State.DEAD,))
+        kept = sum(group.count for group in await self.groups(deterministic, caller=caller))
+        others = tuple(sorted(asked - {FailureClass.DETERMINISTIC}))
+        if not others:
+            return replace(wanted, created_to_us=0), kept  # nothing was made before that
+        return replace(wanted, classes=others), kept
+
+
+def _deterministic(job: Job) -> bool:
+    return job.failure is not None and job.failure.failure_class is FailureClass.DETERMINISTIC

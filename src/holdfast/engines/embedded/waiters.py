@@ -1,0 +1,73 @@
+"""Claims that wait: who waits for which work, and what wakes them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterator
+
+from holdfast.engines.clock import Clock
+
+Kind = tuple[str, str]
+"""A queue, and a task in it."""
+
+
+class Arrivals:
+    """Wakes waiting claims when work may have come for them. A wake-up promises nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: dict[asyncio.Future[None], _Wanted] = {}
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+    def announce(self, kinds: Collection[Kind], queues: Collection[str] = ()) -> None:
+        """Wake every claim that waits for work of one of these kinds, or in one of these queues."""
+        for future, (wanted, tasks) in self._waiting.items():
+            if any(queue in wanted for queue in queues) or any(
+                queue in wanted and (tasks is None or task in tasks) for queue, task in kinds
+            ):
+                _wake(future)
+
+    def announce_all(self) -> None:
+        """Wake everybody: the engine is going away, or nobody knows what came."""
+        for future in self._waiting:
+            _wake(future)
+
+    async def wait(
+        self, queues: Collection[str], tasks: Collection[str] | None, until_us: int
+    ) -> None:
+        """Return when work may have come in these queues for these tasks, or at ``until_us``."""
+        with self.expecting(queues, tasks) as woken:
+            await self.sleep(woken, until_us)
+
+    @contextlib.contextmanager
+    def expecting(
+        self, queues: Collection[str], tasks: Collection[str] | None
+    ) -> Iterator[asyncio.Future[None]]:
+        """Yield a future that is done once work may have come for these."""
+        woken = asyncio.get_running_loop().create_future()
+        self._waiting[woken] = (queues, None if tasks is None else frozenset(tasks))
+        try:
+            yield woken
+        finally:
+            del self._waiting[woken]
+
+    async def sleep(self, woken: asyncio.Future[None], until_us: int) -> None:
+        """Return when that future is done, or at ``until_us``."""
+        timer = self._clock.call_at(until_us, lambda: _wake(woken))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+
+_Wanted = tuple[Collection[str], Collection[str] | None]
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

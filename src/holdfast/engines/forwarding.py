@@ -1,0 +1,274 @@
+"""An engine that passes every verb on to another: to be changed where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import LeaseLost
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, JobRef, NewJob
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, Filter, Group, Page
+
+from .contract import (
+    DEFAULT_LEASE_SECONDS,
+    Capabilities,
+    Claim,
+    Counts,
+    Engine,
+    HeldJob,
+    OnDuplicate,
+    Operated,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
+from .dump.format import DumpRecord
+
+
+class PassingEngine:
+    """See ``Engine``, for each verb."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine below can do."""
+        return self.engine.capabilities
+
+    @property
+    def leases_refused(self) -> int:
+        """What the engine below has refused."""
+        return self.engine.leases_refused
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        return await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        return await self.engine.claim(
+            queues=queues,
+            worker=worker,
+            tasks=tasks,
+            limit=limit,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            settle=settle,
+            caller=caller,
+        )
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        return await self.engine.settle(outcomes, caller=caller)
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        return await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        return await self.engine.reclaim(
+            limit=limit,
+            forced=forced,
+            operation=operation,
+            every_seconds=every_seconds,
+            caller=caller,
+        )
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        return await self.engine.get(ids, tenant=tenant, caller=caller)
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        return await self.engine.find(
+            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+        )
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self.engine.counts(caller=caller)
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        return await self.engine.queues(caller=caller)
+
+    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+        """See ``Engine.groups``."""
+        return await self.engine.groups(wanted, caller=caller)
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        return await self.engine.history(ids, tenant=tenant, caller=caller)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self.engine.validate()
+
+    async def replay(
+        self,
+        wanted: Filter,
+        operation: Operation,
+        *,
+        limit: int = 1_000,
+        run: str = "",
+        fixed: str = "",
+        caller: Caller = SYSTEM,
+    ) -> Operated:
+        """See ``Engine.replay``."""
+        return await self.engine.replay(
+            wanted, operation, limit=limit, run=run, fixed=fixed, caller=caller
+        )
+
+    async def archive(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.archive``."""
+        return await self.engine.archive(wanted, operation, limit=limit, caller=caller)
+
+    async def restore(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.restore``."""
+        return await self.engine.restore(wanted, operation, limit=limit, caller=caller)
+
+    async def cancel(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        return await self.engine.cancel(wanted, operation, limit=limit, caller=caller)
+
+    async def purge(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.purge``."""
+        return await self.engine.purge(wanted, operation, limit=limit, caller=caller)
+
+    async def confirm(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.confirm``."""
+        return await self.engine.confirm(wanted, operation, limit=limit, caller=caller)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        operation: Operation,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        return await self.engine.edit(job, changes, operation, version=version, caller=caller)
+
+    async def note(
+        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.note``."""
+        return await self.engine.note(wanted, text, operation, caller=caller)
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self.engine.policies()
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        operation: Operation,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        await self.engine.set_policy(queue, policy, operation, expected=expected, caller=caller)
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self.engine.flags()
+
+    async def set_flag(
+        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        await self.engine.set_flag(name, operation, on=on, caller=caller)
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self.engine.schedules()
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        operation: Operation,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        await self.engine.set_schedule(name, schedule, operation, expected=expected, caller=caller)
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        return await self.engine.audit(entries, caller=caller)
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Engine.dump``."""
+        return self.engine.dump()
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        return await self.engine.audited(after=after, limit=limit)
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await self.engine.close()

@@ -1,0 +1,169 @@
+"""Opening the cold store's database: making a new one, and refusing what cannot be trusted."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+from zlib import crc32
+
+from holdfast.engines.journal.wal.disk import Database, Disk
+from holdfast.model.errors import CorruptHistory, HistoryMissing, UnknownFormat
+
+from .statements import run, schema, statement
+
+APPLICATION_ID = 0x48464344
+"""Says to whom the file belongs: HFCD."""
+SCHEMA_VERSION = 1
+QUICK_CHECK_BYTES = 256 * 1024 * 1024
+"""Files up to this size are checked as a whole at every open: it takes about a second."""
+
+_WRITER_CACHE_KIB = 16 * 1024
+_READER_CACHE_KIB = 4 * 1024
+_PAGE_BYTES = 8_192
+_WAL_PAGES = 4_000
+"""After how many changed pages they are folded into the file."""
+
+
+class Checkpoint(NamedTuple):
+    """Up to which seq everything is in the store, and what is as if it were not."""
+
+    seq: int
+    forget_before_us: int
+
+
+def set_aside(disk: Disk) -> str:
+    """Rename a damaged database so that a fresh one can begin; return its new name."""
+    return disk.database().set_aside()
+
+
+def connect(database: Database, *, writes: bool) -> sqlite3.Connection:
+    """Return a connection that is set up; texts come as bytes, to be decoded as JSON."""
+    connection = database.connect()
+    connection.text_factory = bytes
+    try:
+        cache_kib = _WRITER_CACHE_KIB if writes else _READER_CACHE_KIB
+        for pragma in (
+            f"PRAGMA page_size = {_PAGE_BYTES}",
+            "PRAGMA trusted_schema = OFF",
+            "PRAGMA cell_size_check = ON",
+            "PRAGMA temp_store = MEMORY",
+            f"PRAGMA cache_size = -{cache_kib}",
+            "PRAGMA synchronous = FULL",
+            "PRAGMA secure_delete = FAST",
+            f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}",
+            "PRAGMA journal_mode = WAL" if writes else "PRAGMA query_only = ON",
+        ):
+            connection.execute(pragma).fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_writer(
+    database: Database, *, expected_seq: int, last_seq: int | None, begin_at: int
+) -> tuple[sqlite3.Connection, Checkpoint]:
+    """Return the connection that writes, to a database that is whole, and its checkpoint."""
+    if not database.exists() and expected_seq > 0:
+        raise HistoryMissing(database.file, None, expected_seq)
+    connection = connect(database, writes=True)
+    try:
+        if _is_empty(connection):
+            _create(database, connection, expected_seq, begin_at)
+        else:
+            _check_format(database, connection)
+        checkpoint = read_checkpoint(connection, database.file)
+        _check_reach(database.file, checkpoint.seq, expected_seq, last_seq)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, checkpoint
+
+
+def read_checkpoint(connection: sqlite3.Connection, file: str) -> Checkpoint:
+    """Return the checkpoint, or raise ``CorruptHistory``."""
+    rows: list[tuple[object, ...]] = connection.execute(statement("read_checkpoint")).fetchall()
+    if len(rows) != 1:
+        raise CorruptHistory(file, "checkpoint", "1", "it is not there")
+    seq, forget_before_us, crc = rows[0]
+    if (
+        not isinstance(seq, int)
+        or not isinstance(forget_before_us, int)
+        or crc != _crc(seq, forget_before_us)
+    ):
+        raise CorruptHistory(file, "checkpoint", "1", "its checksum is wrong")
+    return Checkpoint(seq, forget_before_us)
+
+
+def write_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint, in the transaction that is open."""
+    seq, forget_before_us = checkpoint
+    run(
+        connection,
+        "write_checkpoint",
+        {
+            "seq": seq,
+            "forget_before_us": forget_before_us,
+            "crc": _crc(seq, forget_before_us),
+        },
+    )
+
+
+def quick_check(connection: sqlite3.Connection) -> list[str]:
+    """Return what SQLite finds wrong with the file."""
+    found = [
+        bytes(row[0]).decode("utf-8", "replace") for row in connection.execute("PRAGMA quick_check")
+    ]
+    return [] if found == ["ok"] else found
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether nothing is in it yet: a process may have ended while it made the file."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
+    return not tables and _pragma(connection, "application_id") == 0
+
+
+def _create(
+    database: Database, connection: sqlite3.Connection, expected_seq: int, begin_at: int
+) -> None:
+    if expected_seq > 0:
+        raise HistoryMissing(database.file, None, expected_seq)
+    connection.execute("BEGIN IMMEDIATE")
+    for create in schema():
+        connection.execute(create)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    write_checkpoint(connection, Checkpoint(begin_at, 0))
+    database.commit(connection)
+
+
+def _check_format(database: Database, connection: sqlite3.Connection) -> None:
+    application_id = _pragma(connection, "application_id")
+    if application_id != APPLICATION_ID:
+        problem = f"it belongs to another program (its application_id is {application_id:#x})"
+        raise CorruptHistory(database.file, "", "", problem)
+    version = _pragma(connection, "user_version")
+    if version > SCHEMA_VERSION:
+        raise UnknownFormat(database.file, "schema version", version, SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        raise CorruptHistory(database.file, "", "", f"there is no schema version {version}")
+    if database.size() <= QUICK_CHECK_BYTES:
+        for problem in quick_check(connection):
+            raise CorruptHistory(database.file, "", "", problem)
+
+
+def _check_reach(file: str, seq: int, expected_seq: int, last_seq: int | None) -> None:
+    """Raise unless the checkpoint is where the snapshots and the log say that it may be."""
+    if seq < expected_seq:
+        raise HistoryMissing(file, seq, expected_seq)
+    if last_seq is not None and seq > last_seq:
+        problem = f"it goes up to seq {seq:,} and the log only to {last_seq:,}"
+        raise CorruptHistory(file, "checkpoint", "1", problem)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchall()[0][0])
+
+
+def _crc(seq: int, forget_before_us: int) -> int:
+    return crc32(f"{seq} {forget_before_us}".encode())

@@ -1,0 +1,405 @@
+"""The journal's past: it is told on the event loop, and kept in the cold store beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.embedded.history import Happened, Tally
+from holdfast.engines.structured_log import EventLog
+from holdfast.model.access import Caller
+from holdfast.model.audit import AuditRecord
+from holdfast.model.effects import Completed
+from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
+from holdfast.model.history import Attempt, Note
+from holdfast.model.job import Job, State
+from holdfast.model.search import Filter, Group, Place
+
+from .bloom import KnownNames
+from .errors import translated
+from .row_changes import KEPT
+from .store import READERS, ColdStore
+
+log = EventLog("holdfast.journal")
+T = TypeVar("T")
+
+FEED_AFTER_SECONDS = 0.25
+FEED_FROM = 5_000
+FEED_MOST = 5_000
+"""How many things one transaction takes."""
+MOST_UNFED = 100_000
+_REST = 3
+"""How many times as long as it took is waited before the next time, while there is room."""
+_HEAVY = 4
+"""By how much more than a completion anything else counts."""
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+_NAMES_AT_A_TIME = 500
+_NAMES_AT_ONCE = 200
+
+
+class ColdPast:
+    """Satisfies ``holdfast.engines.embedded.history.Past``. It belongs to one event loop.
+
+    ``durable_seq`` makes everything that was told so far durable in the log and returns a seq up
+    to which all is durable and told: only that is fed. ``fed`` is called on the event loop
+    with the new checkpoint: what it covers need not be in memory any more. ``inline`` does
+    everything on the event loop, for deterministic tests; else ``threads`` makes so many.
+    """
+
+    def __init__(
+        self,
+        store: ColdStore,
+        *,
+        durable_seq: Callable[[], Awaitable[int]],
+        fed: Callable[[int], None] = lambda _checkpoint: None,
+        inline: bool = False,
+        most_unfed: int = MOST_UNFED,
+        threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
+    ) -> None:
+        self.failure: HoldfastError | None = None
+        """Why nothing can be kept at the moment; it is tried again, and nothing is lost."""
+        self.store = store
+        self._durable_seq = durable_seq
+        self._fed = fed
+        self._most_unfed = most_unfed
+        self._loop = asyncio.get_running_loop()
+        self._unfed: list[Happened] = []
+        self._kept = 0
+        """How many things were put into the store, ever."""
+        self._heavy = 0
+        """How many unfed things are not completions: those have no payload and no traceback."""
+        self._feeding: asyncio.Task[HoldfastError | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._feed_from = FEED_FROM
+        """At how many it begins at once: more while it rests."""
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._writing = asyncio.Lock()
+        self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._pins = 0
+        self._unsaid: int | None = None
+        """The checkpoint of which nobody has heard, because something was pinned."""
+        self._closed = False
+        self._feeder: Executor | None = None
+        self._readers: Executor | None = None
+        if not inline:
+            self._feeder = threads(1, "holdfast-past")
+            self._readers = threads(READERS, "holdfast-look")
+        self._known = KnownNames()
+        self._filling: asyncio.Task[None] | None = None
+        self._fill_known()
+
+    # --- tell --------------------------------------------------------------------------------
+
+    def tell(self, happened: Happened) -> None:
+        """See ``Past.tell``; what leaves no trace is dropped at once."""
+        kind = type(happened.effect)
+        if kind is not Completed:
+            if kind not in KEPT:
+                return
+            self._heavy += 1
+        unfed = self._unfed
+        unfed.append(happened)
+        if self._timer is None and self._feeding is None:
+            self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
+        elif len(unfed) + _HEAVY * self._heavy >= self._feed_from and self.failure is None:
+            self._feed_soon()
+
+    @property
+    def unfed(self) -> int:
+        """How many things are told and not kept yet."""
+        return len(self._unfed)
+
+    @property
+    def _told(self) -> int:
+        """How many things were told and are to be kept, ever."""
+        return self._kept + len(self._unfed)
+
+    @property
+    def behind(self) -> bool:
+        """See ``Past.behind``."""
+        return self.unfed + _HEAVY * self._heavy > self._most_unfed
+
+    @property
+    def checkpoint(self) -> int:
+        """Everything up to this seq is in the store."""
+        return self.store.checkpoint
+
+    async def flush(self) -> None:
+        """See ``Past.flush``. Raise ``StorageError`` while things cannot be kept."""
+        told = self._told
+        while self._kept < told:
+            await self._feed()
+
+    async def cover(self) -> int:
+        """Keep everything told so far; return the checkpoint, which leaves nothing out.
+
+        Unlike after ``flush``, it covers what left no trace too: log segments up to it may go.
+        """
+        told = self._told
+        await self._feed()
+        while self._kept < told:
+            await self._feed()
+        return self.checkpoint
+
+    async def room(self) -> None:
+        """See ``Past.room``."""
+        while self.behind and not self._closed:
+            waiter = self._loop.create_future()
+            self._waiting_for_room.append(waiter)
+            if self.failure is None:
+                self._feed_soon()
+            await waiter
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
+        """See ``Past.pinned``: ``fed`` is not called meanwhile."""
+        self._pins += 1
+        try:
+            yield
+        finally:
+            self._pins -= 1
+            self._say()
+
+    # --- feed --------------------------------------------------------------------------------
+
+    def _feed_soon(self) -> asyncio.Task[HoldfastError | None]:
+        """Begin to feed, unless that is under way; return the task, which never raises."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._feeding is None:
+            self._feeding = self._loop.create_task(self._feed_all())
+        return self._feeding
+
+    async def _feed(self) -> None:
+        """Feed what can be fed now, or raise what is in the way."""
+        if self._closed:
+            raise EngineClosed("this engine was closed: open another one")
+        # Whoever asked may be cancelled: what is under way goes on.
+        failure = await asyncio.shield(self._feed_soon())
+        if failure is not None:
+            raise _again(failure)
+
+    async def _feed_all(self) -> HoldfastError | None:
+        failure: HoldfastError | None = None
+        began = self._loop.time()
+        try:
+            seq = await self._durable_seq()
+            more = True
+            while more:
+                more = await self._feed_some(seq)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again and told
+            failure = translated(error, self.store.file)
+            if failure is not error:
+                failure.__cause__ = error
+        self._feeding = None
+        self._note(failure, self._loop.time() - began)
+        return failure
+
+    async def _feed_some(self, seq: int) -> bool:
+        """Feed as much as one transaction takes; return whether there is more up to this seq."""
+        batch = self._unfed[:FEED_MOST]
+        more = len(self._unfed) > len(batch)
+        if batch and batch[-1].seq > seq:
+            batch, more = [one for one in batch if one.seq <= seq], False
+        checkpoint = batch[-1].seq if more else seq
+        if batch or checkpoint > self.store.checkpoint:
+            async with self._writing:
+                await self._on(self._feeder, partial(self._keep, batch, checkpoint))
+        del self._unfed[: len(batch)]
+        self._kept += len(batch)
+        if self._heavy:
+            self._heavy -= sum(type(one.effect) is not Completed for one in batch)
+        self._unsaid = self.store.checkpoint
+        self._say()
+        if not self.behind:
+            self._wake()
+        if self._known.full:
+            self._fill_known()
+        return more
+
+    def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
+        self.store.feed(batch, checkpoint)
+        for start in range(0, len(batch), _NAMES_AT_ONCE):
+            if start:
+                time.sleep(0)  # the event loop may wait for the interpreter's lock
+            names = [
+                (job.tenant, job.id)
+                for one in batch[start : start + _NAMES_AT_ONCE]
+                if (job := one.job) is not None
+                and (type(one.effect) is Completed or job.state.finished)
+            ]
+            self._known.add_all(names)
+
+    def _note(self, failure: HoldfastError | None, took_seconds: float) -> None:
+        """Say once that it fails, once that it goes on, and try again later if need be."""
+        if failure is None:
+            if self.failure is not None:
+                log.say("history.recovered", file=self.store.file)
+            self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
+            # While there is room, whoever works has the interpreter most of the time.
+            busy = len(self._unfed) >= FEED_FROM
+            self._feed_from = max(FEED_FROM, self._most_unfed // 2) if busy else FEED_FROM
+            if self._unfed and not self._closed:
+                wait_seconds = _REST * took_seconds if busy else FEED_AFTER_SECONDS
+                self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
+            return
+        if self.failure is None and not isinstance(failure, DurabilityLost):
+            log.say("history.failed", unfed=self.unfed, error=failure)
+        self.failure = failure
+        if not self._closed:
+            self._timer = self._loop.call_later(self._pause_seconds, self._feed_soon)
+            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def _say(self) -> None:
+        if not self._pins and self._unsaid is not None:
+            checkpoint, self._unsaid = self._unsaid, None
+            self._fed(checkpoint)
+
+    def _wake(self) -> None:
+        waiters, self._waiting_for_room = self._waiting_for_room, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- look --------------------------------------------------------------------------------
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """See ``Past.get``."""
+        if not self._known.may_hold(tenant, job_id):
+            return None
+        return self.store.get(tenant, job_id)
+
+    async def find(
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+    ) -> list[Job]:
+        """See ``Past.find``."""
+        look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
+        return await self._on(self._readers, look)
+
+    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+        """See ``Past.groups``."""
+        return await self._on(self._readers, partial(self.store.groups, wanted, caller))
+
+    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+        """See ``Past.history``."""
+        return await self._on(self._readers, partial(self.store.history, job))
+
+    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+        """See ``Past.audit``."""
+        return await self._on(self._readers, partial(self.store.audit, after, limit))
+
+    async def count(self, caller: Caller) -> Tally:
+        """See ``Past.count``."""
+        return await self._on(self._readers, partial(self.store.count, caller))
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Past.dump``."""
+        batches = self.store.dump()
+        if self._readers is None:
+            batches = iter(list(batches))  # a database in memory has readers wait for writers
+        return self._dump(batches)
+
+    async def _dump(self, batches: Iterator[list[DumpRecord]]) -> AsyncIterator[list[DumpRecord]]:
+        while batch := await self._on(self._readers, lambda: next(batches, [])):
+            yield batch
+
+    # --- forget ------------------------------------------------------------------------------
+
+    async def forget(self, before_us: int) -> Tally:
+        """See ``Past.forget``. Feeding goes on between the steps."""
+        gone: Counter[tuple[str, str, State]] = Counter()
+        if self._unfed and self._unfed[0].effect.at_us < before_us:
+            await self.flush()
+        after: int | None = 0
+        while after is not None:
+            if self.store.has_forgotten(before_us):
+                self.store.hide(before_us)
+                break
+            async with self._writing:
+                step = partial(self.store.forget, before_us, after=after)
+                went, after = await self._on(self._feeder, step)
+            gone.update(went)
+        return gone
+
+    async def close(self) -> None:
+        """See ``Past.close``. Raise ``StorageError`` if something could not be kept."""
+        if self._closed:
+            return
+        try:
+            await self.cover()
+        finally:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wake()
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        for task in (self._filling, self._feeding):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        for executor in (self._feeder, self._readers):
+            if executor is not None:
+                executor.shutdown()
+        self.store.close()
+
+    # --- threads -----------------------------------------------------------------------------
+
+    async def _on(self, executor: Executor | None, work: Callable[[], T]) -> T:
+        """Do the work on one of these threads, or, without any, here and now."""
+        if executor is None:
+            return work()
+        # To the end, even if nobody waits any more: two may not write at a time.
+        future = self._loop.run_in_executor(executor, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    def _fill_known(self) -> None:
+        if self._feeder is None:
+            for _ in self._fill_steps():
+                pass
+        elif self._filling is None or self._filling.done():
+            self._filling = self._loop.create_task(self._fill_beside())
+
+    def _fill_steps(self) -> Iterator[None]:
+        self._known.begin(sum(self.store.tallies().values()))
+        for table in ("done", "dead"):
+            after: int | None = 0
+            while after is not None:
+                names, after = self.store.names(table, after, _NAMES_AT_A_TIME)
+                self._known.fill(names)
+                yield
+        self._known.finish()
+
+    async def _fill_beside(self) -> None:
+        """Fill the filter, a step at a time: until it is done, ``get`` asks the store."""
+        steps = self._fill_steps()
+        try:
+            while await self._on(self._readers, lambda: next(steps, steps)) is not steps:
+                pass
+        except HoldfastError as error:
+            self._known.abandon()
+            log.say("history.unfiltered", error=error)
+
+
+def _again(failure: HoldfastError) -> HoldfastError:
+    """Return the failure as an exception of its own: a shared one would hoard tracebacks."""
+    again = StorageError(str(failure))
+    if isinstance(failure, StorageError):
+        again = type(failure).__new__(type(failure), *failure.args)
+        again.__dict__.update(failure.__dict__)
+    again.__cause__ = failure.__cause__
+    return again

@@ -1,0 +1,247 @@
+"""Looking into the cold store: pages, groups, histories and the audit.
+
+Every statement gives one JSON text, see ``statements.ask``, and is run inside a read transaction,
+so that a job that moves from one table to another meanwhile is seen once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.access import Caller
+from holdfast.model.audit import AuditRecord
+from holdfast.model.failure import FailureClass
+from holdfast.model.failure_groups import grouped, key_of
+from holdfast.model.history import Attempt, Note, completing_attempt
+from holdfast.model.job import Job, State
+from holdfast.model.search import HOUR_US, MAX_PAGE, Filter, Group, Place, place_of
+
+from .rows import (
+    ATTEMPTS,
+    AUDIT,
+    DEAD_BODIES,
+    DONE_BODIES,
+    NOTES,
+    Bodies,
+    only,
+    original,
+    storable,
+)
+from .statements import Value, ask, composed, statement
+from .where_clause import (
+    Conditions,
+    can_be_said,
+    on_dead,
+    on_done,
+    on_kinds,
+)
+
+MERGE_MOST = 50_000
+"""Up to how many rows may be gathered, kind by kind, to find the first few of them all."""
+MOSTLY = 4
+"""A text is looked for in every row if otherwise at least one in so many would be looked at."""
+
+_COUNTS = msgspec.json.Decoder(list[tuple[int, int]])
+_GROUPS = msgspec.json.Decoder(
+    list[tuple[str, str, FailureClass, str, int, int, int, int, int, int]]
+)
+
+
+class Source(NamedTuple):
+    """A connection in a read transaction, the file's name, and what is forgotten."""
+
+    connection: sqlite3.Connection
+    file: str
+    forget_before_us: int
+
+
+class Wanted(NamedTuple):
+    """What a page is to hold."""
+
+    filter: Filter
+    caller: Caller
+    limit: int
+    newest: bool
+
+
+def find(source: Source, wanted: Wanted, after: Place | None) -> list[Job]:
+    """Return the first matching jobs after this place, or the last before it."""
+    if not can_be_said(wanted.filter, wanted.caller):
+        return []
+    found: list[Job] = []
+    done = on_done(wanted.filter, wanted.caller, source.forget_before_us)
+    if done is not None:
+        path = _way_to_done(wanted.filter, done)
+        found += _page(source, wanted, after, path, done, DONE_BODIES)
+    dead = on_dead(wanted.filter, wanted.caller, _shape(source, wanted.filter))
+    if dead is not None:
+        way = _way(source, wanted, dead)
+        if way is not None:
+            found += _page(source, wanted, after, way, dead, DEAD_BODIES)
+    found.sort(key=place_of, reverse=wanted.newest)
+    return found[: wanted.limit]
+
+
+def _page(
+    source: Source,
+    wanted: Wanted,
+    after: Place | None,
+    path: str,
+    conditions: Conditions,
+    bodies: Bodies[Job],
+) -> list[Job]:
+    found: list[Job] = []
+    limit = wanted.limit if conditions.exact else MAX_PAGE
+    while True:
+        further = conditions.after(after, newest=wanted.newest)
+        sql = composed(path, further.where, "DESC" if wanted.newest else "ASC")
+        answer = ask(source.connection, sql, {**further.values, "limit": limit})
+        jobs = only(bodies.read(answer, source.file))
+        jobs.sort(key=place_of, reverse=wanted.newest)
+        found += jobs if conditions.exact else filter(wanted.filter.matches, jobs)
+        if conditions.exact or len(jobs) < limit or len(found) >= wanted.limit:
+            return found
+        after = place_of(jobs[-1])
+
+
+def _shape(source: Source, wanted: Filter) -> int | None:
+    if wanted.fingerprint is None:
+        return None
+    values = {"fingerprint": storable(wanted.fingerprint)}
+    rows: list[tuple[int]] = source.connection.execute(statement("find_shape"), values).fetchall()
+    return rows[0][0] if rows else None
+
+
+def _way_to_done(wanted: Filter, conditions: Conditions) -> str:
+    if wanted.ids:
+        return "find_done_by_name"
+    cancelled = conditions.values.get("state") is State.CANCELLED
+    return "find_done_cancelled" if cancelled else "find_done_by_place"
+
+
+def _way(source: Source, wanted: Wanted, conditions: Conditions) -> str | None:
+    """Choose how to go through the dead, and complete the conditions; None if none can match.
+
+    The choice is between going through all in their order, those of one tenant in theirs, the
+    first few of each kind, those of some ids, and every row of the table in any order.
+    """
+    tenant = wanted.caller.tenant or wanted.filter.tenant
+    in_all, of_tenant = source.connection.execute(
+        statement("count_rows"), {"tenant": tenant}
+    ).fetchall()[0]
+    fewest = of_tenant if tenant is not None else in_all
+    path = "find_dead_by_place" if tenant is None else "find_dead_by_tenant"
+    asked = on_kinds(wanted.filter)
+    kinds: list[tuple[int, int]] = []
+    if asked is not None:
+        found = ask(source.connection, composed("find_kinds", asked.where), asked.values)
+        kinds = _COUNTS.decode(found)
+        if not kinds:
+            return None
+        of_kinds = sum(count for _kind, count in kinds)
+        merged = sum(min(count, wanted.limit) for _kind, count in kinds)
+        if of_kinds <= fewest and merged <= MERGE_MOST:
+            fewest, path = of_kinds, "find_dead_by_kind"
+    if wanted.filter.ids:
+        path = "find_dead_by_name"
+    elif wanted.filter.text and fewest * MOSTLY >= in_all:
+        path = "find_dead_by_text"
+    if kinds:
+        # Going by kind, the statement itself asks for them.
+        numbers = [kind for kind, _count in kinds]
+        conditions.add_kinds(numbers, bound_only=path == "find_dead_by_kind")
+    return path
+
+
+def groups(source: Source, wanted: Filter, caller: Caller) -> list[Group]:
+    """Return the dead letters in groups, most first."""
+    if not can_be_said(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
+        return []
+    shape = _shape(source, wanted)
+    conditions = on_dead(wanted, caller, shape)
+    if conditions is None:
+        return []
+    if not conditions.exact:
+        return grouped(_every_dead(source, wanted, caller))
+    if _is_about_groups(wanted, caller):
+        kinds = on_kinds(wanted) or Conditions()
+        if wanted.asks_for_failures and shape is not None:
+            kinds.add("group_shape", shape, "shape")
+        sql, values = composed("find_groups", kinds.where), kinds.values
+    else:
+        asked = on_kinds(wanted)
+        if asked is not None:
+            found = ask(source.connection, composed("find_kinds", asked.where), asked.values)
+            conditions.add_kinds([kind for kind, _count in _COUNTS.decode(found)])
+        sql = composed("find_groups_by_row", conditions.where)
+        values = {**conditions.values, "hour_us": HOUR_US}
+    rows = _GROUPS.decode(ask(source.connection, sql, values))
+    return sorted(map(_group, rows), key=lambda g: (-g.count, -g.last_at_us, key_of(g)))
+
+
+def _is_about_groups(wanted: Filter, caller: Caller) -> bool:
+    """Whether the filter speaks only of what all members of a group have in common."""
+    common = Filter(
+        queues=wanted.queues,
+        error_reasons=wanted.error_reasons,
+        classes=wanted.classes,
+        fingerprint=wanted.fingerprint,
+        states=wanted.states,
+    )
+    return caller.unlimited and wanted == common
+
+
+def _every_dead(source: Source, wanted: Filter, caller: Caller) -> list[Job]:
+    """Return every matching dead job, a page at a time."""
+    dead = msgspec.structs.replace(wanted, states=(State.DEAD,))
+    found: list[Job] = []
+    while True:
+        after = place_of(found[-1]) if found else None
+        page = find(source, Wanted(dead, caller, MAX_PAGE, newest=False), after)
+        found += page
+        if len(page) < MAX_PAGE:
+            return found
+
+
+def _group(
+    row: tuple[str, str, FailureClass, str, int, int, int, int, int, int],
+) -> Group:
+    return Group(
+        queue=row[0],
+        error_reason=original(row[1]),
+        failure_class=row[2],
+        fingerprint=original(row[3]),
+        hour_us=row[4],
+        count=row[5],
+        first_at_us=row[6],
+        last_at_us=row[7],
+        tenants=row[8],
+        scopes=row[9],
+    )
+
+
+def history(
+    connection: sqlite3.Connection, file: str, job: Job
+) -> tuple[list[Attempt], list[Note]]:
+    """Return the attempts and notes of a job, oldest first."""
+    values: dict[str, Value | bytes] = {
+        "tenant": job.tenant,
+        "id": job.id,
+        "created_at_us": job.created_at_us,
+    }
+    attempts = only(ATTEMPTS.read(ask(connection, statement("read_attempts"), values), file))
+    notes = only(NOTES.read(ask(connection, statement("read_notes"), values), file))
+    # The attempt that completed it has no row: everything about it is in the job.
+    last = completing_attempt(job)
+    if last is not None:
+        attempts.append(last)
+    return attempts, notes
+
+
+def audit(connection: sqlite3.Connection, file: str, after: int, limit: int) -> list[AuditRecord]:
+    """Return the audit records after this number."""
+    found = ask(connection, statement("read_audit"), {"after": after, "limit": limit})
+    return only(AUDIT.read(found, file))

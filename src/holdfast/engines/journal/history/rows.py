@@ -1,0 +1,168 @@
+"""What is stored of a job, an attempt, a note and an audit record: columns, a body, its CRC.
+
+The body is JSON and is the truth; the columns beside it are there to be found by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Generic, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from holdfast.model.audit import AuditRecord
+from holdfast.model.errors import CorruptHistory
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.history import Attempt, Note
+from holdfast.model.job import Job, State
+from holdfast.model.search import folded, replay_run
+
+T = TypeVar("T")
+
+DONE = frozenset({State.COMPLETED, State.CANCELLED})
+DEAD = frozenset({State.DEAD, State.ARCHIVED})
+
+Name = tuple[str, str]
+"""A job's tenant and id."""
+
+DONE_ROW_VALUES = 12
+DeadRow = tuple[int, str, str, str, int, int, str, str | None, str, str, int, int, int, str]
+BodyRow = tuple[int, int, str]
+JobBodyRow = tuple[int, str, str, int, int, str]
+Kind = tuple[str, str, str]
+"""Queue, error_reason and class of a dead job; the latter two empty if it has no failure."""
+
+_ENCODER = msgspec.json.Encoder()
+_encode = _ENCODER.encode
+_COLUMNS = attrgetter(
+    "tenant", "id", "scope", "queue", "task", "created_at_us", "finished_at_us", "attempt"
+)
+_WORDS = {state: state.value for state in State}
+"""States as plain text: SQLite's module takes its time with other kinds of it."""
+_ENVELOPE = msgspec.json.Decoder(list[tuple[int, int, str]])
+_MARK = "\x01"
+
+
+def body_of(value: Job | Attempt | Note | AuditRecord) -> tuple[int, str]:
+    """Return the CRC and the text of what is to be stored."""
+    body = _encode(value)
+    return crc32(body), body.decode()
+
+
+def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
+    """Return the rows of completed and cancelled jobs, one value after the other."""
+    lines = _ENCODER.encode_lines([job for _seq, job in done]).removesuffix(b"\n")
+    values: list[str | int] = []
+    for (seq, job), body, text in zip(
+        done, lines.split(b"\n"), lines.decode().split("\n"), strict=True
+    ):
+        values += (seq, *_COLUMNS(job), _WORDS[job.state], crc32(body), text)
+    return values
+
+
+def done_columns(seq: int, job: Job) -> list[object]:
+    """Return what the row of a completed or cancelled job says beside its body."""
+    return [seq, *_COLUMNS(job), job.state]
+
+
+def dead_row(seq: int, job: Job, kind: int, shape: int) -> DeadRow:
+    """Return the row of a dead or archived job, without its body."""
+    return (
+        seq,
+        job.tenant,
+        job.id,
+        job.scope,
+        kind,
+        shape,
+        job.task,
+        job.ties.key,
+        storable(replay_run(job)),
+        job.state,
+        job.attempt,
+        job.created_at_us,
+        job.finished_at_us,
+        "" if job.failure is None else searchable(job.failure.message),
+    )
+
+
+def kind_of(job: Job) -> Kind:
+    """Return the kind of a dead job, as it is stored."""
+    if job.failure is None:
+        return job.queue, "", ""
+    return job.queue, storable(job.failure.error_reason), job.failure.failure_class
+
+
+def shape_of(job: Job) -> str:
+    """Return the shape of a dead job's message, as it is stored."""
+    return "" if job.failure is None else storable(fingerprint(job.failure.message))
+
+
+def storable(text: str) -> str:
+    """Return a text without NUL, at which SQLite's JSON would end it; ``original`` undoes it."""
+    if "\0" not in text and not text.startswith(_MARK):
+        return text
+    return _MARK + _encode(text).decode()
+
+
+def original(text: str) -> str:
+    """Return what ``storable`` was given."""
+    return msgspec.json.decode(text[1:], type=str) if text.startswith(_MARK) else text
+
+
+def searchable(text: str) -> str:
+    """Return a message as it is searched: folded, and without NUL."""
+    # The same as folded, and much quicker, for what nearly all messages are.
+    small = text.lower() if text.isascii() else folded(text)
+    return small.replace("\0", _MARK)
+
+
+def searches_exactly(text: str) -> bool:
+    """Whether what is found by ``searchable`` is really there."""
+    return "\0" not in text and _MARK not in text
+
+
+class Bodies(Generic[T]):
+    """Reads the bodies of one table, and trusts none whose CRC is not right."""
+
+    def __init__(self, table: str, kept: type[T]) -> None:
+        self._table = table
+        self._decoder = msgspec.json.Decoder(kept)
+
+    def read(self, found: bytes, file: str) -> list[tuple[int, T]]:
+        """Return what a statement found, with its numbers and in their order.
+
+        Raise ``CorruptHistory``.
+        """
+        try:
+            rows = _ENVELOPE.decode(found)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CorruptHistory(
+                file, self._table, "", f"what it holds is no text ({error})"
+            ) from None
+        return [
+            (number, self.one(number, crc, body.encode(), file))
+            for number, crc, body in sorted(rows)
+        ]
+
+    def one(self, number: int, crc: int, body: bytes, file: str) -> T:
+        """Return what one row holds."""
+        if crc32(body) != crc:
+            raise CorruptHistory(file, self._table, str(number), "its checksum is wrong")
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CorruptHistory(file, self._table, str(number), str(error)) from None
+
+
+DONE_BODIES = Bodies("done", Job)
+DEAD_BODIES = Bodies("dead_bodies", Job)
+ATTEMPTS = Bodies("attempts", Attempt)
+NOTES = Bodies("notes", Note)
+AUDIT = Bodies("audit", AuditRecord)
+
+
+def only(values: Iterable[tuple[int, T]]) -> list[T]:
+    """Return what was read, without the numbers."""
+    return [value for _number, value in values]

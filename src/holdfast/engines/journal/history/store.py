@@ -1,0 +1,305 @@
+"""The cold store: finished jobs, attempts, notes and the audit in one SQLite database.
+
+It is a projection of the log: what it holds follows from what it was fed, and its checkpoint says
+how far that goes, in the same transaction. It is synchronous: ``ColdPast`` keeps it off the event
+loop. One thread at a time feeds and forgets; any may look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.engines.dump.format import DumpedJob, DumpRecord
+from holdfast.engines.embedded.history import Happened, Tally
+from holdfast.engines.journal.wal.disk import Database
+from holdfast.model.access import Caller
+from holdfast.model.audit import AuditRecord
+from holdfast.model.errors import CorruptHistory
+from holdfast.model.history import Attempt, Note
+from holdfast.model.job import Job, State
+from holdfast.model.search import EVERYTHING, Filter, Group, Place
+
+from . import dump as dump_module
+from . import queries
+from . import writer as writer_module
+from .aggregates import Kinds, write_tallies
+from .database import Checkpoint, connect, open_writer, read_checkpoint, write_checkpoint
+from .errors import translated
+from .rows import DEAD_BODIES, DONE_BODIES, Name
+from .statements import ask, composed, run, statement
+from .where_clause import on_dead, on_done
+
+T = TypeVar("T")
+
+READERS = 2
+FORGET_STEP = 2_000
+_TALLIES = msgspec.json.Decoder(list[tuple[str, str, State, int]])
+_NAMES = msgspec.json.Decoder(list[tuple[int, str, str]])
+
+
+class ColdStore:
+    """Use ``ColdStore.open``."""
+
+    def __init__(
+        self, database: Database, writer: sqlite3.Connection, checkpoint: Checkpoint
+    ) -> None:
+        """Take what ``open`` has prepared."""
+        self.database = database
+        self.file = database.file
+        self.checkpoint = checkpoint.seq
+        """Everything up to this seq is in here."""
+        self.forget_before_us = checkpoint.forget_before_us
+        """Completed and cancelled jobs that finished before this are as if they were not there."""
+        self._writer = writer
+        self._getter = connect(database, writes=False)
+        self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        for _ in range(READERS):
+            self._readers.put(connect(database, writes=False))
+        self._kinds = Kinds()
+        self._oldest_us = 0
+        """Nothing that finished before this is left to forget."""
+
+    @classmethod
+    def open(
+        cls,
+        database: Database,
+        *,
+        expected_seq: int = 0,
+        last_seq: int | None = None,
+        begin_at: int = 0,
+    ) -> ColdStore:
+        """Open the database, or make one whose checkpoint is ``begin_at``.
+
+        ``expected_seq`` is what the snapshots rely on it to cover, ``last_seq`` where the log
+        ends. Raise ``HistoryMissing``, ``CorruptHistory``, ``UnknownFormat`` or ``StorageError``.
+        """
+        try:
+            writer, checkpoint = open_writer(
+                database, expected_seq=expected_seq, last_seq=last_seq, begin_at=begin_at
+            )
+            return cls(database, writer, checkpoint)
+        except (sqlite3.Error, OSError) as error:
+            raise translated(error, database.file) from error
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._getter.close()
+        for _ in range(READERS):
+            self._readers.get().close()
+        self._writer.close()  # the last one: it folds the log of changes into the file
+
+    # --- write -------------------------------------------------------------------------------
+
+    def feed(self, happened: Sequence[Happened], checkpoint: int) -> None:
+        """Keep what happened, up to this seq, in one transaction; what is in already is skipped.
+
+        Raise ``StorageError``; then nothing has changed.
+        """
+
+        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint:
+            new = happened
+            if happened and not known.seq < happened[0].seq <= happened[-1].seq <= checkpoint:
+                new = [one for one in happened if known.seq < one.seq <= checkpoint]
+            writer_module.write(connection, new, self._kinds)
+            return Checkpoint(max(known.seq, checkpoint), known.forget_before_us)
+
+        self._transact(work)
+
+    def forget(self, before_us: int, *, after: int = 0) -> tuple[Tally, int | None]:
+        """Drop some completed and cancelled jobs that finished before this.
+
+        Return how many went, and where the next step goes on; None when nothing is left.
+        """
+        self.hide(before_us)
+        gone: dict[tuple[str, str, State], int] = {}
+        until: int | None = None
+
+        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint | None:
+            nonlocal until
+            until, oldest_us = connection.execute(
+                statement("step_to_forget"), {"after": after, "limit": FORGET_STEP}
+            ).fetchall()[0]
+            if until is None or oldest_us >= before_us:
+                # Jobs are here in the order in which they finished: those behind are younger.
+                self._oldest_us = before_us if until is None or after else oldest_us
+                until = None
+                return None
+            gone.update(_forget(connection, after, until, before_us))
+            return known._replace(forget_before_us=max(known.forget_before_us, before_us))
+
+        self._transact(work)
+        return gone, until
+
+    def has_forgotten(self, before_us: int) -> bool:
+        """Whether nothing is left that finished before this, for sure."""
+        return before_us <= self._oldest_us
+
+    def hide(self, before_us: int) -> None:
+        """Show no completed or cancelled job any more that finished before this."""
+        self.forget_before_us = max(self.forget_before_us, before_us)
+
+    def _transact(
+        self, work: Callable[[sqlite3.Connection, Checkpoint], Checkpoint | None]
+    ) -> None:
+        """Do this work and move the checkpoint to what it returns; with None nothing changes."""
+        connection = self._writer
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            checkpoint = work(connection, read_checkpoint(connection, self.file))
+            if checkpoint is None:
+                connection.execute("ROLLBACK")
+                return
+            write_checkpoint(connection, checkpoint)
+            self.database.commit(connection)
+        except BaseException as error:
+            self._kinds.forget()
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error | OSError):
+                raise translated(error, self.file) from error
+            raise
+        self.checkpoint = checkpoint.seq
+
+    # --- look --------------------------------------------------------------------------------
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """Return the finished job, unless it is forgotten. One caller at a time."""
+        values = {"tenant": tenant, "id": job_id, "forget_before_us": self.forget_before_us}
+        try:
+            rows = self._getter.execute(statement("read_job"), values).fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, self.file) from error
+        if not rows:
+            return None
+        jobs = []
+        for table, seq, crc, body in rows:
+            bodies = DEAD_BODIES if table == b"dead" else DONE_BODIES
+            job = bodies.one(seq, crc, body, self.file)
+            if (job.tenant, job.id) != (tenant, job_id):
+                raise CorruptHistory(self.file, table.decode(), str(seq), "it is another job's")
+            jobs.append(job)
+        return max(jobs, key=lambda job: job.created_at_us)
+
+    def find(
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+    ) -> list[Job]:
+        """See ``Past.find``."""
+        with self.reading() as connection:
+            return queries.find(
+                queries.Source(connection, self.file, self.forget_before_us),
+                queries.Wanted(wanted, caller, limit, newest),
+                after,
+            )
+
+    def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+        """See ``Past.groups``."""
+        with self.reading() as connection:
+            source = queries.Source(connection, self.file, self.forget_before_us)
+            return queries.groups(source, wanted, caller)
+
+    def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+        """See ``Past.history``."""
+        with self.reading() as connection:
+            return queries.history(connection, self.file, job)
+
+    def audit(self, after: int, limit: int) -> list[AuditRecord]:
+        """See ``Past.audit``."""
+        with self.reading() as connection:
+            return queries.audit(connection, self.file, after, limit)
+
+    def count(self, caller: Caller) -> dict[tuple[str, str, State], int]:
+        """See ``Past.count``."""
+        found: dict[tuple[str, str, State], int] = {}
+        with self.reading() as connection:
+            done = on_done(EVERYTHING, caller, self.forget_before_us)
+            dead = on_dead(EVERYTHING, caller, None)
+            for name, conditions in (("tally_done", done), ("tally_dead", dead)):
+                if conditions is not None:
+                    sql = composed(name, conditions.where)
+                    found |= read_tally(ask(connection, sql, conditions.values))
+        return found
+
+    def dump(self) -> Iterator[list[DumpRecord]]:
+        """Return everything that is in here now, whatever is written meanwhile."""
+        connection = connect(self.database, writes=False)
+        connection.execute("BEGIN")
+        read_checkpoint(connection, self.file)  # from here on it sees this moment
+        source = queries.Source(connection, self.file, self.forget_before_us)
+
+        def batches() -> Iterator[list[DumpRecord]]:
+            try:
+                yield from dump_module.records(source)
+            except (sqlite3.Error, OSError) as error:
+                raise translated(error, self.file) from error
+            finally:
+                connection.close()
+
+        return batches()
+
+    def load(self, batches: Iterable[Sequence[DumpRecord]], last_seq: Callable[[], int]) -> int:
+        """Fill an empty store from a dump; return the checkpoint, at least ``last_seq()``."""
+
+        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint:
+            number = dump_module.load(connection, batches)
+            return Checkpoint(max(number, last_seq(), known.seq), known.forget_before_us)
+
+        self._transact(work)
+        return self.checkpoint
+
+    def jobs(self) -> list[Job]:
+        """Return every finished job, for a test."""
+        return [
+            record.job for batch in self.dump() for record in batch if isinstance(record, DumpedJob)
+        ]
+
+    def tallies(self) -> dict[tuple[str, str, State], int]:
+        """Return how many jobs of each tenant, queue and state are in here."""
+        with self.reading() as connection:
+            return read_tally(ask(connection, statement("read_tallies")))
+
+    def names(self, table: str, after: int, limit: int) -> tuple[list[Name], int | None]:
+        """Return some of the names in ``done`` or ``dead``, and where the next ones begin."""
+        with self.reading() as connection:
+            values = {"after": after, "limit": limit}
+            rows = _NAMES.decode(ask(connection, statement(f"list_{table}_names"), values))
+        names = [(tenant, job_id) for _seq, tenant, job_id in rows]
+        return names, max(row[0] for row in rows) if rows else None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection that sees one moment of the store."""
+        connection = self._readers.get()
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        except (sqlite3.Error, OSError) as error:
+            raise translated(error, self.file) from error
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+            self._readers.put(connection)
+
+
+def read_tally(found: bytes) -> dict[tuple[str, str, State], int]:
+    """Return the tally that a statement found."""
+    return {(tenant, queue, state): count for tenant, queue, state, count in _TALLIES.decode(found)}
+
+
+def _forget(
+    connection: sqlite3.Connection, after: int, until: int, before_us: int
+) -> Mapping[tuple[str, str, State], int]:
+    values = {"after": after, "until": until, "before_us": before_us}
+    gone = read_tally(ask(connection, statement("tally_forgotten"), values))
+    for name in ("forget_attempts", "forget_notes", "forget_done"):
+        run(connection, name, values)
+    write_tallies(connection, Counter({key: -count for key, count in gone.items()}))
+    return gone

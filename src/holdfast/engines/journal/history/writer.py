@@ -1,0 +1,184 @@
+"""Writing a batch into the cold store: a few statements, whatever the number of jobs.
+
+Many rows go into one statement, bound or as JSON that SQLite takes apart: one at a time each
+would cost a turn of the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from time import sleep
+
+import msgspec
+
+from holdfast.engines.embedded.history import Happened
+from holdfast.model.effects import Completed
+from holdfast.model.errors import InvariantViolation
+from holdfast.model.job import Job
+
+from .aggregates import Kinds, Ledger, read_left
+from .row_changes import Changes
+from .rows import (
+    DONE_ROW_VALUES,
+    BodyRow,
+    DeadRow,
+    JobBodyRow,
+    Name,
+    body_of,
+    dead_row,
+    done_values,
+)
+from .statements import as_json, ask, inserting, run, statement
+
+PART = 256
+"""How many things are looked at before the interpreter's lock is let go."""
+_ROWS_AT_ONCE = (PART, 16, 1)
+"""How many rows a statement for completed jobs has; few sizes, so that each is prepared once."""
+CHUNK_BYTES = 256 * 1024
+"""How much JSON one statement is given, about."""
+
+_LONG = frozenset({"attempts", "notes", "dead_bodies", "audit"})
+_CREATED = msgspec.json.Decoder(list[tuple[int, int | None]])
+_PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
+
+
+def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: Kinds) -> None:
+    """Write what these things change, in the transaction that is open."""
+    changes = Changes()
+    for start in range(0, len(happened), PART):
+        part = happened[start : start + PART]
+        done = [(one.seq, one.job) for one in part if type(one.effect) is Completed and one.job]
+        if len(done) == len(part):  # nearly always
+            changes = _written(connection, changes, kinds)
+            _finish(connection, done)
+            continue
+        for one in part:
+            if changes.take(one):
+                continue
+            # It asks for what is in the store: that must be as it was when this one happened.
+            changes = _written(connection, changes, kinds)
+            if not changes.take(one):
+                raise InvariantViolation(f"{one.effect!r} cannot be kept")
+        sleep(0)  # the event loop may wait for the interpreter's lock
+    _written(connection, changes, kinds)
+
+
+def _written(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> Changes:
+    """Write these changes, if there are any; return an empty record for those that follow."""
+    if changes.empty:
+        return changes
+    _write(connection, changes, kinds)
+    return Changes()
+
+
+def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> None:
+    ledger = Ledger()
+    if changes.purged:
+        _purge(connection, changes, ledger)
+    if changes.remarks:
+        _remark(connection, changes)
+    if changes.leaving:
+        _leave(connection, sorted(changes.leaving), ledger)
+    if changes.dying:
+        _die(connection, changes, kinds, ledger)
+    if changes.done:
+        _finish(connection, changes.done)
+    insert(connection, "attempts", changes.attempts)
+    insert(connection, "notes", changes.notes)
+    insert(connection, "audit", changes.audit)
+    ledger.write(connection)
+
+
+def _finish(connection: sqlite3.Connection, done: Sequence[tuple[int, Job]]) -> None:
+    """Insert and count completed and cancelled jobs, which are in the order of their seqs."""
+    most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // DONE_ROW_VALUES
+    start = 0
+    while start < len(done):
+        bearable = min(most, len(done) - start)
+        size = next(size for size in _ROWS_AT_ONCE if size <= bearable)
+        connection.execute(inserting("done", size), done_values(done[start : start + size]))
+        start += size
+    run(connection, "count_done", {"first": done[0][0], "last": done[-1][0]})
+
+
+def _purge(connection: sqlite3.Connection, changes: Changes, ledger: Ledger) -> None:
+    names = list(changes.purged)
+    created = _created(connection, [name for name in names if changes.purged[name] is None])
+    known = {name: made for name, made in changes.purged.items() if made is not None}
+    jobs = [(*name, made) for name, made in (created | known).items()]
+    values = {"jobs": as_json(jobs)}
+    rows = _PURGED.decode(ask(connection, statement("look_up_done"), values))
+    for _seq, tenant, queue, state in rows:
+        ledger.tallies[tenant, queue, state] -= 1
+    run(connection, "delete_done", {"seqs": as_json([row[0] for row in rows])})
+    _leave(connection, names, ledger)
+    run(connection, "purge_attempts", values)
+    run(connection, "purge_notes", values)
+
+
+def _remark(connection: sqlite3.Connection, changes: Changes) -> None:
+    created = _created(connection, list({name for _seq, name, _note in changes.remarks}))
+    for seq, name, note in changes.remarks:
+        made = created.get(name)
+        if made is not None:  # otherwise it is gone, and so are its notes
+            crc, body = body_of(note)
+            changes.notes.append((seq, *name, made, crc, body))
+
+
+def _created(connection: sqlite3.Connection, names: Sequence[Name]) -> dict[Name, int]:
+    """Return when the jobs of these names were made, as far as they are in the store."""
+    if not names:
+        return {}
+    found = ask(connection, statement("look_up_created"), {"names": as_json(names)})
+    return {names[at]: made for at, made in _CREATED.decode(found) if made is not None}
+
+
+def _leave(connection: sqlite3.Connection, names: Sequence[Name], ledger: Ledger) -> None:
+    """Take these out of the dead, if they are there."""
+    left = read_left(ask(connection, statement("look_up_dead"), {"names": as_json(names)}))
+    if not left:
+        return
+    for row in left:
+        ledger.leave(row)
+    values = {"seqs": as_json([row.seq for row in left])}
+    run(connection, "delete_dead", values)
+    run(connection, "delete_dead_bodies", values)
+
+
+def _die(connection: sqlite3.Connection, changes: Changes, kinds: Kinds, ledger: Ledger) -> None:
+    rows: list[DeadRow] = []
+    bodies: list[BodyRow] = []
+    seqs = [seq for seq, _job in changes.dying.values()]
+    jobs = [job for _seq, job in changes.dying.values()]
+    for seq, (job, kind, shape) in zip(seqs, kinds.of(connection, jobs), strict=True):
+        ledger.enter(job, kind, shape)
+        rows.append(dead_row(seq, job, kind, shape))
+        bodies.append((seq, *body_of(job)))
+    insert(connection, "dead", rows)
+    insert(connection, "dead_bodies", bodies)
+
+
+def insert(
+    connection: sqlite3.Connection,
+    table: str,
+    rows: Sequence[DeadRow | BodyRow | JobBodyRow],
+) -> None:
+    """Insert rows whose last column is a text: as many at a time as make a bearable JSON."""
+    encode = _bodies_apart if table in _LONG else as_json
+    start = size = 0
+    for at, row in enumerate(rows):
+        size += len(str(row[-1]))
+        if size >= CHUNK_BYTES:
+            run(connection, f"insert_{table}", {"rows": encode(rows[start : at + 1])})
+            start, size = at + 1, 0
+    if start < len(rows):
+        run(connection, f"insert_{table}", {"rows": encode(rows[start:])})
+
+
+def _bodies_apart(rows: Sequence[DeadRow | BodyRow | JobBodyRow]) -> bytes:
+    """Return the rows as an object: the other columns, as JSON, are the name of the body.
+
+    SQLite parses a row again for each of its columns: a long body must not be part of it.
+    """
+    return as_json({as_json(row[:-1]).decode(): row[-1] for row in rows})

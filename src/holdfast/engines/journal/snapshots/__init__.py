@@ -1,0 +1,1 @@
+"""Snapshots of the journal's state, and the compaction that writes them."""

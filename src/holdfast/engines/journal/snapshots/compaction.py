@@ -1,0 +1,116 @@
+"""Compaction: fold what is sealed into a new snapshot, then let go of what it covers.
+
+The folding is done by another process (``compactor``), which only ever writes a temporary file.
+The owner checks that file, puts it in place and deletes. Two snapshots are kept, and every
+segment since the older one: a damaged snapshot costs time, not work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+import msgspec
+
+from holdfast.engines.journal.state.queries import JournalState
+from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, Disk
+from holdfast.engines.journal.wal.log_reader import segment_numbers
+from holdfast.engines.journal.wal.recovery import Folder, starting_point
+from holdfast.engines.journal.wal.segments import SUFFIX, segment_name
+from holdfast.engines.structured_log import EventLog
+from holdfast.model.job import MAX_TIME_US
+
+from .snapshot import (
+    SnapshotHead,
+    is_whole,
+    put_in_place,
+    read_head,
+    snapshot_names,
+    write_unfinished,
+)
+
+log = EventLog("holdfast.journal")
+
+KEPT_SNAPSHOTS = 2
+KEPT_SUFFIX = ".kept"
+
+
+class CompactionOrder(msgspec.Struct, frozen=True):
+    """What the compacting process is asked to do."""
+
+    root: str
+    snapshots: str
+    last_segment: int
+    salt: int
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What it answers."""
+
+    unfinished: str
+    size: int
+    last_seq: int
+
+
+def compact(disk: Disk, order: CompactionOrder) -> Compacted:
+    """Write the snapshot up to the end of ``last_segment`` under a temporary name.
+
+    The past must have everything up to there: finished jobs do not get into the snapshot, but for
+    dead ones that hold up others of their key.
+    """
+    start = starting_point(disk, JournalState(cold_seq=MAX_TIME_US))
+    state, reader = start.state, start.reader
+    reader.read(start.first_segment, Folder(state), last=order.last_segment)
+    head = head_of(state, reader.prev_crc, order.last_segment + 1, order.salt)
+    unfinished, size = write_unfinished(disk, head, chain(state.jobs(), state.holds()))
+    return Compacted(unfinished, size, state.seq)
+
+
+def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -> SnapshotHead:
+    """Return the head of a snapshot of this state."""
+    return SnapshotHead(
+        last_seq=state.seq,
+        last_at_us=state.last_at_us,
+        last_crc=last_crc,
+        first_segment=first_segment,
+        salt=salt,
+        cold=True,
+        last_token=state.last_token,
+        policies=state.policies,
+        gates=state.gates.states,
+        flags=state.flags,
+        schedules=state.schedules,
+        audit_head=state.audit_head,
+    )
+
+
+def adopt(
+    disk: Disk, compacted: Compacted, keep_segments: int, *, keep_snapshots: int = KEPT_SNAPSHOTS
+) -> None:
+    """Put a compacted snapshot in place and let go of everything that it makes needless."""
+    name = put_in_place(disk, compacted.unfinished)
+    log.say("journal.snapshot_written", file=name, bytes=compacted.size)
+    # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
+    names = snapshot_names(disk)
+    kept = [old for old in names if old == name or is_whole(disk, old)][:keep_snapshots]
+    for old in names:
+        if old not in kept:
+            disk.remove(old)
+    disk.sync_directory(SNAPSHOTS)
+    if len(kept) == keep_snapshots:
+        needed_from = read_head(disk, kept[-1]).first_segment
+        _let_go(disk, lambda number: number < needed_from, keep_segments)
+
+
+def _let_go(disk: Disk, needless: Callable[[int], bool], keep_segments: int) -> None:
+    """Delete needless segments; the last few stay under another name for a person to look at."""
+    numbers = [number for number in segment_numbers(disk) if needless(number)]
+    for number in numbers:
+        if keep_segments:
+            disk.rename(segment_name(number), segment_name(number) + KEPT_SUFFIX)
+        else:
+            disk.remove(segment_name(number))
+    kept = [name for name in disk.names(LOG) if name.endswith(SUFFIX + KEPT_SUFFIX)]
+    for name in kept[: max(0, len(kept) - keep_segments)]:
+        disk.remove(name)
+    disk.sync_directory(LOG)

@@ -1,0 +1,401 @@
+"""What the journal keeps in memory, folded from effects, with an index for each question.
+
+That is all unfinished work and what governs it, and finished jobs until the past has them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.engines.embedded.history import Happened
+from holdfast.model import folding
+from holdfast.model.audit import AuditHead, head_of
+from holdfast.model.effects import (
+    SETTINGS,
+    WHOLE,
+    Archived,
+    Claimed,
+    Edited,
+    Effect,
+    Enqueued,
+    Extended,
+    FlagSet,
+    Freed,
+    JobEffect,
+    Noted,
+    PolicySet,
+    Purged,
+    Replayed,
+    Restored,
+    ScheduleSet,
+    ScheduleState,
+    Setting,
+    Unblocked,
+)
+from holdfast.model.errors import InvariantViolation
+from holdfast.model.job import Job, State
+
+from .limits import Gates
+from .ordering import Dependents, KeyLine, KeyName
+from .ready_queue import Lane, Tenants, TenantState, Timetable
+
+T = TypeVar("T")
+Tell = Callable[[Happened], None]
+
+_BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
+    State.BLOCKED,
+    State.PENDING,
+    State.IN_FLIGHT,
+    State.DEAD,
+)
+_UNTOLD = frozenset({Enqueued, Claimed, Extended, Unblocked, Freed})
+"""Effects of which the past need not know: what they did shows in what comes after them."""
+
+_BEFORE: Mapping[type[JobEffect], State] = {
+    Replayed: _DEAD,
+    Archived: _DEAD,
+    Restored: State.ARCHIVED,
+}
+"""What a finished job was before it was operated on, when it is not in memory."""
+
+
+class JournalIndex:
+    """Everything in memory, kept in order while effects are folded in.
+
+    Every due job that may be claimed is in its lane, every later one in the timetable
+    ``_scheduled``; the border between them is ``_due_us``. A job that waits behind others of its
+    key is in neither.
+    """
+
+    def __init__(self, tell: Tell | None = None, cold_seq: int = 0) -> None:
+        """Take whom to tell what happened, and up to where the past has everything already."""
+        self.seq = 0
+        self.last_at_us = 0
+        self.forget_before_us = 0
+        self.last_token = 0
+        """The highest token that any job here has had."""
+        self.flags: dict[str, bool] = {}
+        self.schedules: dict[str, ScheduleState] = {}
+        self.audit_head = AuditHead()
+        self.gates = Gates()
+        self.policies = self.gates.policies
+        self.tell = tell
+        self.cold_seq = cold_seq
+        self._tenants: Tenants = {}
+        self._lines: dict[str, dict[tuple[str, str, int], Lane]] = {}
+        self._scheduled = Timetable()
+        self._scheduled_of: defaultdict[str, int] = defaultdict(int)
+        """How many jobs of each queue are in it."""
+        self._expiring = Timetable()
+        self._due_us = 0
+        self._leases: dict[int, Job] = {}
+        self._unique: dict[tuple[str, str, str], Job] = {}
+        self._keys: dict[KeyName, KeyLine] = {}
+        self._behind_of: defaultdict[str, int] = defaultdict(int)
+        """How many jobs of each queue wait behind a dead one of their key."""
+        self._dependents = Dependents()
+        self._finished: deque[tuple[int, Job]] = deque()
+
+    def fold(self, effect: Effect, seq: int) -> Job | None:
+        """Take in the effect of this sequence number; return its job as it is now."""
+        if isinstance(effect, SETTINGS):
+            self._set(effect, seq)
+            return None
+        if isinstance(effect, WHOLE):
+            name, job_id = effect.job.tenant, effect.job.id
+        else:
+            name, job_id = effect.tenant, effect.id
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = TenantState()
+        old = tenant.jobs.get(job_id)
+        job = folding.apply(old, effect, seq)
+        if job is not None and (job.unique is not None or job.state is _IN_FLIGHT):
+            self._check(old, job)
+        self._advance(effect.at_us, seq)
+        if self.tell is not None and seq > self.cold_seq and type(effect) not in _UNTOLD:
+            self.tell(Happened(seq, effect, old, job))
+        if type(effect) is Noted:
+            return job
+        if name not in self._tenants:
+            self._tenants[name] = tenant
+        keyed = old if job is None else job
+        if keyed is not None and keyed.ties.key is not None:
+            self._replace_keyed(tenant, old, job, effect)
+        else:
+            self._replace(tenant, old, job, effect)
+        if job is not None and type(effect) is Claimed:
+            self.gates.claimed(job, effect.at_us)
+        return job
+
+    def _replace(
+        self, tenant: TenantState, old: Job | None, job: Job | None, effect: JobEffect
+    ) -> None:
+        """Put a job in place of what it was."""
+        # First of all the new job: the indexes know the old one as a ghost from here on.
+        if job is not None:
+            tenant.jobs[job.id] = job
+        elif old is not None:
+            del tenant.jobs[old.id]
+        if old is not None:
+            self._leave(tenant, old)
+        elif type(effect) is not Enqueued:
+            self._leave_past(tenant, job, effect)
+        if job is not None:
+            self._enter(tenant, job)
+
+    def _replace_keyed(
+        self, tenant: TenantState, old: Job | None, job: Job | None, effect: JobEffect
+    ) -> None:
+        """The same for a job with a key: another one may be the next of its key then."""
+        keyed = job or old
+        line = self._line(keyed)
+        was, behind = line.candidate(), line.behind
+        self._replace(tenant, old, job, effect)
+        self._requeue(line, was, old)
+        if keyed is not None:
+            self._behind_of[keyed.queue] += line.behind - behind
+            if not line:
+                del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
+
+    def _advance(self, at_us: int, seq: int) -> None:
+        self.seq = seq
+        if at_us > self.last_at_us:
+            self.last_at_us = at_us
+            if at_us > self._due_us:
+                self._promote(at_us)
+
+    def _set(self, effect: Setting, seq: int) -> None:
+        self._advance(effect.at_us, seq)
+        if isinstance(effect, PolicySet):
+            was_ordered = self.gates.ordered(effect.queue)
+            self.gates.set(effect.queue, effect.policy)
+            if self.gates.ordered(effect.queue) != was_ordered:
+                self._requeue_all(effect.queue)
+        elif isinstance(effect, FlagSet):
+            _put(self.flags, effect.name, effect.on)
+        elif isinstance(effect, ScheduleSet):
+            _put(self.schedules, effect.name, effect.schedule)
+        else:
+            self.audit_head = head_of(effect.record)
+            if self.tell is not None and seq > self.cold_seq:
+                self.tell(Happened(seq, effect, None, None))
+
+    def _check(self, old: Job | None, job: Job) -> None:
+        """Raise if the job cannot be what this effect says; nothing has been touched yet."""
+        if job.state is _IN_FLIGHT and self._leases.get(job.token, old) is not old:
+            raise InvariantViolation(f"token {job.token} of job {job.id!r} is held already")
+        if job.unique is not None and not job.state.finished:
+            key = job.tenant, job.queue, job.unique
+            if self._unique.get(key, old) is not old:
+                raise InvariantViolation(
+                    f"unique key {job.unique!r} of job {job.id!r} is taken already"
+                )
+
+    # --- leave and enter ---------------------------------------------------------------------
+
+    def _leave(self, tenant: TenantState, job: Job) -> None:
+        state = job.state
+        self._count(tenant, job.queue, state, -1)
+        if state is _PENDING:
+            if self._free_to_queue(job):
+                self._unqueue(job)
+        elif state is _IN_FLIGHT:
+            del self._leases[job.token]
+            if job.ties.key is not None:
+                self.gates.landed(job)
+        elif state is _BLOCKED:
+            self._dependents.drop(job)
+        else:
+            if state is _DEAD and job.ties.key is not None:
+                self._line(job).let_go(job.id)
+            return
+        if job.ties.key is not None:
+            self._line(job).drop(job)
+        if job.unique is not None:
+            del self._unique[job.tenant, job.queue, job.unique]
+        if job.expires_at_us is not None and state is not _IN_FLIGHT:
+            self._expiring.drop(self._tenants)
+
+    def _leave_past(self, tenant: TenantState, job: Job | None, effect: JobEffect) -> None:
+        """Let go of a finished job that is not in memory, and of what it held up."""
+        if isinstance(effect, Purged):
+            self._count(tenant, effect.queue, effect.state, -1)
+            self._let_go((effect.tenant, effect.queue, effect.key), effect.id)
+        elif job is not None:
+            before = job.state if type(effect) is Edited else _BEFORE[type(effect)]
+            self._count(tenant, job.queue, before, -1)
+            if job.ties.key is not None:
+                self._line(job).let_go(job.id)
+
+    def _let_go(self, name: KeyName, job_id: str) -> None:
+        line = None if name[2] is None else self._keys.get(name)
+        if line is not None:
+            was, behind = line.candidate(), line.behind
+            line.let_go(job_id)
+            self._behind_of[name[1]] += line.behind - behind
+            self._requeue(line, was, None)
+            if not line:
+                del self._keys[name]
+
+    def _enter(self, tenant: TenantState, job: Job) -> None:
+        state = job.state
+        self._count(tenant, job.queue, state, 1)
+        if state is _PENDING:
+            if self._free_to_queue(job):
+                self._queue(tenant, job)
+        elif state is _IN_FLIGHT:
+            self._leases[job.token] = job
+            self.last_token = max(self.last_token, job.token)
+            if job.ties.key is not None:
+                self.gates.took_off(job)
+        elif state is _BLOCKED:
+            self._dependents.add(job)
+        else:
+            self._enter_finished(tenant, job)
+            return
+        if job.ties.key is not None:
+            self._line(job).put(job)
+        if job.unique is not None:
+            self._unique[job.tenant, job.queue, job.unique] = job
+        if job.expires_at_us is not None and state is not _IN_FLIGHT:
+            self._expiring.add(job.expires_at_us, job)
+
+    def _enter_finished(self, tenant: TenantState, job: Job) -> None:
+        self._finished.append((self.seq, job))
+        if job.state is _DEAD and job.ties.key is not None:
+            self._line(job).hold(job)
+        if job.queue in self.policies:
+            tally = tenant.tallies[job.queue]
+            if not (tally[_PENDING] or tally[_BLOCKED] or tally[_IN_FLIGHT]):
+                self.gates.retire(job.queue, job.tenant)
+        if self.seq <= self.cold_seq:
+            self.evict(self.seq)
+
+    def _count(self, tenant: TenantState, queue: str, state: State, change: int) -> None:
+        # How many finished ones the past has is known from itself.
+        if self.seq > self.cold_seq or not state.finished:
+            tenant.tallies[queue][state] += change
+
+    def evict(self, cold_seq: int) -> None:
+        """Let go of the finished jobs that the past has up to this sequence number."""
+        finished = self._finished
+        while finished and finished[0][0] <= cold_seq:
+            job = finished.popleft()[1]
+            tenant = self._tenants.get(job.tenant)
+            if tenant is not None and tenant.jobs.get(job.id) is job:
+                del tenant.jobs[job.id]
+                self._tidy(job.tenant, tenant)
+
+    def _tidy(self, name: str, tenant: TenantState) -> None:
+        """Keep nothing of a tenant without jobs: names come and go."""
+        if not tenant.jobs and not any(map(any, map(dict.values, tenant.tallies.values()))):
+            self._tenants.pop(name, None)
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def _line(self, job: Job | None) -> KeyLine:
+        if job is None:
+            raise InvariantViolation("a key without a job")
+        name = job.tenant, job.queue, job.ties.key
+        line = self._keys.get(name)
+        if line is None:
+            line = self._keys[name] = KeyLine()
+        return line
+
+    def _free_to_queue(self, job: Job) -> bool:
+        """Whether the job may be claimed whatever others of its key do."""
+        return job.ties.key is None or not self.gates.ordered(job.queue)
+
+    def _requeue(self, line: KeyLine, was: Job | None, old: Job | None) -> None:
+        """Let the next job of a key be claimed, and no other."""
+        now = line.candidate()
+        either = was or now
+        if was is now or either is None or not self.gates.ordered(either.queue):
+            return
+        if was is not None:
+            self._unqueue(was)
+            if was is not old:
+                self._set_apart(line, was)
+        if now is not None:
+            self._queue(self._tenants[now.tenant], now)
+
+    def _set_apart(self, line: KeyLine, job: Job) -> None:
+        """Make a job that stays as it is another one, so that the lanes know theirs as a ghost."""
+        again = replace(job)
+        self._tenants[job.tenant].jobs[job.id] = again
+        line.drop(job)
+        line.put(again)
+        if job.unique is not None:
+            self._unique[job.tenant, job.queue, job.unique] = again
+        if job.expires_at_us is not None:
+            self._expiring.drop(self._tenants)
+            self._expiring.add(job.expires_at_us, again)
+
+    def _requeue_all(self, queue: str) -> None:
+        """Queue the jobs of a queue anew: it orders its keys from now on, or no longer."""
+        self._lines.pop(queue, None)
+        self._scheduled.discard(lambda job: job.queue == queue, self._tenants)
+        self._scheduled_of.pop(queue, None)
+        waiting = [
+            (job.place, job, tenant)
+            for tenant in self._tenants.values()
+            for job in tenant.jobs.values()
+            if job.queue == queue and job.state is _PENDING
+        ]
+        for _place, job, tenant in sorted(waiting, key=lambda one: one[0]):
+            if self._free_to_queue(job) or self._line(job).candidate() is job:
+                self._queue(tenant, job)
+
+    # --- lanes -------------------------------------------------------------------------------
+
+    def _queue(self, tenant: TenantState, job: Job) -> None:
+        if job.run_at_us <= self._due_us:
+            self._lane(tenant, job).add(job)
+        else:
+            self._scheduled.add(job.run_at_us, job)
+            self._scheduled_of[job.queue] += 1
+
+    def _unqueue(self, job: Job) -> None:
+        if job.run_at_us > self._due_us:
+            self._scheduled.drop(self._tenants)
+            self._scheduled_of[job.queue] -= 1
+            return
+        lanes = self._lines[job.queue]
+        key = job.tenant, job.task, job.priority
+        lane = lanes[key]
+        lane.drop(job)
+        if not lane:
+            # A claim looks at every lane of its queue: none of them is empty.
+            del lanes[key]
+            if not lanes:
+                del self._lines[job.queue]
+
+    def _lane(self, tenant: TenantState, job: Job) -> Lane:
+        lanes = self._lines.get(job.queue)
+        if lanes is None:
+            lanes = self._lines[job.queue] = {}
+        key = job.tenant, job.task, job.priority
+        lane = lanes.get(key)
+        if lane is None:
+            lane = lanes[key] = Lane(tenant.jobs)
+        return lane
+
+    def _promote(self, now_us: int) -> None:
+        self._due_us = now_us
+        if not self._scheduled.any_by(now_us):
+            return
+        for job in self._scheduled.take(now_us, self._tenants):
+            self._scheduled_of[job.queue] -= 1
+            self._lane(self._tenants[job.tenant], job).add(job)
+
+
+def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        into.pop(name, None)
+    else:
+        into[name] = value

@@ -1,0 +1,432 @@
+"""The state of the journal: what is in memory, and the questions that the verbs ask of it."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
+from sys import intern
+
+from msgspec.structs import force_setattr
+
+from holdfast.engines.contract import Counts
+from holdfast.engines.embedded.history import Happened, Tally
+from holdfast.engines.queue_stats import QueueSurvey
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import AuditHead
+from holdfast.model.effects import Enqueued, ScheduleState
+from holdfast.model.errors import InvariantViolation
+from holdfast.model.job import Job, State
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+
+from .index import JournalIndex
+from .limits import GateState
+from .ordering import holding
+from .ready_queue import Lane, TenantState
+
+_BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
+_FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
+TOKENS_PER_SEGMENT_BITS = 36
+"""A life of the engine issues tokens above its first segment's number times two to this."""
+
+
+class JournalState(JournalIndex):
+    """See ``seam.WorkState`` for what its methods promise."""
+
+    # --- load --------------------------------------------------------------------------------
+
+    def again(self) -> JournalState:
+        """Return an empty state that tells the same, of the same."""
+        return JournalState(self.tell, self.cold_seq)
+
+    def govern(
+        self,
+        policies: Mapping[str, QueuePolicy],
+        gates: Mapping[str, GateState],
+        flags: Mapping[str, bool],
+        schedules: Mapping[str, ScheduleState],
+        audit_head: AuditHead,
+    ) -> None:
+        """Take from a snapshot what governs work, before its jobs."""
+        self.policies.update(policies)
+        self.gates.states.update(gates)
+        self.flags.update(flags)
+        self.schedules.update(schedules)
+        self.audit_head = audit_head
+
+    def load(self, jobs: Iterable[Job], seq: int, last_at_us: int, *, cold: bool = True) -> None:
+        """Fill an empty state from a snapshot's jobs.
+
+        With ``cold`` the finished ones among them are dead, not here, and hold others of their
+        key; without, the snapshot is from before there was a past, and the past is told of them.
+        """
+        self.seq, self.last_at_us, self._due_us = seq, last_at_us, last_at_us
+        due: defaultdict[tuple[str, str, str, int], list[Job]] = defaultdict(list)
+        later: list[tuple[int, Job]] = []
+        keyed: list[Job] = []
+        untold = 1
+        for job in jobs:
+            share_names(job)
+            if job.state.finished and (cold or self.tell is not None):
+                untold += self._load_finished(job, untold, cold=cold)
+                continue
+            tenant = self._admit(job)
+            if job.state is not _PENDING or not self._free_to_queue(job):
+                self._load_other(tenant, job, keyed)
+                continue
+            if job.ties.key is not None:
+                self._line(job).put(job)
+            tenant.tallies[job.queue][_PENDING] += 1
+            if job.run_at_us <= last_at_us:
+                due[job.tenant, job.queue, job.task, job.priority].append(job)
+            else:
+                later.append((job.run_at_us, job))
+            if job.unique is not None:
+                self._unique[job.tenant, job.queue, job.unique] = job
+            if job.expires_at_us is not None:
+                self._expiring.add(job.expires_at_us, job)
+        for lane in due.values():
+            self._lane(self._tenants[lane[0].tenant], lane[0]).load(lane)
+        self._scheduled.load(later)
+        self._scheduled_of.update(Counter(job.queue for _at_us, job in later))
+        for job in sorted(keyed, key=_place):
+            if self._line(job).candidate() is job:
+                self._queue(self._tenants[job.tenant], job)
+        self._count_behind()
+
+    def _count_behind(self) -> None:
+        for (_tenant, queue, _key), line in self._keys.items():
+            self._behind_of[queue] += line.behind
+
+    def _admit(self, job: Job) -> TenantState:
+        """Take a job in, in no index yet; return its tenant."""
+        self._check(None, job)
+        self.last_token = max(self.last_token, job.token)
+        tenant = self._tenants.get(job.tenant)
+        if tenant is None:
+            tenant = self._tenants[job.tenant] = TenantState()
+        if job.id in tenant.jobs:
+            raise InvariantViolation(f"job {job.id!r} is there twice")
+        tenant.jobs[job.id] = job
+        return tenant
+
+    def _load_other(self, tenant: TenantState, job: Job, keyed: list[Job]) -> None:
+        self._enter(tenant, job)
+        if job.state is _PENDING and not self._free_to_queue(job):
+            keyed.append(job)
+
+    def _load_finished(self, job: Job, number: int, *, cold: bool) -> int:
+        """Let it hold others of its key, and tell the past of it if that cannot know it."""
+        if job.state is State.DEAD and job.ties.key is not None:
+            self._line(job).hold(job)
+        if not cold and self.tell is not None and self.seq > self.cold_seq:
+            self.tell(Happened(number, Enqueued(job.created_at_us, job), None, job))
+        return not cold
+
+    # --- look --------------------------------------------------------------------------------
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """Return the job, finished ones included while they are in memory."""
+        kept = self._tenants.get(tenant)
+        job = None if kept is None else kept.jobs.get(job_id)
+        if job is None or (
+            job.state in _FORGETTABLE and job.finished_at_us < self.forget_before_us
+        ):
+            return None
+        return job
+
+    def unfinished(self, tenant: str, queue: str, unique: str) -> Job | None:
+        """Return the unfinished job that has this unique key."""
+        return self._unique.get((tenant, queue, unique))
+
+    def holder(self, token: int) -> Job | None:
+        """Return the job in flight under this token."""
+        return self._leases.get(token)
+
+    def in_flight(self) -> list[Job]:
+        """Return the jobs that somebody holds."""
+        return list(self._leases.values())
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether any job waits for another."""
+        return bool(self._dependents)
+
+    def dependents(self, tenant: str, job_id: str) -> list[Job]:
+        """Return the blocked jobs that wait for this one, in the order of their enqueueing."""
+        return self._dependents.of(tenant, job_id)
+
+    def held_behind(self) -> Iterator[tuple[Job, int]]:
+        """Return each dead job that holds up others of its key, and how many."""
+        for dead, behind in holding(self._keys):
+            if behind and self.gates.ordered(dead.queue):
+                yield dead, behind
+
+    def holds(self) -> Iterator[Job]:
+        """Return every dead job that would hold up others of its key, for a snapshot."""
+        return (dead for dead, _behind in holding(self._keys))
+
+    # --- claim -------------------------------------------------------------------------------
+
+    def claimable(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        limit: int,
+        now_us: int,
+    ) -> list[Job]:
+        """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
+        if now_us > self._due_us:
+            self._promote(now_us)
+        policies = self.policies
+        plain = [queue for queue in queues if queue not in policies] if policies else queues
+        source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
+        if len(plain) < len(queues):
+            gated = [
+                self._through_gate(queue, tasks, caller, now_us)
+                for queue in queues
+                if queue in policies
+            ]
+            source = heapq.merge(source, *gated, key=_order)
+        found: list[Job] = []
+        for job in source:
+            found.append(job)
+            if len(found) == limit:
+                break
+        return found
+
+    def _through_gate(
+        self, queue: str, tasks: Collection[str] | None, caller: Caller, now_us: int
+    ) -> Iterator[Job]:
+        """Return what the queue's policy lets through, in its order."""
+        tenants = {tenant for tenant, _task, _priority in self._lines.get(queue, ())}
+        lines = {
+            tenant: self._claimable(self._merged([queue], tasks, caller, tenant), caller, now_us)
+            for tenant in sorted(tenants)
+        }
+        flying = {name: tenant.flying(queue) for name, tenant in self._tenants.items()}
+        return self.gates.through(queue, lines, flying, now_us)
+
+    def _claimable(self, source: Iterator[Job], caller: Caller, now_us: int) -> Iterator[Job]:
+        everything = caller.unlimited
+        for job in source:
+            if job.expires_at_us is not None and job.expires_at_us <= now_us:
+                continue
+            if everything or caller.reaches(job.tenant, job.scope):
+                yield job
+
+    def _merged(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        only: str | None = None,
+    ) -> Iterator[Job]:
+        """Return the due jobs of these queues, of one tenant or of all, in order."""
+        lanes: list[tuple[int, Lane]] = []
+        for queue in queues:
+            for (tenant, task, priority), lane in self._lines.get(queue, {}).items():
+                within = caller.tenant is None or tenant == caller.tenant
+                if within and (tasks is None or task in tasks) and only in (None, tenant):
+                    lane.trim()
+                    lanes.append((priority, lane))
+        lanes.sort(key=lambda lane: -lane[0])
+        for _priority, group in groupby(lanes, key=lambda lane: lane[0]):
+            same = [lane for _, lane in group]
+            yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
+
+    def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
+        """Return when time alone may make another job claimable."""
+        if now_us > self._due_us:
+            self._promote(now_us)
+        moments = [self._scheduled.next_us(self._tenants)]
+        if self.policies:
+            moments += [self.gates.opens_at_us(queue, now_us) for queue in queues]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return jobs in flight whose lease has ended, those that ended first first."""
+        ended = [
+            job
+            for job in self._leases.values()
+            if job.lease_until_us <= now_us and caller.reaches(job.tenant, job.scope)
+        ]
+        ended.sort(key=lambda job: (job.lease_until_us, job.token))
+        return ended[:limit]
+
+    def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
+        if caller.unlimited:
+            return self._expiring.peek(now_us, limit, self._tenants)
+        everybody = self._expiring.peek(now_us, len(self._expiring), self._tenants)
+        return [job for job in everybody if caller.reaches(job.tenant, job.scope)][:limit]
+
+    # --- count -------------------------------------------------------------------------------
+
+    def counts(self, caller: Caller) -> Mapping[str, Counts]:
+        """Return the counts of each queue; for a caller with scopes of what is in memory."""
+        found: dict[str, dict[str, int]] = {}
+        if caller.scopes:
+            for job in self.jobs():
+                if caller.reaches(job.tenant, job.scope):
+                    states = found.setdefault(job.queue, {})
+                    states[job.state] = states.get(job.state, 0) + 1
+        else:
+            for name, tenant in self._tenants.items():
+                if caller.tenant is not None and name != caller.tenant:
+                    continue
+                for queue, tally in tenant.tallies.items():
+                    for state, count in tally.items():
+                        if count:
+                            states = found.setdefault(queue, {})
+                            states[state] = states.get(state, 0) + count
+        return {queue: Counts(**states) for queue, states in sorted(found.items())}
+
+    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+        """Return what a watcher wants to know of each queue: no job but the first is looked at."""
+        if now_us > self._due_us:
+            self._promote(now_us)
+        counts = self.counts(SYSTEM)
+        stuck = Counter(job.queue for job in self._leases.values() if job.lease_until_us <= now_us)
+        found: dict[str, QueueSurvey] = {}
+        for queue in sorted({*counts, *self.policies}):
+            heads = (lane.first() for lane in self._lines.get(queue, {}).values())
+            policy = self.policies.get(queue, DEFAULT_POLICY)
+            found[queue] = QueueSurvey(
+                counts=counts.get(queue, Counts()),
+                scheduled=self._scheduled_of.get(queue, 0),
+                held=self._behind_of.get(queue, 0) if policy.ordered else 0,
+                oldest_due_us=min(
+                    (job.run_at_us for job in heads if job is not None), default=None
+                ),
+                stuck=stuck[queue],
+                paused=policy.paused,
+                outage=now_us < policy.outage_until_us,
+            )
+        return found
+
+    def credit(self, kept: Tally) -> None:
+        """Count what the past has."""
+        for (name, queue, state), count in kept.items():
+            tenant = self._tenants.get(name)
+            if tenant is None:
+                tenant = self._tenants[name] = TenantState()
+            tenant.tallies[queue][state] += count
+
+    def discount(self, gone: Tally) -> None:
+        """Count so many jobs less: they were forgotten."""
+        for (name, queue, state), count in gone.items():
+            tenant = self._tenants[name]
+            tenant.tallies[queue][state] -= count
+            if not any(tenant.tallies[queue].values()):
+                del tenant.tallies[queue]
+            self._tidy(name, tenant)
+
+    def __len__(self) -> int:
+        """How many unfinished jobs there are."""
+        unfinished = 0
+        for tenant in self._tenants.values():
+            for tally in tenant.tallies.values():
+                unfinished += tally[_PENDING] + tally[_BLOCKED] + tally[_IN_FLIGHT]
+        return unfinished
+
+    def jobs(self) -> Iterator[Job]:
+        """Go through every job that is in memory."""
+        before_us = self.forget_before_us
+        for tenant in self._tenants.values():
+            for job in tenant.jobs.values():
+                if job.finished_at_us >= before_us or job.state not in _FORGETTABLE:
+                    yield job
+
+    def finished(self) -> Iterator[Job]:
+        """Go through the finished jobs that are in memory."""
+        for _seq, job in self._finished:
+            if self.get(job.tenant, job.id) is job:
+                yield job
+
+    # --- check -------------------------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """Recount everything; return what is inconsistent, a sentence each."""
+        found: list[str] = []
+        tally: Counter[tuple[str, str, str]] = Counter()
+        real: Counter[str] = Counter()
+        for job in self.jobs():
+            if not job.state.finished:
+                tally[job.tenant, job.queue, job.state] += 1
+            self._recount(job, real)
+            if job.state is _IN_FLIGHT and self._leases.get(job.token) is not job:
+                found.append(f"job {job.id!r} is in flight but its token is not")
+        for name, tenant in self._tenants.items():
+            for queue, states in tenant.tallies.items():
+                for state, count in states.items():
+                    counted = tally[name, queue, state]
+                    if count != counted and not State(state).finished:
+                        found.append(f"queue {queue!r} counts {count} {state}, has {counted}")
+                    elif count < 0:
+                        found.append(f"queue {queue!r} counts {count} {state}")
+        if sum(self._scheduled_of.values()) != len(self._scheduled):
+            found.append("the queues count other scheduled jobs than there are")
+        found.extend(
+            f"{count} {what} are indexed, and there are {real[what]}"
+            for what, count in self._indexed().items()
+            if count != real[what]
+        )
+        for lane in self._lanes():
+            jobs = list(lane)
+            if len(jobs) != len(lane) or jobs != sorted(jobs, key=_place):
+                found.append(f"the line of task {jobs[:1]} is out of order")
+        return found
+
+    def _recount(self, job: Job, real: Counter[str]) -> None:
+        waits = job.state is _PENDING or job.state is _BLOCKED
+        queued = job.state is _PENDING and (
+            self._free_to_queue(job) or self._line(job).candidate() is job
+        )
+        real["leases"] += job.state is _IN_FLIGHT
+        real["due jobs"] += queued and job.run_at_us <= self._due_us
+        real["scheduled jobs"] += queued and job.run_at_us > self._due_us
+        real["jobs that can expire"] += waits and job.expires_at_us is not None
+        real["unique keys"] += job.unique is not None and not job.state.finished
+        real["jobs behind a dead one"] += (
+            job.ties.key is not None and not job.state.finished and self._line(job).holds_up(job)
+        )
+        real["jobs with a key"] += job.ties.key is not None and not job.state.finished
+        real["dependencies"] += len(job.ties.waiting_for) if job.state is _BLOCKED else 0
+
+    def _indexed(self) -> dict[str, int]:
+        return {
+            "leases": len(self._leases),
+            "due jobs": sum(map(len, self._lanes())),
+            "scheduled jobs": len(self._scheduled),
+            "jobs behind a dead one": sum(self._behind_of.values()),
+            "jobs that can expire": len(self._expiring),
+            "unique keys": len(self._unique),
+            "jobs with a key": sum(map(len, self._keys.values())),
+            "dependencies": len(self._dependents),
+        }
+
+    def _lanes(self) -> Iterator[Lane]:
+        for lanes in self._lines.values():
+            yield from lanes.values()
+
+
+def share_names(job: Job) -> None:
+    """Make a decoded job share its names with every other job: a backlog repeats them."""
+    force_setattr(job, "tenant", intern(job.tenant))
+    force_setattr(job, "queue", intern(job.queue))
+    force_setattr(job, "task", intern(job.task))
+    if job.scope:
+        force_setattr(job, "scope", intern(job.scope))
+    if job.worker:
+        force_setattr(job, "worker", intern(job.worker))
+
+
+def _place(job: Job) -> tuple[int, int]:
+    return job.place
+
+
+def _order(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.run_at_us, job.seq

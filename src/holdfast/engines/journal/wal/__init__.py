@@ -1,0 +1,1 @@
+"""The write-ahead log: frames, segments, group commit, recovery, and the disk below them."""

@@ -1,0 +1,72 @@
+"""Versions of the records in the log and in snapshots, and the way from old ones to new ones.
+
+Every frame carries the schema version of its records. An older one is brought up step by step
+when it is read, and so written back by the next snapshot; a newer one is refused. To change what
+is stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.engines.structured_log import EventLog
+from holdfast.model.effects import Effect
+from holdfast.model.errors import UnknownFormat
+from holdfast.model.job import Job
+
+log = EventLog("holdfast.journal")
+
+SCHEMA = 2
+
+Step = Callable[[list[object]], list[object]]
+"""From the raw records of one version to those of the next."""
+
+_AS_IT_IS: Step = lambda records: records
+
+LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
+SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
+"""By the version that they start from. Version 2 added fields at the end, effects, and the past:
+a snapshot of version 1 has finished jobs in it, which its head tells (``SnapshotHead.cold``)."""
+
+T = TypeVar("T")
+
+_EFFECTS: msgspec.msgpack.Decoder[list[Effect]] = msgspec.msgpack.Decoder(list[Effect])
+_JOBS: msgspec.msgpack.Decoder[list[Job]] = msgspec.msgpack.Decoder(list[Job])
+
+
+class RecordReader:
+    """Decodes the records of one file, migrating old ones and saying so once."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._said: set[int] = set()
+
+    def effects(self, payload: bytes, schema: int) -> list[Effect]:
+        """Return the effects of a log frame; raise ``msgspec.ValidationError`` on nonsense."""
+        return self._read(payload, schema, LOG_STEPS, _EFFECTS)
+
+    def jobs(self, payload: bytes, schema: int) -> list[Job]:
+        """Return the jobs of a snapshot frame."""
+        return self._read(payload, schema, SNAPSHOT_STEPS, _JOBS)
+
+    def _read(
+        self,
+        payload: bytes,
+        schema: int,
+        steps: Mapping[int, Step],
+        decoder: msgspec.msgpack.Decoder[list[T]],
+    ) -> list[T]:
+        if schema == SCHEMA:
+            return decoder.decode(payload)
+        if not 1 <= schema < SCHEMA:
+            raise UnknownFormat(self._file, "schema version", schema, SCHEMA)
+        if schema not in self._said:
+            self._said.add(schema)
+            log.say("journal.migrated", file=self._file, from_schema=schema, to_schema=SCHEMA)
+        raw: Sequence[object] = msgspec.msgpack.decode(payload, type=list[object])
+        for version in range(schema, SCHEMA):
+            raw = steps[version](list(raw))
+        return decoder.decode(msgspec.msgpack.encode(raw))

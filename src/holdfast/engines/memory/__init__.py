@@ -1,0 +1,1 @@
+"""The memory engine: nothing is durable; it is the oracle for the others."""

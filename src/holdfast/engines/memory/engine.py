@@ -1,0 +1,99 @@
+"""The memory engine: the contract at its plainest, and the oracle for the others.
+
+Every question is answered by looking at every job, so that it is right at a glance. Nothing
+survives the process. It is meant for tests, not for a backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Iterable,
+    Sequence,
+)
+
+from holdfast.engines.clock import Clock, SystemClock
+from holdfast.engines.contract import Capabilities, EngineOptions
+from holdfast.engines.dump.format import (
+    DumpedAttempt,
+    DumpedAudit,
+    DumpedNote,
+    DumpHead,
+    DumpRecord,
+)
+from holdfast.engines.embedded.engine import EmbeddedEngine
+from holdfast.engines.embedded.memory_history import PlainPast
+from holdfast.engines.entropy import random_bytes as pooled_bytes
+from holdfast.model.effects import (
+    Effect,
+)
+from holdfast.model.errors import DurabilityLost, InvalidInput
+
+from .state import PlainState
+
+
+class MemoryEngine(EmbeddedEngine):
+    """Keeps work in this process's memory, and nowhere else."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        options: EngineOptions | None = None,
+        random_bytes: Callable[[int], bytes] = pooled_bytes,
+    ) -> None:
+        self._plain_past = PlainPast()
+        self._plain_state = PlainState(self._plain_past)
+        super().__init__(
+            Capabilities(name="memory", durable=False, shared=False),
+            self._plain_state,
+            NoLog(),
+            self._plain_past,
+            clock or SystemClock(),
+            random_bytes,
+            options or EngineOptions(),
+        )
+
+    def load(self, records: Iterable[DumpRecord]) -> None:
+        """Take in a dump; the engine must be new."""
+        if self._plain_state.seq:
+            raise InvalidInput("engine", "a dump is loaded into an engine that is new")
+        for record in records:
+            if isinstance(record, DumpHead):
+                self._token_offset = max(0, record.last_token - record.last_seq)
+            if isinstance(record, DumpedAttempt | DumpedNote | DumpedAudit):
+                self._plain_past.load(record)
+            self._plain_state.load(record)
+
+
+class NoLog:
+    """Nothing is durable, so there is nothing to wait for."""
+
+    def __init__(self) -> None:
+        self._stopped: BaseException | None = None
+
+    def add(
+        self,
+        effects: Sequence[Effect],  # noqa: ARG002 - the contract of a log
+        first_seq: int,  # noqa: ARG002
+        *,
+        essential: bool,  # noqa: ARG002
+    ) -> None:
+        """Take everything and keep nothing."""
+        if self._stopped is not None:
+            raise DurabilityLost(f"the state is in doubt: {self._stopped}")
+
+    def stop(self, error: BaseException) -> None:
+        """Refuse everything from here on."""
+        self._stopped = error
+
+    @property
+    def crowded(self) -> bool:
+        """Nobody waits here."""
+        return False
+
+    def landing(self, callers: int = 1) -> None:
+        """Have nothing to wait for."""
+
+    async def close(self) -> None:
+        """Have nothing to let go of."""

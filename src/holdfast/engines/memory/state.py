@@ -1,0 +1,372 @@
+"""The plainest state and past: dicts and lists, in which every question is a look at everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import (
+    Collection,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from typing import TypeVar
+
+from holdfast.engines.contract import Counts
+from holdfast.engines.dump.format import (
+    DumpedAudit,
+    DumpedFlag,
+    DumpedJob,
+    DumpedPolicy,
+    DumpedSchedule,
+    DumpHead,
+    DumpRecord,
+)
+from holdfast.engines.embedded.history import Happened, Tally
+from holdfast.engines.embedded.memory_history import PlainPast
+from holdfast.engines.queue_stats import QueueSurvey, count_jobs
+from holdfast.model import folding
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import AuditHead, head_of
+from holdfast.model.effects import (
+    Audited,
+    Claimed,
+    Effect,
+    FlagSet,
+    JobEffect,
+    PolicySet,
+    ScheduleSet,
+    ScheduleState,
+    job_key,
+)
+from holdfast.model.job import Job, State
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+
+T = TypeVar("T")
+
+
+class PlainState:
+    """A dict of jobs."""
+
+    def __init__(self, past: PlainPast) -> None:
+        self.seq = 0
+        self.last_at_us = 0
+        self.policies: dict[str, QueuePolicy] = {}
+        self.flags: dict[str, bool] = {}
+        self.schedules: dict[str, ScheduleState] = {}
+        self.audit_head = AuditHead()
+        self._past = past
+        self._forget_before_us = 0
+        self._jobs = past.jobs
+        self._turns: dict[tuple[str, str], int] = {}
+        self._spent_until_us: dict[str, int] = {}
+
+    @property
+    def forget_before_us(self) -> int:
+        """Completed and cancelled jobs that finished before this are dropped."""
+        return self._forget_before_us
+
+    @forget_before_us.setter
+    def forget_before_us(self, before_us: int) -> None:
+        self._forget_before_us = before_us
+        for job in self._in(State.COMPLETED, State.CANCELLED):
+            if job.finished_at_us < before_us:
+                del self._jobs[job.tenant, job.id]
+                self._past.drop((job.tenant, job.id))
+
+    def fold(self, effect: Effect, seq: int) -> Job | None:
+        """Take in the effect of this sequence number; return its job as it is now."""
+        self.seq, self.last_at_us = seq, effect.at_us
+        if isinstance(effect, Audited):
+            self.audit_head = head_of(effect.record)
+            self._past.tell(Happened(seq, effect, None, None))
+        elif isinstance(effect, PolicySet):
+            _put(self.policies, effect.queue, effect.policy)
+            self._turns = {key: n for key, n in self._turns.items() if key[0] != effect.queue}
+            self._spent_until_us.pop(effect.queue, None)
+        elif isinstance(effect, FlagSet):
+            _put(self.flags, effect.name, effect.on)
+        elif isinstance(effect, ScheduleSet):
+            _put(self.schedules, effect.name, effect.schedule)
+        else:
+            return self._fold_job(effect, seq)
+        return None
+
+    def _fold_job(self, effect: JobEffect, seq: int) -> Job | None:
+        name = job_key(effect)
+        old = self._jobs.get(name)
+        job = folding.apply(old, effect, seq)
+        self._past.tell(Happened(seq, effect, old, job))
+        if job is None:
+            self._jobs.pop(name, None)
+            return None
+        self._jobs[name] = job
+        policy = self.policies.get(job.queue)
+        if policy is not None and isinstance(effect, Claimed):
+            self._turns[job.queue, job.tenant] = effect.token
+            spent_us = self._spent_until_us.get(job.queue, 0)
+            self._spent_until_us[job.queue] = policy.spend(spent_us, effect.at_us)
+        if job.state.finished and not any(
+            other.queue == job.queue and other.tenant == job.tenant and not other.state.finished
+            for other in self._jobs.values()
+        ):
+            self._turns.pop((job.queue, job.tenant), None)
+        return job
+
+    def load(self, record: DumpRecord) -> None:
+        """Take in a record of a dump."""
+        if isinstance(record, DumpHead):
+            self.seq, self.last_at_us = record.last_seq, record.at_us
+        elif isinstance(record, DumpedJob):
+            self._jobs[record.job.tenant, record.job.id] = record.job
+        elif isinstance(record, DumpedPolicy):
+            self.policies[record.queue] = record.policy
+        elif isinstance(record, DumpedFlag):
+            self.flags[record.name] = record.on
+        elif isinstance(record, DumpedSchedule):
+            self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedAudit):
+            self.audit_head = head_of(record.record)
+
+    @property
+    def last_token(self) -> int:
+        """The highest token that any job has had."""
+        return max((job.token for job in self._jobs.values()), default=0)
+
+    def get(self, tenant: str, job_id: str) -> Job | None:
+        """Return the job, finished ones included while they are kept."""
+        return self._jobs.get((tenant, job_id))
+
+    def unfinished(self, tenant: str, queue: str, unique: str) -> Job | None:
+        """Return the unfinished job that has this unique key."""
+        return next(
+            (
+                job
+                for job in self._jobs.values()
+                if (job.tenant, job.queue, job.unique) == (tenant, queue, unique)
+                and not job.state.finished
+            ),
+            None,
+        )
+
+    def holder(self, token: int) -> Job | None:
+        """Return the job in flight under this token."""
+        return next((job for job in self._in(State.IN_FLIGHT) if job.token == token), None)
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether any job waits for another."""
+        return True
+
+    def dependents(self, tenant: str, job_id: str) -> Iterable[Job]:
+        """Return the blocked jobs that wait for this one, in the order of their enqueueing."""
+        waiting = [
+            job
+            for job in self._in(State.BLOCKED)
+            if job.tenant == tenant and job_id in job.ties.waiting_for
+        ]
+        return sorted(waiting, key=lambda job: job.seq)
+
+    def held_behind(self) -> Iterable[tuple[Job, int]]:
+        """Return each dead job that holds up others of its key, and how many."""
+        for dead in self._in(State.DEAD):
+            if dead.ties.key is not None and self._policy(dead.queue).ordered:
+                behind = sum(
+                    not job.state.finished and job.ties.key_seq > dead.ties.key_seq
+                    for job in self._of_key(dead)
+                )
+                if behind:
+                    yield dead, behind
+
+    def claimable(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        limit: int,
+        now_us: int,
+    ) -> list[Job]:
+        """Return the next jobs to hand out, in order: due, unexpired, within reach, allowed."""
+        due = [
+            job
+            for job in self._in(State.PENDING)
+            if job.queue in queues
+            and (tasks is None or job.task in tasks)
+            and job.run_at_us <= now_us
+            and (job.expires_at_us is None or job.expires_at_us > now_us)
+            and caller.reaches(job.tenant, job.scope)
+            and self._first_of_its_key(job)
+        ]
+        flying = list(self._in(State.IN_FLIGHT))
+        turns, spent_us = dict(self._turns), dict(self._spent_until_us)
+        picked: list[Job] = []
+        while len(picked) < limit:
+            offers = [self._offer(queue, due, flying, turns, spent_us, now_us) for queue in queues]
+            best = min(filter(None, offers), key=_order, default=None)
+            if best is None:
+                break
+            due.remove(best)
+            flying.append(best)
+            picked.append(best)
+            turns[best.queue, best.tenant] = 2**62 + len(picked)
+            policy = self._policy(best.queue)
+            spent_us[best.queue] = policy.spend(spent_us.get(best.queue, 0), now_us)
+        return picked
+
+    def _offer(
+        self,
+        queue: str,
+        due: Sequence[Job],
+        flying: Sequence[Job],
+        turns: Mapping[tuple[str, str], int],
+        spent_us: Mapping[str, int],
+        now_us: int,
+    ) -> Job | None:
+        """Return the job that this queue hands out next, if it may."""
+        policy = self._policy(queue)
+        here = [job for job in flying if job.queue == queue]
+        if policy.room(len(here), spent_us.get(queue, 0), now_us) == 0:
+            return None
+        tenants = Counter(job.tenant for job in here)
+        keys: Counter[tuple[str, str | None]] = Counter(
+            (job.tenant, job.ties.key) for job in here if job.ties.key is not None
+        )
+        allowed = [
+            job
+            for job in due
+            if job.queue == queue
+            and _below(tenants[job.tenant], policy.max_per_tenant)
+            and _below(keys[job.tenant, job.ties.key], policy.max_per_key)
+            and not (policy.ordered and keys[job.tenant, job.ties.key])
+        ]
+        if policy.fair:
+            return min(
+                allowed,
+                key=lambda job: (turns.get((queue, job.tenant), 0), _order(job)),
+                default=None,
+            )
+        return min(allowed, key=_order, default=None)
+
+    def _first_of_its_key(self, job: Job) -> bool:
+        if job.ties.key is None or not self._policy(job.queue).ordered:
+            return True
+        return not any(
+            other.state is State.IN_FLIGHT
+            or (
+                other.ties.key_seq < job.ties.key_seq
+                and (not other.state.finished or other.state is State.DEAD)
+            )
+            for other in self._of_key(job)
+        )
+
+    def _of_key(self, job: Job) -> list[Job]:
+        return [
+            other
+            for other in self._jobs.values()
+            if (other.tenant, other.queue, other.ties.key) == (job.tenant, job.queue, job.ties.key)
+        ]
+
+    def _policy(self, queue: str) -> QueuePolicy:
+        return self.policies.get(queue, DEFAULT_POLICY)
+
+    def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
+        """Return when time alone may make another job claimable."""
+        moments = [job.run_at_us for job in self._in(State.PENDING) if job.run_at_us > now_us]
+        for queue in queues:
+            spent_us = self._spent_until_us.get(queue, 0)
+            opens_us = self._policy(queue).opens_at_us(spent_us, now_us)
+            if opens_us is not None:
+                moments.append(opens_us)
+        return min(moments, default=None)
+
+    def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return jobs in flight whose lease has ended, those that ended first first."""
+        ended = [
+            job
+            for job in self._in(State.IN_FLIGHT)
+            if job.lease_until_us <= now_us and caller.reaches(job.tenant, job.scope)
+        ]
+        return sorted(ended, key=lambda job: (job.lease_until_us, job.token))[:limit]
+
+    def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
+        """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
+        ended = [
+            (job.expires_at_us, job.seq, job)
+            for job in self._in(State.PENDING, State.BLOCKED)
+            if job.expires_at_us is not None
+            and job.expires_at_us <= now_us
+            and caller.reaches(job.tenant, job.scope)
+        ]
+        return [job for _at, _seq, job in sorted(ended)[:limit]]
+
+    def jobs(self) -> Iterable[Job]:
+        """Return every job that is kept."""
+        return list(self._jobs.values())
+
+    def finished(self) -> Iterable[Job]:
+        """Return the finished jobs."""
+        return [job for job in self._jobs.values() if job.state.finished]
+
+    def counts(self, caller: Caller) -> Mapping[str, Counts]:
+        """Return the counts of each queue."""
+        return count_jobs(self._jobs.values(), caller)
+
+    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+        """Return what a watcher wants to know of each queue."""
+        counts = self.counts(SYSTEM)
+        return {
+            queue: self._survey(queue, counts.get(queue, Counts()), now_us)
+            for queue in sorted({*counts, *self.policies})
+        }
+
+    def _survey(self, queue: str, counts: Counts, now_us: int) -> QueueSurvey:
+        jobs = [job for job in self._jobs.values() if job.queue == queue]
+        pending = [job for job in jobs if job.state is State.PENDING]
+        first = [job for job in pending if self._first_of_its_key(job)]
+        policy = self._policy(queue)
+        return QueueSurvey(
+            counts=counts,
+            scheduled=sum(job.run_at_us > now_us for job in first),
+            held=sum(not job.state.finished and self._is_held(job) for job in jobs),
+            oldest_due_us=min(
+                (job.run_at_us for job in first if job.run_at_us <= now_us), default=None
+            ),
+            stuck=sum(
+                job.state is State.IN_FLIGHT and job.lease_until_us <= now_us for job in jobs
+            ),
+            paused=policy.paused,
+            outage=now_us < policy.outage_until_us,
+        )
+
+    def _is_held(self, job: Job) -> bool:
+        if job.ties.key is None or not self._policy(job.queue).ordered:
+            return False
+        return any(
+            other.state is State.DEAD and other.ties.key_seq < job.ties.key_seq
+            for other in self._of_key(job)
+        )
+
+    def discount(self, gone: Tally) -> None:
+        """Have counted them already."""
+
+    def problems(self) -> list[str]:
+        """Return what is inconsistent: a dict of jobs cannot be."""
+        return []
+
+    def _in(self, *states: State) -> Iterable[Job]:
+        return [job for job in self._jobs.values() if job.state in states]
+
+
+def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        into.pop(name, None)
+    else:
+        into[name] = value
+
+
+def _order(job: Job) -> tuple[int, tuple[int, int]]:
+    return -job.priority, job.place
+
+
+def _below(count: int, most: int | None) -> bool:
+    return most is None or count < most

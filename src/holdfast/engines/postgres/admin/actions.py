@@ -1,0 +1,190 @@
+"""What people do to jobs: found by a filter, locked, looked at again, changed in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Operated
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask_all
+from holdfast.engines.postgres.jobs.settle import after_changes, changed
+from holdfast.engines.postgres.jobs.unit_of_work import Changes, Name, alone_with
+from holdfast.model import lifecycle
+from holdfast.model.access import Caller
+from holdfast.model.audit import Operation
+from holdfast.model.effects import Confirmed, Effect
+from holdfast.model.errors import IllegalTransition, JobNotFound
+from holdfast.model.failure import FailureClass
+from holdfast.model.job import Job, State
+from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
+
+from .audit import add_audit
+from .queries import find, get, groups
+
+Decide = Callable[[Job, int], Effect]
+"""Says what becomes of a job, at this time."""
+
+Spares = Callable[[Job], bool]
+"""Whether a job, in a state in which something could be done, is left alone."""
+
+
+class Deed:
+    """What is done to each job, and which ones are left alone."""
+
+    def __init__(
+        self, states: frozenset[State], decide: Decide, spares: Spares = lambda _job: False
+    ) -> None:
+        self.states = states
+        self.decide = decide
+        self._spares = spares
+
+    def spares(self, job: Job) -> bool:
+        """Whether to leave it as it is."""
+        return job.state in self.states and self._spares(job)
+
+    def study(self, _jobs: Sequence[Job], _on: Conditions) -> Verb[None]:
+        """Learn what has to be known of these before anything is decided."""
+        yield from ()
+
+
+class Replay(Deed):
+    """Bringing dead letters back."""
+
+    def __init__(self, operation: Operation, run: str, fixed: str) -> None:
+        super().__init__(frozenset({State.DEAD}), self._replay, self._leaves)
+        self._by = operation.by
+        self._why = f"{operation.why} (fixed: {fixed})" if fixed else operation.why
+        self._run = run
+        self._fixed = fixed
+        self._firsts: dict[tuple[str, str, str], str] = {}
+        self._unfinished: set[tuple[str, str, str | None]] = set()
+        self._needed: dict[Name, Job] = {}
+
+    def study(self, jobs: Sequence[Job], on: Conditions) -> Verb[None]:
+        """Learn whether others do their work, and what became of those that they wait for."""
+        unique = [job for job in jobs if job.unique is not None]
+        needed = [(job.tenant, one) for job in jobs for one in job.ties.waiting_for]
+        columns: dict[str, object] = {
+            "tenants": [job.tenant for job in unique],
+            "queues": [job.queue for job in unique],
+            "uniques": [job.unique for job in unique],
+        }
+        told, known = yield from ask_all(
+            Ask("uniques", columns), on.get(rows.names(dict.fromkeys(needed)))
+        )
+        self._unfinished |= {(job.tenant, job.queue, job.unique) for job in map(rows.job_of, told)}
+        self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
+
+    def _leaves(self, job: Job) -> bool:
+        failure = job.failure
+        known_bug = failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
+        if known_bug and not self._fixed:
+            return True
+        if job.unique is None:
+            return False
+        unique = job.tenant, job.queue, job.unique
+        if self._firsts.setdefault(unique, job.id) != job.id:
+            return True  # that one does its work
+        return unique in self._unfinished
+
+    def _replay(self, job: Job, now_us: int) -> Effect:
+        left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
+        return lifecycle.replay(job, now_us, self._by, self._why, run=self._run, waiting_for=left)
+
+    def _still_open(self, job: Job, dependency: str) -> bool:
+        needed = self._needed.get((job.tenant, dependency))
+        if needed is None or needed.created_at_us > job.created_at_us:
+            return False  # gone, or another job that has got its id
+        return not needed.state.finished or needed.state is State.DEAD
+
+
+def operate(
+    wanted: Filter, deed: Deed, operation: Operation, limit: int, caller: Caller, on: Conditions
+) -> Verb[tuple[Operated, Changes]]:
+    """Find jobs and do this to them, in one commit. ``wanted`` names the states that it is for."""
+    found, kept = yield from _select(wanted, deed, limit, caller, on)
+    more = len(found) > limit
+    found = found[:limit]
+    [[[now_us]]] = yield from ask_all(on.now())
+    current = yield from _locked(found, caller, on)
+    picked: list[tuple[Job, Effect]] = []
+    for job in found:
+        now = current.get((job.tenant, job.id))
+        if now is None:
+            continue
+        if deed.spares(now):
+            kept += 1
+            continue
+        try:
+            picked.append((now, deed.decide(now, now_us)))
+        except IllegalTransition:
+            if wanted.ids:
+                raise
+    unblocked: list[tuple[Job, Effect]] = [
+        (job, lifecycle.unblock(job, now_us))
+        for job, effect in picked
+        if isinstance(effect, Confirmed) and not job.ties.waiting_for
+    ]
+    changes = yield from changed([*picked, *unblocked], now_us)
+    yield from add_audit(operation.audit, now_us)
+    yield from after_changes(changes, on)
+    jobs = [changes.job((job.tenant, job.id)) or job for job, _effect in picked]
+    return Operated(jobs, kept, more), changes
+
+
+def without_deterministic(
+    wanted: Filter, caller: Caller, on: Conditions
+) -> Verb[tuple[Filter, int]]:
+    """Return a filter without deterministic failures, and how many of those there are."""
+    asked = set(wanted.classes or FailureClass)
+    if FailureClass.DETERMINISTIC not in asked:
+        return wanted, 0
+    deterministic = replace(wanted, classes=(FailureClass.DETERMINISTIC,), states=(State.DEAD,))
+    found = yield from groups(deterministic, caller, on)
+    kept = sum(group.count for group in found)
+    others = tuple(sorted(asked - {FailureClass.DETERMINISTIC}))
+    if not others:
+        return replace(wanted, created_to_us=0), kept  # nothing was made before that
+    return replace(wanted, classes=others), kept
+
+
+def _select(
+    wanted: Filter, deed: Deed, limit: int, caller: Caller, on: Conditions
+) -> Verb[tuple[list[Job], int]]:
+    """Return the oldest matching jobs, one more than asked for if there are more.
+
+    Also how many were passed over on the way because they are spared.
+    """
+    found: list[Job] = []
+    kept = 0
+    missing = set(wanted.ids)
+    after: Place | None = None
+    if wanted.ids:
+        wanted = replace(wanted, states=())  # one in another state is told apart later
+    size = min(limit + 1, MAX_PAGE)
+    while missing or len(found) <= limit:
+        page = yield from find(wanted, after, size, caller, on)
+        yield from deed.study(page, on)
+        missing -= {job.id for job in page}
+        others = [job for job in page if not deed.spares(job)]
+        found += others
+        kept += len(page) - len(others)
+        if len(page) < size:
+            break
+        after, size = place_of(page[-1]), MAX_PAGE
+    if missing:
+        raise JobNotFound(min(missing))
+    return found, kept
+
+
+def _locked(found: Sequence[Job], caller: Caller, on: Conditions) -> Verb[dict[Name, Job]]:
+    """Lock these jobs where they are by now, their keys first; return them as they are."""
+    names = [(job.tenant, job.id) for job in found]
+    columns = rows.names(names)
+    [keys] = yield from ask_all(Ask("keys_of", columns))
+    yield from ask_all(*alone_with([(one[0], one[1], one[2]) for one in keys]))
+    yield from ask_all(Ask("lock_jobs", columns), Ask("lock_dead", columns))
+    return (yield from get(names, caller, on))

@@ -1,0 +1,44 @@
+"""The audit: a chain of entries, each committed with what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all
+from holdfast.model import audit as auditing
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
+
+_RECORD = msgspec.msgpack.Decoder(AuditRecord)
+
+
+def add_audit(entries: Sequence[AuditEntry], now_us: int) -> Verb[AuditHead]:
+    """Add entries to the end of the chain, of which one transaction at a time is in charge."""
+    yield from ask("lock_keys", names=["audit"])
+    found = yield from ask("audit_head")
+    head = AuditHead(*found[0]) if found else AuditHead()
+    records: list[AuditRecord] = []
+    for entry in entries:
+        record = auditing.chain(head, entry, now_us)
+        head = auditing.head_of(record)
+        records.append(record)
+    if records:
+        yield from ask_all(
+            Ask(
+                "add_audit",
+                {
+                    "numbers": [record.number for record in records],
+                    "hashes": [record.hash for record in records],
+                    "records": [rows.pack(record) for record in records],
+                },
+            )
+        )
+    return head
+
+
+def audited(after: int, limit: int) -> Verb[list[AuditRecord]]:
+    """Return the records after this number."""
+    found = yield from ask("audited", after=after, limit=limit)
+    return [_RECORD.decode(record) for (record,) in found]

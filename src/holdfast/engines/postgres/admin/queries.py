@@ -1,0 +1,196 @@
+"""The verbs that look at work, wherever it is kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Counts
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.connection.sansio import Ask, Row, Verb, ask, ask_all
+from holdfast.engines.postgres.jobs.limited_claim import POLICY
+from holdfast.engines.postgres.jobs.unit_of_work import Name
+from holdfast.engines.queue_stats import QueueSurvey, Survey
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.failure import FailureClass
+from holdfast.model.failure_groups import key_of
+from holdfast.model.history import Attempt, History, Note, completing_attempt
+from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.search import Filter, Group, Place, place_of
+
+_ATTEMPT = msgspec.msgpack.Decoder(Attempt)
+_NOTE = msgspec.msgpack.Decoder(Note)
+_DEAD = frozenset({State.DEAD, State.ARCHIVED})
+_DONE = frozenset({State.COMPLETED, State.CANCELLED})
+
+
+def get(names: Sequence[Name], caller: Caller, on: Conditions) -> Verb[dict[Name, Job]]:
+    """Return these jobs, those that there are within reach."""
+    [found] = yield from ask_all(on.get(rows.names(dict.fromkeys(names))))
+    jobs = map(rows.job_of, found)
+    return {(job.tenant, job.id): job for job in jobs if caller.reaches(job.tenant, job.scope)}
+
+
+def find(
+    wanted: Filter,
+    after: Place | None,
+    limit: int,
+    caller: Caller,
+    on: Conditions,
+    *,
+    newest: bool = False,
+) -> Verb[list[Job]]:
+    """Return the first matching jobs after this place."""
+    found: list[Job] = []
+    name = "find_newest" if newest else "find"
+    while len(found) < limit:
+        size = limit - len(found)
+        told = yield from ask(name, **_conditions(wanted, caller, on), **_place(after), limit=size)
+        jobs = [rows.job_of(row) for row in told]
+        # Failures of those that are not dead have no columns: a closer look is taken here.
+        found += [job for job in jobs if wanted.matches(job)]
+        if len(jobs) < size:
+            break
+        after = place_of(jobs[-1])
+    return found
+
+
+def _conditions(wanted: Filter, caller: Caller, on: Conditions) -> dict[str, object]:
+    states = frozenset(wanted.states or State)
+    asks_when_finished = wanted.finished_from_us is not None or wanted.finished_to_us is not None
+    return {
+        **rows.reach(caller),
+        "ids": list(wanted.ids) or None,
+        "tenant": wanted.tenant,
+        "scope": wanted.scope,
+        "states": [rows.NUMBERS[state] for state in wanted.states] or None,
+        "queues": list(wanted.queues) or None,
+        "tasks": list(wanted.tasks) or None,
+        "keys": list(wanted.keys) or None,
+        "replay_run": None if wanted.replay_run is None else rows.without_nul(wanted.replay_run),
+        "attempts_from": wanted.attempts_from,
+        "attempts_to": wanted.attempts_to,
+        "created_from_us": wanted.created_from_us,
+        "created_to_us": wanted.created_to_us,
+        "finished_from_us": wanted.finished_from_us,
+        "finished_to_us": wanted.finished_to_us,
+        "error_reasons": list(wanted.error_reasons) or None,
+        "classes": [one.value for one in wanted.classes] or None,
+        "fingerprint": None if wanted.fingerprint is None else rows.without_nul(wanted.fingerprint),
+        "text": None if wanted.text is None else rows.without_nul(wanted.text),
+        "failed": wanted.asks_for_failures,
+        "unfinished": bool(states & UNFINISHED) and not asks_when_finished,
+        "dead": bool(states & _DEAD),
+        "done": bool(states & _DONE),
+        "now_us": on.now_us,
+        "remember_us": on.remember_us,
+    }
+
+
+def _place(after: Place | None) -> dict[str, object]:
+    at_us, tenant, job_id = after or (None, None, None)
+    return {"after_us": at_us, "after_tenant": tenant, "after_id": job_id}
+
+
+def counts(caller: Caller, on: Conditions) -> Verb[Mapping[str, Counts]]:
+    """Return the counts of each queue."""
+    told = yield from ask(
+        "counts", **rows.reach(caller), now_us=on.now_us, remember_us=on.remember_us
+    )
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for queue, state, count in told:
+        found[queue][rows.STATES[state].value] = count
+    return {queue: Counts(**states) for queue, states in sorted(found.items())}
+
+
+def queues(caller: Caller) -> Verb[list[str]]:
+    """Return the queues that have unfinished jobs."""
+    return sorted(queue for (queue,) in (yield from ask("queues", **rows.reach(caller))))
+
+
+def survey(on: Conditions) -> Verb[Survey]:
+    """Return every queue as it is at this moment."""
+    [[[now_us]]] = yield from ask_all(on.now())
+    counted = yield from counts(SYSTEM, on)
+    told, governed = yield from ask_all(Ask("survey", {"now_us": on.now_us}), Ask("policies", {}))
+    seen = {row[0]: row[1:] for row in told}
+    policies = {queue: POLICY.decode(policy) for queue, policy in governed}
+    found: dict[str, QueueSurvey] = {}
+    for queue in sorted({*counted, *policies}):
+        scheduled, held, oldest_due_us, stuck = seen.get(queue, (0, 0, None, 0))
+        policy = policies.get(queue, DEFAULT_POLICY)
+        found[queue] = QueueSurvey(
+            counts=counted.get(queue, Counts()),
+            scheduled=scheduled,
+            held=held,
+            oldest_due_us=oldest_due_us,
+            stuck=stuck,
+            paused=policy.paused,
+            outage=now_us < policy.outage_until_us,
+        )
+    return Survey(now_us, found)
+
+
+def groups(wanted: Filter, caller: Caller, on: Conditions) -> Verb[list[Group]]:
+    """Return dead letters in groups, the largest first."""
+    conditions = _conditions(wanted, caller, on)
+    told, holding = yield from ask_all(Ask("groups", conditions), Ask("held_behind", conditions))
+    held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
+    for *group, tenant, key, behind in holding:
+        # Of several dead ones of a key the first has all behind it that the others have.
+        keys = held[tuple(group)]
+        keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
+    found = [_group(row) for row in told]
+    return sorted(
+        (replace(group, held_behind=sum(held[key_of(group)].values())) for group in found),
+        key=lambda group: (-group.count, -group.last_at_us, key_of(group)),
+    )
+
+
+def _group(row: Row) -> Group:
+    return Group(
+        queue=row[0],
+        error_reason=row[1],
+        failure_class=FailureClass(row[2]),
+        fingerprint=row[3],
+        hour_us=row[4],
+        count=row[5],
+        first_at_us=row[6],
+        last_at_us=row[7],
+        tenants=row[8],
+        scopes=row[9],
+    )
+
+
+def history(names: Sequence[Name], caller: Caller, on: Conditions) -> Verb[list[History | None]]:
+    """Return what happened to these jobs, in order."""
+    jobs = yield from get(names, caller, on)
+    columns = {
+        **rows.names(jobs),
+        "made_us": [job.created_at_us for job in jobs.values()],
+    }
+    told = yield from ask_all(Ask("attempts", columns), Ask("notes", columns))
+    attempts: defaultdict[Name, list[Attempt]] = defaultdict(list)
+    notes: defaultdict[Name, list[Note]] = defaultdict(list)
+    for tenant, job_id, attempt in told[0]:
+        attempts[tenant, job_id].append(_ATTEMPT.decode(attempt))
+    for tenant, job_id, note in told[1]:
+        notes[tenant, job_id].append(_NOTE.decode(note))
+    for name, job in jobs.items():
+        if (last := completing_attempt(job)) is not None:
+            attempts[name].append(last)
+    return [
+        None if name not in jobs else History(jobs[name], attempts[name], notes[name])
+        for name in names
+    ]
+
+
+def problems() -> Verb[list[str]]:
+    """Return what cannot be, a sentence each."""
+    found = yield from ask("problems")
+    return [sentence for (sentence,) in found]

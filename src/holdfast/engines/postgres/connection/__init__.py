@@ -1,0 +1,1 @@
+"""How statements reach a PostgreSQL server: database, pool, pipeline, the caller's transaction."""

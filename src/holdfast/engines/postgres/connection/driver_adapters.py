@@ -1,0 +1,171 @@
+"""Connections of the caller's: what kind one is, and the driver's own connection in it.
+
+SQLAlchemy and Django are known by their names alone: nobody has to have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from holdfast.engines.postgres.errors import said, translated
+from holdfast.model.errors import HoldfastError, InvalidInput
+
+Sync: TypeAlias = "psycopg.Connection[Any]"
+Async: TypeAlias = "psycopg.AsyncConnection[Any]"
+
+_SESSIONS = frozenset({"Session", "scoped_session"})
+_ASYNC_SESSIONS = frozenset({"AsyncSession", "async_scoped_session"})
+_KNOWN = (
+    "a connection of psycopg 3, a session or connection of SQLAlchemy on postgresql+psycopg, or "
+    "Django's connection on psycopg 3"
+)
+_PLAIN_CALLS = "enqueue_sync or enqueue_many_sync"
+_ASYNC_CALLS = "enqueue or enqueue_many, awaited"
+
+
+def driver_of(connection: object) -> Sync:
+    """Return the driver's connection for plain calls, its transaction begun where that is due."""
+    if _is_async(connection):
+        raise _refused(connection, f"is asynchronous: call {_ASYNC_CALLS}")
+    found: Any = connection
+    if _is_django(connection):
+        return _sync(connection, _in_django(found))
+    if not _of(connection, "sqlalchemy", {"Connection", *_SESSIONS}):
+        return _sync(connection, found)
+    try:
+        if _of(connection, "sqlalchemy", _SESSIONS):
+            found = found.connection()
+        driver = _sync(connection, found.connection.driver_connection)
+        check_usable(driver)
+        if not found.in_transaction():
+            # Else it does not know that there is something to commit.
+            found.begin()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _unusable(connection, error) from error
+    return driver
+
+
+async def driver_of_async(connection: object) -> Async:
+    """Return the driver's connection for awaited calls, its transaction begun where that is due."""
+    if _is_django(connection) or _is_plain(connection):
+        raise _refused(connection, f"is not asynchronous: call {_PLAIN_CALLS}")
+    found: Any = connection
+    if not _of(connection, "sqlalchemy", {"AsyncConnection", *_ASYNC_SESSIONS}):
+        return _async(connection, found)
+    try:
+        if _of(connection, "sqlalchemy", _ASYNC_SESSIONS):
+            found = await found.connection()
+        driver = _async(connection, (await found.get_raw_connection()).driver_connection)
+        check_usable(driver)
+        if not found.in_transaction():
+            await found.begin()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _unusable(connection, error) from error
+    return driver
+
+
+def check_usable(driver: Sync | Async) -> None:
+    """Raise ``InvalidInput`` unless something can be added to a transaction of the caller's."""
+    if driver.closed:
+        raise InvalidInput("connection", "it is closed: give one that is open")
+    if driver.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise InvalidInput("connection", "it is in a pipeline: enqueue before or after that")
+    status = driver.info.transaction_status
+    if status == TransactionStatus.INERROR:
+        problem = "its transaction has failed: roll it back, and enqueue in the next one"
+        raise InvalidInput("connection", problem)
+    if status == TransactionStatus.ACTIVE:
+        raise InvalidInput("connection", "it is in the middle of a statement: let that end first")
+    if status == TransactionStatus.IDLE and driver.autocommit:
+        problem = (
+            "it is in autocommit mode and in no transaction: begin one (`with conn.transaction():` "
+            "in psycopg, `with transaction.atomic():` in Django), or enqueue without connection="
+        )
+        raise InvalidInput("connection", problem)
+
+
+def url_of(driver: Sync | Async) -> str:
+    """Return where a connection leads, without secrets."""
+    info = driver.info
+    if info.host.startswith("/"):
+        return f"postgresql://{info.user}@/{info.dbname}?host={info.host}"
+    return f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
+
+
+def _in_django(connection: Any) -> object:  # noqa: ANN401 - Django is not imported here
+    if connection.vendor != "postgresql":
+        raise _refused(connection, f"is one to {connection.vendor}, not to PostgreSQL")
+    if connection.connection is None:
+        connection.ensure_connection()
+    if connection.needs_rollback:
+        raise _refused(connection, "has failed in this atomic block: leave that first")
+    found: object = connection.connection
+    return found
+
+
+def _sync(connection: object, driver: object) -> Sync:
+    if isinstance(driver, psycopg.Connection):
+        return driver
+    if isinstance(driver, psycopg.AsyncConnection):
+        raise _refused(connection, f"is asynchronous underneath: call {_ASYNC_CALLS}")
+    raise _wrong_driver(connection, driver)
+
+
+def _async(connection: object, driver: object) -> Async:
+    if isinstance(driver, psycopg.AsyncConnection):
+        return driver
+    raise _wrong_driver(connection, driver)
+
+
+def _wrong_driver(connection: object, driver: object) -> InvalidInput:
+    if driver is connection:
+        return _refused(connection, f"is none that Holdfast can use: give {_KNOWN}")
+    library = type(driver).__module__.partition(".")[0]
+    return _refused(
+        connection, f"is one of {library}, and only psycopg 3 can be used: give {_KNOWN}"
+    )
+
+
+def _unusable(connection: object, error: Exception) -> HoldfastError:
+    """Return why something of SQLAlchemy cannot be used."""
+    cause = getattr(error, "orig", None)
+    if isinstance(cause, psycopg.Error):
+        return translated(cause, "PostgreSQL", "")
+    return _refused(connection, f"cannot be used: {said(error)}")
+
+
+def _refused(connection: object, problem: str) -> InvalidInput:
+    kind = type(connection)
+    return InvalidInput("connection", f"this {kind.__module__}.{kind.__qualname__} {problem}")
+
+
+def _is_async(connection: object) -> bool:
+    return isinstance(connection, psycopg.AsyncConnection) or _of(
+        connection, "sqlalchemy", {"AsyncConnection", *_ASYNC_SESSIONS}
+    )
+
+
+def _is_plain(connection: object) -> bool:
+    return isinstance(connection, psycopg.Connection) or _of(
+        connection, "sqlalchemy", {"Connection", *_SESSIONS}
+    )
+
+
+def _is_django(connection: object) -> bool:
+    return _of(connection, "django", {"BaseDatabaseWrapper", "ConnectionProxy"})
+
+
+def _of(connection: object, library: str, names: Collection[str]) -> bool:
+    """Whether this is one of these classes of a library, or of a class made from them."""
+    return any(
+        kind.__name__ in names and kind.__module__.partition(".")[0] == library
+        for kind in type(connection).__mro__
+    )

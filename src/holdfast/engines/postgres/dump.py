@@ -1,0 +1,121 @@
+"""Everything in the tables as records of a dump, as of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection
+
+from holdfast.engines.dump.format import (
+    DumpedAttempt,
+    DumpedAudit,
+    DumpedFlag,
+    DumpedJob,
+    DumpedNote,
+    DumpedPolicy,
+    DumpedSchedule,
+    DumpHead,
+    DumpRecord,
+)
+from holdfast.model.audit import AuditRecord
+from holdfast.model.effects import ScheduleState
+from holdfast.model.history import Attempt, Note
+from holdfast.model.policy import QueuePolicy
+
+from .call_context import Conditions
+from .connection.database import Database
+from .connection.sansio import Row
+from .connection.statements import statement
+from .errors import translated
+from .rows import job_of
+
+_PAGE = 250
+"""How many rows are in memory at a time: each may be as large as a payload may."""
+_POLICY = msgspec.msgpack.Decoder(QueuePolicy)
+_SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
+_ATTEMPT = msgspec.msgpack.Decoder(Attempt)
+_NOTE = msgspec.msgpack.Decoder(Note)
+_AUDIT = msgspec.msgpack.Decoder(AuditRecord)
+
+
+async def records(
+    database: Database, on: Conditions, engine: str
+) -> AsyncIterator[list[DumpRecord]]:
+    """Go through everything that is kept, on a connection of its own, in a bounded memory.
+
+    What is changed meanwhile is not seen, and nobody has to wait.
+    """
+    connection = await database.connect()
+    try:
+        async for batch in _Dump(connection, database.options.schema).everything(on, engine):
+            yield batch
+    except (psycopg.Error, OSError) as error:
+        raise translated(error, database.url, database.options.schema) from error
+    finally:
+        await connection.close()
+
+
+class _Dump:
+    def __init__(self, connection: AsyncConnection[Row], schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    async def everything(self, on: Conditions, engine: str) -> AsyncIterator[list[DumpRecord]]:
+        """Yield the head with what governs work, jobs, what happened to them, the audit."""
+        await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        # Whoever writes the records down may take their time, and so may a sort.
+        await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await self._connection.execute("SET LOCAL statement_timeout = 0")
+        [[now_us]] = await self._all("now", {"now_us": on.now_us})
+        [[last_seq, last_token]] = await self._all("last_numbers")
+        first: list[DumpRecord] = [DumpHead(engine, now_us, last_seq, last_token)]
+        for queue, policy in await self._all("policies"):
+            first.append(DumpedPolicy(queue, _POLICY.decode(policy)))
+        first += [DumpedFlag(name, on_) for name, on_ in await self._all("flags")]
+        for name, schedule in await self._all("schedules"):
+            first.append(DumpedSchedule(name, _SCHEDULE.decode(schedule)))
+        yield first
+        since = {"since_us": now_us - on.remember_us}
+        for name, parameters, make in (
+            ("dump_jobs", {}, _job),
+            ("dump_history", since, _job),
+            ("dump_dead", {}, _job),
+            ("dump_attempts", since, _attempt),
+            ("dump_notes", since, _note),
+            ("dump_audit", {}, _audit),
+        ):
+            async for batch in self._pages(name, parameters, make):
+                yield batch
+
+    async def _all(self, name: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        cursor = self._connection.cursor(binary=True)
+        await cursor.execute(statement(name, self._schema), parameters)
+        return await cursor.fetchall()
+
+    async def _pages(
+        self, name: str, parameters: Mapping[str, object], make: Callable[[Row], DumpRecord]
+    ) -> AsyncIterator[list[DumpRecord]]:
+        async with self._connection.cursor(name=name) as cursor:
+            await cursor.execute(statement(name, self._schema), parameters, binary=True)
+            while rows := await cursor.fetchmany(_PAGE):
+                yield [make(row) for row in rows]
+
+
+def _job(row: Row) -> DumpRecord:
+    return DumpedJob(job_of(row))
+
+
+def _attempt(row: Row) -> DumpRecord:
+    tenant, job_id, made_us, attempt = row
+    return DumpedAttempt(tenant, job_id, made_us, _ATTEMPT.decode(attempt))
+
+
+def _note(row: Row) -> DumpRecord:
+    tenant, job_id, made_us, note = row
+    return DumpedNote(tenant, job_id, made_us, _NOTE.decode(note))
+
+
+def _audit(row: Row) -> DumpRecord:
+    return DumpedAudit(_AUDIT.decode(row[0]))

@@ -1,0 +1,191 @@
+"""What effects change in the tables: decided by the model, written in a few statements.
+
+Whoever changes a job holds its row, and the lock of its key if it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask_all
+from holdfast.model import folding
+from holdfast.model.effects import JobEffect, Purged, job_key
+from holdfast.model.history import Attempt, Note, attempt_of, note_of
+from holdfast.model.job import Job, State
+
+Name = tuple[str, str]
+"""A job's tenant and id."""
+Key = tuple[str, str, str]
+"""A tenant, a queue and a key in it."""
+
+_HISTORY = frozenset({State.COMPLETED, State.CANCELLED})
+NEXT_SEQ = 0
+"""Stands for a place in line that the database gives when the job is written."""
+
+
+class Changes:
+    """Effects on jobs, folded, and what has to be written because of them."""
+
+    def __init__(self) -> None:
+        self._before: dict[Name, Job | None] = {}
+        self._after: dict[Name, Job | None] = {}
+        self._purged: list[Job] = []
+        self._attempts: list[tuple[Job, Attempt]] = []
+        self._notes: list[tuple[Job, Note]] = []
+
+    def add(self, job: Job | None, effect: JobEffect) -> Job | None:
+        """Fold an effect into a job, as it is by now if it was changed before; return it."""
+        name = job_key(effect)
+        if name in self._after:
+            job = self._after[name]
+        else:
+            self._before[name] = job
+        after = folding.apply(job, effect, NEXT_SEQ)
+        self._after[name] = after
+        if isinstance(effect, Purged):
+            if job is not None:
+                self._purged.append(job)
+            return None
+        of = after or job
+        if of is not None:
+            if (attempt := attempt_of(job, effect)) is not None:
+                self._attempts.append((of, attempt))
+            if (note := note_of(effect)) is not None:
+                self._notes.append((of, note))
+        return after
+
+    def job(self, name: Name) -> Job | None:
+        """Return a job as it is after the effects so far."""
+        return self._after[name]
+
+    def write(self) -> Verb[None]:
+        """Write everything, and let go on whom the keys let go on."""
+        yield from ask_all(*self._leaving(), *self._arriving(), *self._telling())
+        hot = [job for job in self._after.values() if job is not None and not job.state.finished]
+        if hot:
+            yield from self._put(hot)
+        yield from ask_all(*line_up(self.keys()))
+
+    def keys(self) -> list[Key]:
+        """Return the keys of which a job was changed."""
+        jobs = [*self._before.values(), *self._after.values()]
+        return keys_of(job for job in jobs if job is not None)
+
+    def queues(self) -> list[str]:
+        """Return the queues in which something changed."""
+        jobs = [*self._before.values(), *self._after.values()]
+        return sorted({job.queue for job in jobs if job is not None})
+
+    def finished(self) -> list[Job]:
+        """Return the jobs that are finished now and were not before."""
+        return [
+            job
+            for name, job in self._after.items()
+            if job is not None and job.state.finished and not _finished(self._before[name])
+        ]
+
+    def _put(self, jobs: list[Job]) -> Verb[None]:
+        [told] = yield from ask_all(Ask("put_jobs", {**rows.columns(jobs), "known": True}))
+        for tenant, job_id, seq, key_seq in told:
+            job = self._after[tenant, job_id]
+            if job is not None:
+                ties = job.ties
+                if ties.key is not None and ties.key_seq != key_seq:
+                    ties = replace(ties, key_seq=key_seq)
+                self._after[tenant, job_id] = replace(job, seq=seq, ties=ties)
+
+    def _leaving(self) -> Iterable[Ask]:
+        """Yield what takes jobs out of the tables that they were in."""
+        was_hot, was_dead = [], []
+        for name, before in self._before.items():
+            after = self._after[name]
+            if before is None:
+                continue
+            if not before.state.finished and (after is None or after.state.finished):
+                was_hot.append(name)
+            elif _laid_out(before) and not (after is not None and _laid_out(after)):
+                was_dead.append(name)
+        if was_hot:
+            yield Ask("drop_jobs", rows.names(was_hot))
+        if was_dead:
+            yield Ask("drop_dead", rows.names(was_dead))
+        if self._purged:
+            gone = rows.names((job.tenant, job.id) for job in self._purged)
+            yield Ask("drop_history", gone)
+            yield Ask("drop_past", gone)
+
+    def _arriving(self) -> Iterable[Ask]:
+        """Yield what puts finished jobs where they belong."""
+        changed = [
+            job
+            for name, job in self._after.items()
+            if job is not None and job.state.finished and job != self._before[name]
+        ]
+        dead = [job for job in changed if _laid_out(job)]
+        done = [job for job in changed if job.state in _HISTORY]
+        if dead:
+            yield Ask("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
+        if done:
+            yield Ask("put_history", rows.columns(done))
+
+    def _telling(self) -> Iterable[Ask]:
+        """Yield what writes down what happened."""
+        if self._attempts:
+            yield Ask(
+                "add_attempts",
+                {
+                    **_of([job for job, _attempt in self._attempts]),
+                    "tokens": [attempt.token for _job, attempt in self._attempts],
+                    "attempts": [rows.pack(attempt) for _job, attempt in self._attempts],
+                },
+            )
+        if self._notes:
+            jobs = [job for job, _note in self._notes]
+            notes = [rows.pack(note) for _job, note in self._notes]
+            yield Ask("add_notes", {**_of(jobs), "notes": notes})
+
+
+def alone_with(keys: Sequence[Key]) -> list[Ask]:
+    """Return what makes this transaction the only one that changes jobs of these keys."""
+    if not keys:
+        return []
+    return [Ask("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
+
+
+def line_up(keys: Sequence[Key]) -> list[Ask]:
+    """Return what lets the first of each key be claimed if it may, once all else is written."""
+    if not keys:
+        return []
+    columns = {
+        "tenants": [key[0] for key in keys],
+        "queues": [key[1] for key in keys],
+        "keys": [key[2] for key in keys],
+    }
+    return [Ask("lock_lined_up", columns), Ask("line_up", columns)]
+
+
+def keys_of(jobs: Iterable[Job]) -> list[Key]:
+    """Return the keys of these jobs, each once."""
+    return list(
+        dict.fromkeys(
+            (job.tenant, job.queue, job.ties.key) for job in jobs if job.ties.key is not None
+        )
+    )
+
+
+def _of(jobs: Sequence[Job]) -> dict[str, object]:
+    return {
+        **rows.names((job.tenant, job.id) for job in jobs),
+        "made_us": [job.created_at_us for job in jobs],
+    }
+
+
+def _laid_out(job: Job) -> bool:
+    return job.state in (State.DEAD, State.ARCHIVED)
+
+
+def _finished(job: Job | None) -> bool:
+    return job is not None and job.state.finished

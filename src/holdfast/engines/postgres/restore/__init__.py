@@ -1,0 +1,1 @@
+"""A dump loaded into PostgreSQL tables."""

@@ -1,0 +1,149 @@
+"""A part of a dump on its way into the tables: as COPY and the statements of the verbs take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.engines.dump.format import (
+    DumpedAttempt,
+    DumpedAudit,
+    DumpedFlag,
+    DumpedJob,
+    DumpedNote,
+    DumpedPolicy,
+    DumpedSchedule,
+    DumpHead,
+    DumpRecord,
+)
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.admin.policies import policy_columns
+from holdfast.engines.postgres.connection.sansio import Ask
+from holdfast.model.job import Job, State
+
+_FIRST = (
+    *("created_at_us", "run_at_us", "seqs", "tokens", "claimed_at_us", "lease_until_us"),
+    *("attempts", "max_attempts", "priorities", "states", "stops", "tenants", "ids", "scopes"),
+    *("queues", "tasks", "workers"),
+)
+_THEN = (
+    *("expires_at_us", "uniques", "estimated_seconds", "max_processing_seconds", "keys"),
+    *("key_seqs", "waiting_for", "failures", "replay_runs", "mores"),
+)
+_COPIED: Mapping[str, tuple[str, ...]] = {
+    "copy_jobs": (*_FIRST, "payloads", *_THEN, "lines", "tied"),
+    "copy_dead": (
+        *(*_FIRST, "payloads", *_THEN, "finished_at_us"),
+        *("error_reasons", "failure_classes", "fingerprints", "messages"),
+    ),
+    "copy_history": (*_FIRST, "results", *_THEN, "finished_at_us"),
+}
+"""The columns of each statement, in its order."""
+_NO_LINE = 0
+
+
+class Numbers(NamedTuple):
+    """The highest place in line and the highest token of all that has come."""
+
+    seq: int = 0
+    token: int = 0
+
+    def with_record(self, record: DumpRecord) -> Numbers:
+        """Return what they are with this record."""
+        if isinstance(record, DumpedJob):
+            job = record.job
+            seq = max(self.seq, job.seq, job.ties.key_seq)
+            return Numbers(seq, max(self.token, job.token))
+        if isinstance(record, DumpedAttempt):
+            return Numbers(self.seq, max(self.token, record.attempt.token))
+        if isinstance(record, DumpHead):
+            return Numbers(max(self.seq, record.last_seq), max(self.token, record.last_token))
+        return self
+
+
+class Part:
+    """Records that are loaded in one transaction."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.size_bytes = 0
+        self._jobs: dict[str, list[Job]] = {name: [] for name in _COPIED}
+        self._attempts: list[DumpedAttempt] = []
+        self._notes: list[DumpedNote] = []
+        self._audit: list[DumpedAudit] = []
+        self._governing: list[Ask] = []
+
+    def add(self, record: DumpRecord, size_bytes: int) -> None:
+        """Take a record in."""
+        self.records += 1
+        self.size_bytes += size_bytes
+        if isinstance(record, DumpedJob):
+            self._jobs[_destination(record.job)].append(record.job)
+        elif isinstance(record, DumpedAttempt):
+            self._attempts.append(record)
+        elif isinstance(record, DumpedNote):
+            self._notes.append(record)
+        elif isinstance(record, DumpedAudit):
+            self._audit.append(record)
+        elif isinstance(record, DumpedPolicy):
+            self._governing.append(Ask("put_policy", policy_columns(record.queue, record.policy)))
+        elif isinstance(record, DumpedFlag):
+            self._governing.append(Ask("set_flag", {"name": record.name, "to": record.on}))
+        elif isinstance(record, DumpedSchedule):
+            parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
+            self._governing.append(Ask("set_schedule", parameters))
+
+    def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
+        """Yield the statements that take rows, and their rows."""
+        for name, jobs in self._jobs.items():
+            if jobs:
+                columns = _columns(name, jobs)
+                yield name, zip(*(columns[key] for key in _COPIED[name]), strict=True)
+
+    def asks(self) -> Iterator[Ask]:
+        """Yield the statements that take everything at once."""
+        yield from self._governing
+        if self._attempts:
+            tokens = [one.attempt.token for one in self._attempts]
+            packed = [rows.pack(one.attempt) for one in self._attempts]
+            yield Ask("add_attempts", {**_of(self._attempts), "tokens": tokens, "attempts": packed})
+        if self._notes:
+            packed = [rows.pack(one.note) for one in self._notes]
+            yield Ask("add_notes", {**_of(self._notes), "notes": packed})
+        if self._audit:
+            chain = [one.record for one in self._audit]
+            yield Ask(
+                "add_audit",
+                {
+                    "numbers": [record.number for record in chain],
+                    "hashes": [record.hash for record in chain],
+                    "records": [rows.pack(record) for record in chain],
+                },
+            )
+
+
+def _destination(job: Job) -> str:
+    if not job.state.finished:
+        return "copy_jobs"
+    return "copy_dead" if job.state in (State.DEAD, State.ARCHIVED) else "copy_history"
+
+
+def _columns(name: str, jobs: Sequence[Job]) -> dict[str, Sequence[object]]:
+    columns = {
+        **rows.columns(jobs),
+        "waiting_for": [list(job.ties.waiting_for) or None for job in jobs],
+    }
+    if name == "copy_jobs":
+        # Nobody may claim anything before everything is there.
+        columns["lines"] = [_NO_LINE] * len(jobs)
+        columns["tied"] = [job.ties.key is not None or job.replays is not None for job in jobs]
+    elif name == "copy_dead":
+        columns |= rows.failure_columns(jobs)
+    return {key: column for key, column in columns.items() if isinstance(column, list)}
+
+
+def _of(remarks: Sequence[DumpedAttempt | DumpedNote]) -> dict[str, object]:
+    return {
+        **rows.names((one.tenant, one.id) for one in remarks),
+        "made_us": [one.created_at_us for one in remarks],
+    }

@@ -1,0 +1,272 @@
+"""A dump loaded into tables that are empty: in parts, so that it can go on where it was stopped.
+
+While a load is under way a row says how far it has come, and no engine opens. The row goes when
+everything has been read back and compared; until then nobody may claim any of the jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import psycopg
+from msgspec.structs import replace
+from psycopg import AsyncConnection
+from psycopg import errors as pg
+
+from holdfast.engines.dump.digest import Contents, contents_of
+from holdfast.engines.dump.format import DumpHead, DumpRecord
+from holdfast.engines.postgres import dump as dump_module
+from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.connection.database import Database
+from holdfast.engines.postgres.connection.sansio import Row, Verb, ask
+from holdfast.engines.postgres.connection.statements import statement
+from holdfast.engines.postgres.errors import check_url, place, translated
+from holdfast.engines.postgres.options import PostgresOptions
+from holdfast.model.errors import CorruptDump, InvalidInput, StorageError, Unavailable
+from holdfast.model.job import MAX_TIME_US, MICROSECONDS
+
+from .batch import Numbers, Part
+
+PART_RECORDS = 5_000
+PART_BYTES = 8 << 20
+"""After how many records or bytes a transaction ends."""
+FOREVER_SECONDS = MAX_TIME_US / MICROSECONDS
+"""For ``remember_seconds``: of what is loaded nothing is too old."""
+_NOTHING_YET = bytes(32)
+
+
+class Marked(NamedTuple):
+    """How many records are in, and a hash of them in their order."""
+
+    records: int
+    digest: bytes
+
+    def after(self, encoded: bytes) -> Marked:
+        """Return what it is with one record more."""
+        return Marked(self.records + 1, hashlib.sha256(self.digest + encoded).digest())
+
+
+class Loaded(NamedTuple):
+    """What was to be loaded, what was found when it was read back, and what was there before."""
+
+    contents: Contents
+    read_back: Contents
+    known_records: int
+
+
+class Hooks(NamedTuple):
+    """Who is told how many jobs have gone, and how many have been read back."""
+
+    gone: Callable[[int], None] = lambda _jobs: None
+    read_back: Callable[[int], None] = lambda _jobs: None
+
+
+async def load(
+    url: str,
+    batches: AsyncIterator[Sequence[DumpRecord]],
+    *,
+    options: PostgresOptions | None = None,
+    hooks: Hooks | None = None,
+    anew: bool = False,
+    part_records: int = PART_RECORDS,
+) -> Loaded:
+    """Load a dump into tables with nothing in them; go on if this was begun with the same dump.
+
+    ``anew`` throws away what another load left. Raise ``InvalidInput`` if there is something, or
+    if it was begun with another dump; ``CorruptDump``, ``StorageError``, ``Unavailable``.
+    """
+    options = replace(options or PostgresOptions(), remember_seconds=FOREVER_SECONDS)
+    database = Database(check_url(url), options)
+    # What is not whole is refused before anything is touched.
+    first = await anext(batches, None)
+    if not first or not isinstance(first[0], DumpHead):
+        raise CorruptDump("the dump", "it has no head")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(database.close)
+        await database.open()  # or it says what the schema lacks
+        connection = await database.connect()
+        stack.push_async_callback(connection.close)
+        loading = _Loading(database, connection, hooks or Hooks(), part_records)
+        try:
+            return await loading.run(first, batches, anew=anew)
+        except pg.UniqueViolation as error:
+            twice = f"it has something twice ({error.diag.message_detail})"
+            raise CorruptDump("the dump", twice) from error
+        except (psycopg.Error, OSError) as error:
+            raise translated(error, url, options.schema) from error
+
+
+def half_loaded() -> Verb[Marked | None]:
+    """Return how far a load has come that is not finished."""
+    found = yield from ask("loading")
+    return Marked(*found[0]) if found else None
+
+
+async def refuse_half_loaded(database: Database) -> None:
+    """Raise ``Unavailable`` while a load is under way, or if one was interrupted."""
+    marked = await database.read(half_loaded)
+    if marked is not None:
+        raise Unavailable(
+            f"{_where(database)}: a load is under way or was interrupted after "
+            f"{marked.records:,} records. Run the same holdfast move or holdfast load again to "
+            "finish it, or holdfast move --anew to begin again"
+        )
+
+
+def _where(database: Database) -> str:
+    return f"schema {database.options.schema!r} in {place(database.url)}"
+
+
+class _Loading:
+    def __init__(
+        self,
+        database: Database,
+        connection: AsyncConnection[Row],
+        hooks: Hooks,
+        part_records: int,
+    ) -> None:
+        self._contents = Contents()
+        self._database = database
+        self._connection = connection
+        self._hooks = hooks
+        self._part_records = part_records
+        self._part = Part()
+        self._numbers = Numbers()
+        self._seen = self._written = Marked(0, _NOTHING_YET)
+
+    async def run(
+        self,
+        first: Sequence[DumpRecord],
+        batches: AsyncIterator[Sequence[DumpRecord]],
+        *,
+        anew: bool,
+    ) -> Loaded:
+        """Load everything, compare, and let others in."""
+        known = await self._begin(anew=anew)
+        await self._take(first, known)
+        async for batch in batches:
+            await self._take(batch, known)
+        await self._flush(known)
+        read_back = await self._compare()
+        await self._finish()
+        return Loaded(self._contents, read_back, known.records)
+
+    async def _begin(self, *, anew: bool) -> Marked:
+        """Mark the tables as being loaded; return how far an earlier load has come."""
+        async with self._connection.transaction():
+            await self._ask("lock_loading")
+            found = await self._ask("loading")
+            if found and not anew:
+                return Marked(*found[0])
+            if found:
+                await self._ask("drop_loading")
+            occupied = {name for (name,) in await self._ask("occupied")}
+            if occupied == {"waiting"}:
+                raise Unavailable(
+                    f"{_where(self._database)}: somebody waits for work there: stop the workers "
+                    "of this store first"
+                )
+            if occupied:
+                names = ", ".join(sorted(occupied - {"waiting"}))
+                raise InvalidInput(
+                    "store", f"{_where(self._database)} is not empty: there is something in {names}"
+                )
+            await self._ask("begin_loading", {"digest": _NOTHING_YET})
+        return self._written
+
+    async def _take(self, batch: Sequence[DumpRecord], known: Marked) -> None:
+        """Load these records, but for those that are known."""
+        for record in batch:
+            encoded = self._contents.add(record)
+            self._numbers = self._numbers.with_record(record)
+            if isinstance(record, DumpHead):
+                continue
+            self._seen = self._seen.after(encoded)
+            if self._seen.records <= known.records:
+                self._written = self._seen
+                if self._seen.records == known.records and self._seen != known:
+                    raise _other_dump(self._database)
+                continue
+            self._part.add(record, len(encoded))
+            if self._part.records >= self._part_records or self._part.size_bytes >= PART_BYTES:
+                await self._write()
+        self._hooks.gone(self._contents.counts["job"])
+
+    async def _flush(self, known: Marked) -> None:
+        """Load what is left at the end."""
+        if self._seen.records < known.records:
+            raise _other_dump(self._database)
+        if self._part.records:
+            await self._write()
+
+    async def _write(self) -> None:
+        part, self._part = self._part, Part()
+        async with self._connection.transaction():
+            old = self._written
+            step = {"old_records": old.records, "old_digest": old.digest, **self._seen._asdict()}
+            self._check_ours(await self._ask("go_on_loading", step))
+            for name, rows in part.copies():
+                async with (
+                    self._connection.cursor() as cursor,
+                    cursor.copy(self._sql(name)) as copy,
+                ):
+                    for row in rows:
+                        await copy.write_row(row)
+            for one in part.asks():
+                await self._ask(one.name, one.parameters)
+        self._written = self._seen
+
+    async def _compare(self) -> Contents:
+        """Read everything back; raise ``StorageError`` unless it is what was loaded."""
+        on = Conditions(self._database.options, "")
+        found = await contents_of(
+            dump_module.records(self._database, on, "postgres"), self._hooks.read_back
+        )
+        if found != self._contents:
+            kinds = sorted({*found.counts, *self._contents.counts})
+            counts = ", ".join(
+                f"{found.counts[kind]:,} of {self._contents.counts[kind]:,} {kind} records"
+                for kind in kinds
+            )
+            raise StorageError(
+                f"{_where(self._database)} does not have in it what was loaded ({counts}; sha256 "
+                f"{found.sha256}, not {self._contents.sha256}): somebody else wrote there. Stop "
+                "them, and begin again with holdfast move --anew"
+            )
+        return found
+
+    async def _finish(self) -> None:
+        """Put jobs in line, see to it that no number is given twice, and open the doors."""
+        async with self._connection.transaction():
+            await self._connection.execute("SET LOCAL statement_timeout = 0")
+            await self._ask("lock_loading")
+            self._check_ours(await self._ask("end_loading", self._written._asdict()))
+            await self._ask("analyze")
+            await self._ask("line_up_all")
+            await self._ask("tie_all")
+            await self._ask("set_numbers", self._numbers._asdict())
+
+    def _check_ours(self, changed: list[Row]) -> None:
+        if not changed:
+            raise Unavailable(
+                f"{_where(self._database)}: another load is under way there: let it finish"
+            )
+
+    async def _ask(self, name: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        cursor = self._connection.cursor(binary=True)
+        await cursor.execute(self._sql(name), parameters)
+        return await cursor.fetchall() if cursor.description is not None else []
+
+    def _sql(self, name: str) -> bytes:
+        return statement(name, self._database.options.schema)
+
+
+def _other_dump(database: Database) -> InvalidInput:
+    return InvalidInput(
+        "store",
+        f"{_where(database)} is half loaded with something else, or the source has changed since: "
+        "begin again with holdfast move --anew",
+    )

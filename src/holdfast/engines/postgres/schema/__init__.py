@@ -1,0 +1,1 @@
+"""The tables on PostgreSQL: migrations, applying them, checking what is there."""

@@ -1,0 +1,179 @@
+"""What there is of a schema, what is missing, and whether this version can work with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.engines.postgres.connection.sansio import Verb, ask
+from holdfast.model.errors import Unavailable
+
+from . import migration_files
+from .migration_files import Migration, names_made
+
+BOOKKEEPING = "migrations"
+_COLUMNS = {"number", "name", "checksum", "readable_from", "applied_at"}
+_MOST_NAMED = 10
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """A migration as the schema remembers it: its file need not be known here."""
+
+    number: int
+    name: str
+    checksum: str
+    readable_from: int
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return f"{self.number:04}_{self.name}"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What there is of a schema. ``names`` are those of ours, whoever made what has them."""
+
+    where: str
+    """The server, for people."""
+    schema: str
+    standby: bool
+    read_only: bool
+    user: str
+    exists: bool
+    ours: bool
+    """Whether Holdfast keeps its books in it."""
+    names: frozenset[str]
+    applied: Mapping[int, Applied]
+
+    @property
+    def place(self) -> str:
+        """The schema, for people."""
+        return f"schema {self.schema!r} in {self.where}"
+
+
+def look(schema: str, where: str) -> Verb[Found]:
+    """Find out what there is. Raise ``Unavailable`` if that may not be read."""
+    names = sorted(names_made(migration_files.known()) | {BOOKKEEPING})
+    [row] = yield from ask("schema_state", schema=schema, names=names)
+    standby, read_only, encoding, user, exists, may_use, columns, may_read, found = row
+    if encoding != "UTF8":
+        raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs one of UTF8")
+    ours = set(columns) >= _COLUMNS
+    applied: list[Applied] = []
+    if ours:
+        if not may_use:
+            raise Unavailable(
+                f"user {user!r} may not use schema {schema!r} in {where}: "
+                f"GRANT USAGE ON SCHEMA {schema} TO {user}"
+            )
+        if not may_read:
+            raise Unavailable(_not_granted(schema, where, user, {BOOKKEEPING: ["SELECT"]}))
+        applied = [Applied(*one) for one in (yield from ask("migrations"))]
+    return Found(
+        where=where,
+        schema=schema,
+        standby=standby,
+        read_only=read_only,
+        user=user,
+        exists=exists,
+        ours=ours,
+        names=frozenset(found),
+        applied={one.number: one for one in applied},
+    )
+
+
+def missing(found: Found) -> list[Migration]:
+    """Return the migrations that the schema lacks.
+
+    Raise ``Unavailable`` if they are not to be applied to it: somebody else's tables are in the
+    way, it was made from other files, or it is too new.
+    """
+    _refuse_newer(found)
+    _refuse_altered(found)
+    lacking = [one for one in migration_files.known() if one.number not in found.applied]
+    if lacking and found.applied and lacking[0].number < max(found.applied):
+        raise Unavailable(
+            f"{found.place} has later migrations than {lacking[0].title}, but not that one: it was "
+            "made by another Holdfast than this; give Holdfast another schema"
+        )
+    made = [one for one in migration_files.known() if one.number in found.applied]
+    foreign = found.names & (names_made(lacking) - names_made(made))
+    if not found.ours:
+        foreign |= found.names & {BOOKKEEPING}
+    if foreign:
+        raise Unavailable(
+            f"{found.place} has tables of the names that Holdfast uses, which it did not make: "
+            f"{_listed(foreign)}; they are left as they are: give Holdfast a schema of its own "
+            "(setting schema)"
+        )
+    return lacking
+
+
+def refuse_read_only(found: Found) -> None:
+    """Raise ``Unavailable`` if nothing can be changed there."""
+    if found.standby:
+        raise Unavailable(
+            f"{found.where} is a standby, which is read-only: connect to the primary "
+            "(target_session_attrs=read-write picks it among several hosts)"
+        )
+    if found.read_only:
+        raise Unavailable(
+            f"{found.where} is read-only for user {found.user!r}: default_transaction_read_only "
+            "is on there; switch it off, or connect as another user or elsewhere"
+        )
+
+
+def check_usable(schema: str, where: str) -> Verb[None]:
+    """Raise ``Unavailable``, with what to do, unless this version can work there."""
+    found = yield from look(schema, where)
+    refuse_read_only(found)
+    lacking = missing(found)
+    if not found.ours:
+        lacks = f"{found.where} has no schema {schema!r}"
+        empty = f"{found.place} has nothing of Holdfast in it"
+        raise Unavailable(f"{empty if found.exists else lacks}: run holdfast migrate")
+    if lacking:
+        raise Unavailable(
+            f"{found.place} is behind this version of Holdfast: it lacks "
+            f"{_listed(one.title for one in lacking)}: run holdfast migrate"
+        )
+    names = sorted(names_made(migration_files.known()))
+    rights = yield from ask("rights", schema=schema, names=names)
+    if rights:
+        raise Unavailable(_not_granted(schema, where, found.user, dict(rights)))
+
+
+def _refuse_newer(found: Found) -> None:
+    newest = max(one.number for one in migration_files.known())
+    unreadable = [one for one in found.applied.values() if one.readable_from > newest]
+    if unreadable:
+        raise Unavailable(
+            f"{found.place} was made by a newer Holdfast, and this version cannot work with "
+            f"{_listed(one.title for one in unreadable)}: upgrade Holdfast"
+        )
+
+
+def _refuse_altered(found: Found) -> None:
+    for one in migration_files.known():
+        applied = found.applied.get(one.number)
+        if applied is not None and applied.checksum != one.checksum:
+            raise Unavailable(
+                f"{found.place} was made from another {applied.title} than this version has "
+                f"(sha256 {applied.checksum[:12]}…, here {one.checksum[:12]}…): migrations never "
+                "change, so install a Holdfast that was released, or give it another schema"
+            )
+
+
+def _not_granted(schema: str, where: str, user: str, rights: Mapping[str, Sequence[str]]) -> str:
+    tables: dict[str, list[str]] = {}
+    for name, lacking in rights.items():
+        tables.setdefault(", ".join(lacking), []).append(f"{schema}.{name}")
+    grants = "; ".join(f"{what} on {', '.join(names)}" for what, names in tables.items())
+    return f"user {user!r} lacks rights in {where}: grant it {grants}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return ", ".join(every[:_MOST_NAMED]) + more

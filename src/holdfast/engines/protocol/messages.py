@@ -1,0 +1,421 @@
+"""The protocol between a client engine and the process that owns the store.
+
+``POST /engine/v1/{verb}`` takes one call and ``POST /engine/v1/calls`` several, as msgpack. The
+answer of a verb comes with 200, a refusal (``Problem``) with 422; what is wrong with the request
+itself is JSON (``RequestProblem``) with the status that HTTP has for it, and 503 says that nothing
+was done and that the same request may work later. Fields are only ever added at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.engines.contract import (
+    Claim,
+    Counts,
+    OnDuplicate,
+    Operated,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
+from holdfast.engines.dump.format import DumpRecord
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.history import History
+from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter, Group, Page
+
+VERSION = 1
+ROOT = "/engine/"
+PREFIX = f"{ROOT}v{VERSION}/"
+CALLS_PATH = PREFIX + "calls"
+MAX_BODY_BYTES = 64 << 20
+MSGPACK = "application/msgpack"
+PROBLEM_JSON = "application/problem+json"
+
+OK = 200
+BAD_REQUEST = 400
+NOT_FOUND = 404
+WRONG_METHOD = 405
+BODY_TOO_LARGE = 413
+REFUSED = 422
+UNAVAILABLE = 503
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What is raised when bytes are not what they should be."""
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class EnqueueCall(msgspec.Struct, frozen=True, array_like=True):
+    """Every job has an id of its own and its payload as JSON."""
+
+    jobs: list[NewJob]
+    caller: Caller = SYSTEM
+    on_duplicate: OnDuplicate = "refuse"
+
+
+class ClaimCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.claim``."""
+
+    queues: list[str]
+    worker: str
+    tasks: list[str] | None
+    limit: int
+    lease_seconds: float
+    wait_seconds: float
+    settle: list[Outcome]
+    caller: Caller = SYSTEM
+
+
+class SettleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.settle``."""
+
+    outcomes: list[Outcome]
+    caller: Caller = SYSTEM
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A job and the token under which somebody holds it: ``base.HeldJob``."""
+
+    tenant: str
+    id: str
+    token: int
+
+
+class Named(msgspec.Struct, frozen=True, array_like=True):
+    """A job by its name: ``model.job.JobRef``."""
+
+    tenant: str
+    id: str
+
+
+class ExtendCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.extend``."""
+
+    held: list[Held]
+    lease_seconds: float
+    caller: Caller = SYSTEM
+
+
+class ReclaimCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.reclaim``."""
+
+    limit: int
+    forced: list[Named]
+    caller: Caller = SYSTEM
+    operation: Operation | None = None
+
+
+class GetCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.get``."""
+
+    ids: list[str]
+    tenant: str
+    caller: Caller = SYSTEM
+
+
+class FindCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.find``."""
+
+    wanted: Filter
+    cursor: str
+    limit: int
+    newest: bool
+    caller: Caller = SYSTEM
+
+
+class GroupsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.groups``."""
+
+    wanted: Filter
+    caller: Caller = SYSTEM
+
+
+class OperateCall(msgspec.Struct, frozen=True, array_like=True):
+    """What a person does to the jobs that a filter finds; see the verbs of ``Engine``."""
+
+    wanted: Filter
+    operation: Operation
+    limit: int = 1_000
+    run: str = ""
+    fixed: str = ""
+    text: str = ""
+    caller: Caller = SYSTEM
+
+
+class EditCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.edit``."""
+
+    job: Named
+    changes: Edit
+    operation: Operation
+    version: int | None
+    caller: Caller = SYSTEM
+
+
+class SetPolicyCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_policy``."""
+
+    queue: str
+    policy: QueuePolicy | None
+    operation: Operation
+    caller: Caller = SYSTEM
+    expected: QueuePolicy | None = None
+
+
+class SetFlagCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_flag``."""
+
+    name: str
+    on: bool | None
+    operation: Operation
+    caller: Caller = SYSTEM
+
+
+class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_schedule``."""
+
+    name: str
+    schedule: ScheduleState | None
+    operation: Operation
+    caller: Caller = SYSTEM
+    expected: ScheduleState | None = None
+
+
+class AuditCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.audit``."""
+
+    entries: list[AuditEntry]
+    caller: Caller = SYSTEM
+
+
+class AuditedCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.audited``."""
+
+    after: int
+    limit: int
+
+
+class DumpCall(msgspec.Struct, frozen=True, array_like=True):
+    """The next part of a dump; see ``Engine.dump``. Without a session a new one begins."""
+
+    session: str = ""
+
+
+class DumpAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a dump, and how to ask for the next."""
+
+    session: str
+    records: list[DumpRecord]
+    done: bool = False
+
+
+class Nothing(msgspec.Struct, frozen=True, array_like=True):
+    """A call without arguments, or an answer without anything to say."""
+
+
+class CountsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.counts`` and ``Engine.queues``."""
+
+    caller: Caller = SYSTEM
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True):
+    """A ``LeaseLost`` inside an answer."""
+
+    job_id: str
+    token: int
+
+
+class Extended(msgspec.Struct, frozen=True, array_like=True):
+    """A ``Renewal``, or what was ``lost`` instead."""
+
+    lease_until_us: int
+    stop_requested: bool = False
+    lost: Lost | None = None
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """A ``base.Claim``."""
+
+    jobs: list[Job]
+    settled: list[Lost | None]
+
+
+class Verb(Generic[Q, A]):
+    """One verb: how its call and its answer are written and read."""
+
+    def __init__(self, name: str, call: type[Q], answer: type[A]) -> None:
+        self.name = name
+        self.path = PREFIX + name
+        self._calls = msgspec.msgpack.Decoder(call)
+        self._answers = msgspec.msgpack.Decoder(answer)
+
+    def write_call(self, call: Q) -> bytes:
+        """Return the call as bytes, or raise ``InvalidInput`` for what no message can hold."""
+        try:
+            return _ENCODER.encode(call)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput(self.name, f"the call cannot be sent ({error})") from None
+
+    def read_call(self, body: bytes) -> Q:
+        """Return the call, or raise what msgspec has to say."""
+        return self._calls.decode(body)
+
+    def write_answer(self, answer: A) -> bytes:
+        """Return the answer as bytes."""
+        return _ENCODER.encode(answer)
+
+    def read_answer(self, body: bytes) -> A:
+        """Return the answer, or raise what msgspec has to say."""
+        return self._answers.decode(body)
+
+
+ENQUEUE = Verb("enqueue", EnqueueCall, list[Receipt])
+CLAIM = Verb("claim", ClaimCall, ClaimAnswer)
+SETTLE = Verb("settle", SettleCall, list[Lost | None])
+EXTEND = Verb("extend", ExtendCall, list[Extended])
+RECLAIM = Verb("reclaim", ReclaimCall, Reclaim)
+GET = Verb("get", GetCall, list[Job | None])
+COUNTS = Verb("counts", CountsCall, dict[str, Counts])
+QUEUES = Verb("queues", CountsCall, list[str])
+VALIDATE = Verb("validate", Nothing, list[str])
+FIND = Verb("find", FindCall, Page)
+GROUPS = Verb("groups", GroupsCall, list[Group])
+HISTORY = Verb("history", GetCall, list[History | None])
+REPLAY = Verb("replay", OperateCall, Operated)
+ARCHIVE = Verb("archive", OperateCall, Operated)
+RESTORE = Verb("restore", OperateCall, Operated)
+CANCEL = Verb("cancel", OperateCall, Operated)
+PURGE = Verb("purge", OperateCall, Operated)
+CONFIRM = Verb("confirm", OperateCall, Operated)
+NOTE = Verb("note", OperateCall, Operated)
+EDIT = Verb("edit", EditCall, Job)
+POLICIES = Verb("policies", Nothing, dict[str, QueuePolicy])
+SET_POLICY = Verb("set_policy", SetPolicyCall, Nothing)
+FLAGS = Verb("flags", Nothing, dict[str, bool])
+SET_FLAG = Verb("set_flag", SetFlagCall, Nothing)
+SCHEDULES = Verb("schedules", Nothing, dict[str, ScheduleState])
+SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Nothing)
+AUDIT = Verb("audit", AuditCall, AuditHead)
+DUMP = Verb("dump", DumpCall, DumpAnswer)
+AUDITED = Verb("audited", AuditedCall, list[AuditRecord])
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One of several calls in one request."""
+
+    verb: str
+    body: bytes
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """One of several answers: what the call would have been answered by itself."""
+
+    status: int
+    body: bytes
+
+
+class Problem(msgspec.Struct, frozen=True, array_like=True):
+    """An error that the engine raised: its code, its sentence, and its attributes."""
+
+    code: str
+    message: str
+    facts: dict[str, int | str | list[str]]
+
+
+class RequestProblem(msgspec.Struct, frozen=True):
+    """What is wrong with a request, as RFC 9457 has it."""
+
+    title: str
+    status: int
+    detail: str
+    versions: list[int] = []
+    """Which versions of this protocol are spoken, if that is what is wrong."""
+
+
+def write_calls(calls: Sequence[Call]) -> bytes:
+    """Return the body of a request with several calls."""
+    return _ENCODER.encode(calls)
+
+
+def read_calls(body: bytes) -> list[Call]:
+    """Return the calls, or raise what msgspec has to say."""
+    return _CALLS.decode(body)
+
+
+def write_answers(answers: Sequence[Answer]) -> bytes:
+    """Return the answers to several calls, in their order."""
+    return _ENCODER.encode(answers)
+
+
+def read_answers(body: bytes) -> list[Answer]:
+    """Return the answers, or raise what msgspec has to say."""
+    return _ANSWERS.decode(body)
+
+
+def write_error(error: HoldfastError) -> bytes:
+    """Return an error as bytes."""
+    facts = {name: fact for name, fact in vars(error).items() if _is_fact(fact)}
+    return _ENCODER.encode(Problem(error.code, str(error), facts))
+
+
+def read_error(body: bytes) -> HoldfastError:
+    """Return the error that was written; a plain ``HoldfastError`` if its code is unknown."""
+    problem = _PROBLEMS.decode(body)
+    kind = _KINDS.get(problem.code, HoldfastError)
+    error = kind.__new__(kind, problem.message)
+    # Not by its constructor: the sentence is the other side's, and so are the facts.
+    vars(error).update(problem.facts)
+    return error
+
+
+def extended(answer: Renewal | LeaseLost) -> Extended:
+    """Return how this goes into an answer."""
+    if isinstance(answer, LeaseLost):
+        return Extended(0, lost=Lost(answer.job_id, answer.token))
+    return Extended(answer.lease_until_us, answer.stop_requested)
+
+
+def lost(answer: LeaseLost | None) -> Lost | None:
+    """Return how this goes into an answer."""
+    return None if answer is None else Lost(answer.job_id, answer.token)
+
+
+def lease_lost(answer: Lost | None) -> LeaseLost | None:
+    """Return what came in an answer."""
+    return None if answer is None else LeaseLost(answer.job_id, answer.token)
+
+
+def claim_answer(claim: Claim) -> ClaimAnswer:
+    """Return how a claim goes into an answer."""
+    return ClaimAnswer(claim.jobs, [lost(answer) for answer in claim.settled])
+
+
+def _family(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _family(child)
+
+
+def _is_fact(fact: object) -> bool:
+    if isinstance(fact, list):
+        return all(isinstance(item, str) for item in fact)
+    return isinstance(fact, int | str)
+
+
+_KINDS = {kind.code: kind for kind in _family(HoldfastError)}
+_ENCODER = msgspec.msgpack.Encoder()
+_CALLS = msgspec.msgpack.Decoder(list[Call])
+_ANSWERS = msgspec.msgpack.Decoder(list[Answer])
+_PROBLEMS = msgspec.msgpack.Decoder(Problem)

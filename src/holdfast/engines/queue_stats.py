@@ -1,0 +1,62 @@
+"""What somebody who watches a store wants to know of its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.model.access import Caller
+from holdfast.model.job import Job
+
+from .contract import Counts
+from .histogram import Histogram
+
+
+class QueueSurvey(msgspec.Struct, frozen=True):
+    """One queue at one moment."""
+
+    counts: Counts = Counts()
+    scheduled: int = 0
+    """How many of the pending jobs are for later, retries included."""
+    held: int = 0
+    """How many unfinished jobs wait behind a dead one of their key."""
+    oldest_due_us: int | None = None
+    """Since when the job is due that could be claimed and has waited longest."""
+    stuck: int = 0
+    """How many jobs in flight have a lease that ran out and was not ended yet."""
+    paused: bool = False
+    outage: bool = False
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """Every queue at one moment."""
+
+    now_us: int = 0
+    queues: Mapping[str, QueueSurvey] = {}
+
+    def oldest_age_seconds(self, queue: str) -> float:
+        """Return for how long the job that has waited longest in a queue has been due."""
+        since_us = self.queues[queue].oldest_due_us
+        return 0.0 if since_us is None else max(0, self.now_us - since_us) / 1_000_000
+
+
+class StoreFigures(msgspec.Struct, frozen=True):
+    """A store at one moment, for whoever watches it."""
+
+    survey: Survey
+    fsync_seconds: Histogram
+    batch_records: Histogram
+    recovery_seconds: float = 0.0
+    history_backlog: int = 0
+    history_failing: bool = False
+
+
+def count_jobs(jobs: Iterable[Job], caller: Caller) -> Mapping[str, Counts]:
+    """Count these jobs by queue and state."""
+    found: dict[str, dict[str, int]] = {}
+    for job in jobs:
+        if caller.reaches(job.tenant, job.scope):
+            queue = found.setdefault(job.queue, {})
+            queue[job.state] = queue.get(job.state, 0) + 1
+    return {queue: Counts(**states) for queue, states in sorted(found.items())}

@@ -1,1 +1,0 @@
-"""Who asks: people and programs outside, over HTTP and the command line."""

@@ -1,0 +1,1 @@
+"""The only door for people: the CLI, the HTTP API and the console call these operations."""

@@ -1,0 +1,463 @@
+"""The only door for people: what the command line, HTTP and the console do goes through here.
+
+Whoever changes something says who and why, and leaves an entry in the audit that is committed with
+the change. Payloads never go into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Admission, Engine, OnDuplicate, Operated, Receipt
+from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.audit import AuditHead, Operation, follows, head_of
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import (
+    ChangedMeanwhile,
+    IllegalTransition,
+    InvalidInput,
+    JobNotFound,
+    UnknownSchedule,
+)
+from holdfast.model.failure import FailureClass
+from holdfast.model.job import UNFINISHED, Edit, Job, State
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
+
+from .inputs import JobInput, new_jobs
+from .operation_types import (
+    CHUNK,
+    NAMED_IN_AUDIT,
+    Done,
+    Pace,
+    Preview,
+    Slots,
+    Who,
+    entry_of,
+    operation_of,
+)
+from .views import (
+    AuditView,
+    GroupView,
+    HistoryView,
+    JobPage,
+    JobView,
+    Running,
+    Status,
+    WorkerView,
+    status_of,
+)
+
+if TYPE_CHECKING:
+    from holdfast.worker.registry import Definition
+
+T = TypeVar("T")
+Act = Callable[[Filter, Operation, int], Awaitable[Operated]]
+Told = Callable[[int], None]
+"""Hears how many are done so far."""
+
+_MOST_TRIES = 20
+
+STATES: Mapping[str, frozenset[State]] = {
+    "replay": frozenset({State.DEAD}),
+    "archive": frozenset({State.DEAD}),
+    "restore": frozenset({State.ARCHIVED}),
+    "cancel": UNFINISHED,
+    "purge": frozenset(State) - UNFINISHED,
+    "confirm": frozenset({State.BLOCKED}),
+}
+"""In which states a job can be operated on."""
+
+
+class Operations:
+    """What may be done, over an engine, with or without a worker beside it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definition: Definition | None = None,
+        worker: Slots | None = None,
+        *,
+        default_max_attempts: int = 3,
+        totals: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        """Take what is there: without a definition no task is known here."""
+        self.engine = engine
+        self._definition = definition
+        self._worker = worker
+        self.default_max_attempts = default_max_attempts
+        self._totals = totals
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def status(self) -> Status:
+        """Count everything."""
+        counts = await self.engine.counts()
+        if self._worker is None:
+            return status_of(counts)
+        return status_of(
+            counts,
+            self._worker.running(),
+            self._worker.slots,
+            self._worker.processes,
+            self._totals(),
+            [] if self._definition is None else self._definition.tasks,
+            draining=self._worker.draining,
+        )
+
+    async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
+        """Return one job, or raise ``JobNotFound``."""
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        return JobView.of(job, self._run_of(job_id))
+
+    async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
+        """Return one job with every attempt and note, or raise ``JobNotFound``."""
+        found = (await self.engine.history([job_id], tenant=tenant))[0]
+        if found is None:
+            raise JobNotFound(job_id)
+        return HistoryView.of(found, self._run_of(job_id))
+
+    async def page(
+        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
+    ) -> JobPage:
+        """Return some of the jobs that a filter finds."""
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
+        return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
+
+    async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
+        """Return the dead letters that a filter finds in groups."""
+        return [GroupView.of(group) for group in await self.engine.groups(wanted)]
+
+    async def workers(self) -> list[WorkerView]:
+        """Return everybody who holds leases, those who hold most first."""
+        held: defaultdict[str, list[Job]] = defaultdict(list)
+        cursor = ""
+        while True:
+            page = await self.engine.find(
+                Filter(states=(State.IN_FLIGHT,)), cursor=cursor, limit=MAX_PAGE
+            )
+            for job in page.jobs:
+                held[job.worker].append(job)
+            cursor = page.cursor
+            if not cursor:
+                break
+        found = [WorkerView.of(worker, jobs) for worker, jobs in held.items()]
+        return sorted(found, key=lambda one: (-one.leases, one.worker))
+
+    async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
+        """Return the entries of the audit after this number."""
+        return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
+
+    async def verify_audit(self, told: Told = lambda _count: None) -> tuple[AuditHead, str]:
+        """Follow the chain of the audit; return where it ends, and what is wrong there, if so."""
+        head = AuditHead()
+        while records := await self.engine.audited(after=head.count, limit=MAX_PAGE):
+            for record in records:
+                if not follows(head, record):
+                    return head, f"entry {record.number} does not follow from the one before it"
+                head = head_of(record)
+            told(head.count)
+        return head, ""
+
+    # --- enqueue -----------------------------------------------------------------------------
+
+    async def enqueue(
+        self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
+    ) -> list[Receipt]:
+        """Take all of these, or none; a wrong one is named by its place."""
+        jobs = new_jobs(inputs, self._definition, self.default_max_attempts)
+        return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
+
+    # --- operate on jobs ---------------------------------------------------------------------
+
+    async def replay(
+        self,
+        wanted: Filter,
+        who: Who,
+        *,
+        limit: int,
+        fixed: str = "",
+        told: Told = lambda _count: None,
+        pace: Pace | None = None,
+    ) -> Done:
+        """Bring dead letters back, oldest first, up to this many, at this pace."""
+        changes: dict[str, object] = {"fixed": fixed} if fixed else {}
+        return await self._each(
+            "replay",
+            lambda some, operation, most: self.engine.replay(
+                some, operation, limit=most, fixed=fixed
+            ),
+            wanted,
+            who,
+            limit,
+            told,
+            changes,
+            pace or Pace(),
+        )
+
+    async def operate(
+        self,
+        verb: str,
+        wanted: Filter,
+        who: Who,
+        *,
+        limit: int,
+        told: Told = lambda _count: None,
+    ) -> Done:
+        """Archive, restore, cancel, purge or confirm jobs, oldest first, up to this many."""
+        acts: Mapping[str, Act] = {
+            "archive": lambda some, why, most: self.engine.archive(some, why, limit=most),
+            "restore": lambda some, why, most: self.engine.restore(some, why, limit=most),
+            "cancel": lambda some, why, most: self.engine.cancel(some, why, limit=most),
+            "purge": lambda some, why, most: self.engine.purge(some, why, limit=most),
+            "confirm": lambda some, why, most: self.engine.confirm(some, why, limit=most),
+        }
+        return await self._each(verb, acts[verb], wanted, who, limit, told)
+
+    async def preview(self, verb: str, wanted: Filter, *, limit: int, fixed: str = "") -> Preview:
+        """Return what an operation would change at this moment; nothing is."""
+        asked = frozenset(wanted.states) & STATES[verb] if wanted.states else STATES[verb]
+        if not asked:
+            names = ", ".join(sorted(STATES[verb]))
+            raise InvalidInput("status", f"this is for jobs that are {names}")
+        wanted = replace(wanted, states=tuple(sorted(asked)))
+        jobs: list[Job] = []
+        kept, cursor = 0, ""
+        if verb == "replay" and not fixed and not wanted.ids:
+            wanted, kept = await self._without_deterministic(wanted)
+        while wanted.created_to_us != 0:
+            page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
+            others = [job for job in page.jobs if not _spared(verb, job, fixed)]
+            kept += len(page.jobs) - len(others)
+            jobs += others
+            cursor = page.cursor
+            if not cursor or len(jobs) >= limit:
+                break
+        jobs = jobs[:limit]
+        return Preview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
+
+    async def _without_deterministic(self, wanted: Filter) -> tuple[Filter, int]:
+        """Return a filter without deterministic failures, and how many of those there are."""
+        asked = set(wanted.classes or FailureClass)
+        others = asked - {FailureClass.DETERMINISTIC}
+        if others == asked:
+            return wanted, 0
+        wrong = replace(wanted, classes=(FailureClass.DETERMINISTIC,))
+        kept = sum(group.count for group in await self.engine.groups(wrong))
+        if not others:
+            return replace(wanted, created_to_us=0), kept  # nothing was made before that
+        return replace(wanted, classes=tuple(sorted(others))), kept
+
+    async def note(self, wanted: Filter, text: str, by: str) -> Done:
+        """Write something about these jobs into their history."""
+        operation = operation_of("job.note", "job", wanted, Who(by, text))
+        done = await self.engine.note(wanted, text, operation)
+        return Done(len(done.jobs), done.kept, _some_ids(done.jobs))
+
+    async def edit(
+        self, job_id: str, tenant: str, changes: Edit, who: Who, version: int | None
+    ) -> JobView:
+        """Change a job that nobody runs; return it as it is now."""
+        named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
+        entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
+        operation = Operation(who.by, who.why, (entry,))
+        wanted = _Ref(tenant, job_id)
+        return JobView.of(
+            await self.engine.edit(wanted, changes, operation, version=version),
+            self._run_of(job_id),
+        )
+
+    async def reclaim(self, job_id: str, tenant: str, who: Who) -> JobView:
+        """End the lease of a job now: whoever holds it has lost it."""
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        if job.state is not State.IN_FLIGHT:
+            raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
+        changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
+        entry = entry_of("job.reclaim", "job", job_id, who, changes, tenant)
+        operation = Operation(who.by, who.why, (entry,))
+        found = await self.engine.reclaim(limit=1, forced=[job], operation=operation)
+        for lost in found.lost:
+            if (lost.tenant, lost.id) == (tenant, job_id):
+                return JobView.of(lost)
+        raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
+
+    async def _each(
+        self,
+        verb: str,
+        act: Act,
+        wanted: Filter,
+        who: Who,
+        limit: int,
+        told: Told,
+        changes: Mapping[str, object] | None = None,
+        pace: Pace | None = None,
+    ) -> Done:
+        """Do this until so many are done or nothing is left; one commit for each thousand."""
+        total = kept = 0
+        ids: list[str] = []
+        pace = pace or Pace()
+        size = min(CHUNK, pace.at_once)
+        for some in _chunks(wanted, size):
+            more, kept_here = True, 0
+            while more and total < limit:
+                if total and pace.pause_seconds:
+                    await asyncio.sleep(pace.pause_seconds)
+                operation = operation_of(f"job.{verb}", "job", some, who, changes)
+                found = await act(some, operation, min(limit - total, size))
+                total += len(found.jobs)
+                ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
+                kept_here = found.kept
+                told(total)
+                # Those that are named and done could not be done again.
+                done = {job.id for job in found.jobs}
+                left = tuple(one for one in some.ids if one not in done)
+                more = found.more and bool(found.jobs) and bool(left or not some.ids)
+                some = replace(some, ids=left)  # noqa: PLW2901
+            kept += kept_here
+        return Done(total, kept, ids)
+
+    # --- what governs work -------------------------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """Return the policies of queues that have one of their own."""
+        return await self.engine.policies()
+
+    async def change_policy(
+        self, queue: str, changes: Mapping[str, object], who: Who
+    ) -> QueuePolicy:
+        """Change some of the policy of a queue; return it as it is now."""
+        said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
+        entry = entry_of("queue.policy", "queue", queue, who, said)
+        operation = Operation(who.by, who.why, (entry,))
+
+        async def change() -> QueuePolicy:
+            before = (await self.engine.policies()).get(queue, DEFAULT_POLICY)
+            policy = replace(before, **changes)
+            policy.check()
+            await self.engine.set_policy(queue, policy, operation, expected=before)
+            return policy
+
+        return await _insisting(change)
+
+    async def set_flag(self, name: str, who: Who, *, on: bool | None) -> None:
+        """Switch a flag; None takes it away."""
+        entry = entry_of("flag.set", "flag", name, who, {"on": on})
+        await self.engine.set_flag(name, Operation(who.by, who.why, (entry,)), on=on)
+
+    async def change_schedule(
+        self, name: str, who: Who, change: Callable[[ScheduleState], ScheduleState]
+    ) -> ScheduleState:
+        """Change what is left out of a schedule; return it as it is now."""
+
+        async def set_changed() -> ScheduleState:
+            known = await self.engine.schedules()
+            if name not in known:
+                raise UnknownSchedule(name, known)
+            before, state = known[name], change(known[name])
+            said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
+            entry = entry_of("schedule.set", "schedule", name, who, said)
+            operation = Operation(who.by, who.why, (entry,))
+            await self.engine.set_schedule(name, state, operation, expected=before)
+            return state
+
+        return await _insisting(set_changed)
+
+    async def run_schedule(self, name: str, who: Who, now_us: int) -> Receipt:
+        """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
+        known = {} if self._definition is None else self._definition.schedules
+        if name not in known:
+            raise UnknownSchedule(name, known)
+        job = replace(known[name].job_at(now_us), id=f"cron/{name}/{now_us}")
+        entry = entry_of("schedule.run", "schedule", name, who, {"job": job.id})
+        receipt = (await self.engine.enqueue([job], on_duplicate="skip"))[0]
+        await self.engine.audit([entry])
+        return receipt
+
+    # --- those who work here -----------------------------------------------------------------
+
+    async def resize(self, slots: int, who: Who, *, queue: str = "") -> None:
+        """Change how many jobs the worker runs at once."""
+        worker = self._here()
+        worker.check_resize(slots, queue)
+        changes: dict[str, object] = {"slots": slots, "queue": queue}
+        await self.engine.audit([entry_of("worker.resize", "worker", "", who, changes)])
+        worker.resize(slots, queue)
+
+    async def drain(self, who: Who, *, on: bool) -> None:
+        """Have the worker claim no more, or again."""
+        worker = self._here()
+        action = "worker.drain" if on else "worker.resume"
+        await self.engine.audit([entry_of(action, "worker", "", who, {})])
+        if on:
+            worker.drain()
+        else:
+            worker.resume()
+
+    async def note_reload(self, changed: Sequence[str], who: Who) -> None:
+        """Keep that settings of these names are about to change; their values are not kept."""
+        entry = entry_of("config.reload", "config", "", who, {"changed": list(changed)})
+        await self.engine.audit([entry])
+
+    def _here(self) -> Slots:
+        if self._worker is None:
+            raise InvalidInput("workers", "no worker runs here")
+        return self._worker
+
+    def _run_of(self, job_id: str) -> Running | None:
+        running = [] if self._worker is None else self._worker.running()
+        return next((run for run in running if run.job_id == job_id), None)
+
+
+async def _insisting(change: Callable[[], Awaitable[T]]) -> T:
+    """Look and change, again if somebody else has changed it in between, and give up in the end."""
+    for _try in range(_MOST_TRIES - 1):
+        with contextlib.suppress(ChangedMeanwhile):
+            return await change()
+    return await change()
+
+
+def created(receipts: Sequence[Receipt]) -> int:
+    """How many of these are new jobs."""
+    return sum(receipt.admission is Admission.CREATED for receipt in receipts)
+
+
+def _chunks(wanted: Filter, size: int) -> list[Filter]:
+    """Return the filter, in parts if it names more jobs than one commit is to change."""
+    if len(wanted.ids) <= size:
+        return [wanted]
+    return [
+        replace(wanted, ids=wanted.ids[start : start + size])
+        for start in range(0, len(wanted.ids), size)
+    ]
+
+
+class _Ref(msgspec.Struct, frozen=True):
+    tenant: str
+    id: str
+
+
+def _spared(verb: str, job: Job, fixed: str) -> bool:
+    """Whether an operation would leave this one alone, as far as it alone tells."""
+    if verb == "replay":
+        failure = job.failure
+        return not fixed and (
+            failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
+        )
+    if verb == "cancel":
+        return job.stop_requested
+    return verb == "confirm" and not job.ties.hold
+
+
+def _some_ids(jobs: Sequence[Job]) -> list[str]:
+    return [job.id for job in jobs[:NAMED_IN_AUDIT]]

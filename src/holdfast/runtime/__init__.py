@@ -1,1 +1,0 @@
-"""Who moves the work: worker, loops, operations."""

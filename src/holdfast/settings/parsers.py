@@ -1,0 +1,216 @@
+"""One value: from how it is written to how it is kept, or ``InvalidInput``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias, get_args
+
+from holdfast.model.durations import Duration, seconds_of
+from holdfast.model.errors import InvalidInput
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    MAX_TIME_US,
+    MICROSECONDS,
+    check_name,
+    check_seconds,
+    check_size,
+)
+from holdfast.model.masking import shown
+from holdfast.model.schema_name import check_schema
+
+from .store_url import database_url, file_path, is_server, store
+
+SyncWord = Literal["always", "interval", "off"]
+HistoryWord = Literal["required", "anew"]
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
+LogFormat = Literal["console", "json", "auto"]
+EventLoop = Literal["asyncio", "uvloop"]
+WakeWord = Literal["notify", "poll"]
+
+MAX_WORKERS = 10_000
+_MOST_FLAGS = 1_000
+_SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+_USUAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
+Reader: TypeAlias = Callable[[str, object], object]
+"""Returns the value of a field as it is kept, from how it is written; or ``InvalidInput``."""
+
+
+def queue_slots(text: str) -> dict[str, int | None]:
+    """Return the queues that text such as ``mail:8,slow:2,default`` names, and the slots of each.
+
+    None is as many as there are. What follows the last colon is the number, so that the name of a
+    queue with a colon in it needs one.
+    """
+    found: dict[str, int | None] = {}
+    for part in text.split(","):
+        name, colon, number = part.strip().rpartition(":")
+        if not colon:
+            name, number = number, ""
+        name = check_name("queues", name.strip())
+        if name in found:
+            raise InvalidInput("queues", f"{text!r} names {name!r} twice")
+        found[name] = whole(1, MAX_WORKERS)("queues", number.strip()) if colon else None
+    return found
+
+
+def whole(least: int, most: int = MAX_TIME_US) -> Callable[[str, object], int]:
+    """Return a reader of whole numbers."""
+
+    def read(field: str, value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value):
+            value = int(value)
+        if type(value) is not int:
+            raise InvalidInput(field, f"{shown(value)} is not a whole number")
+        if value.bit_length() > 64:  # more digits than Python likes to write
+            problem = f"is not a whole number from {least:,} to {most:,}"
+            raise InvalidInput(field, f"{shown(value)} {problem}")
+        return check_size(field, value, least, most)
+
+    return read
+
+
+def _seconds(
+    *, zero: bool = False, least: float = 0.0, most: float = MAX_TIME_US / MICROSECONDS
+) -> Reader:
+    def read(field: str, value: object) -> float:
+        if not isinstance(value, Duration):
+            raise InvalidInput(field, f"{shown(value)} is not a duration")
+        try:
+            seconds = seconds_of(field, value)
+        except OverflowError:
+            raise InvalidInput(field, f"{shown(value)} is not a duration: it is too long") from None
+        if zero and seconds == 0:
+            return seconds
+        if 0 < seconds < least:
+            raise InvalidInput(field, f"{shown(value)} is less than {least:g} seconds")
+        return check_seconds(field, seconds, most)
+
+    return read
+
+
+def _word(choices: tuple[str, ...]) -> Reader:
+    def read(field: str, value: object) -> str:
+        # YAML reads the word "off" as false.
+        word = "off" if value is False else value
+        if not isinstance(word, str) or word.strip().lower() not in choices:
+            raise InvalidInput(field, f"{shown(value)} is not one of {', '.join(choices)}")
+        return word.strip().lower()
+
+    return read
+
+
+def _or_none(read: Reader, words: tuple[str, ...] = ("none", "off")) -> Reader:
+    def read_or_none(field: str, value: object) -> object:
+        off = value is None or (value is False and "off" in words)
+        if off or (isinstance(value, str) and value.strip().lower() in words):
+            return None
+        return read(field, value)
+
+    return read_or_none
+
+
+def _name(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"{shown(value)} is not text: put it in quotes")
+    return check_name(field, value)
+
+
+def _schema(field: str, value: object) -> str:
+    return check_schema(field, _name(field, value))
+
+
+def _server(field: str, value: object) -> str:
+    url = database_url(field, value)
+    if not is_server(url):
+        raise InvalidInput(field, f"{shown(value)} is not postgresql://user@host/database")
+    return url
+
+
+def _host(field: str, value: object) -> str:
+    host = _name(field, value)
+    if host in _USUAL_HOSTS:
+        return host
+    import ipaddress  # noqa: PLC0415 - for addresses that few people use
+
+    try:
+        near = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise InvalidInput(field, f"{host!r} is not an IP address, nor localhost") from None
+    if not near:
+        problem = "can be reached from elsewhere: use 127.0.0.1 or ::1"
+        raise InvalidInput(field, f"{host!r} {problem}")
+    return host
+
+
+def _queues(field: str, value: object) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"{shown(value)} is not text such as 'mail:8,slow:2'")
+    queue_slots(value)
+    return value
+
+
+def _flags(field: str, value: object) -> dict[str, bool]:
+    pairs: list[tuple[object, object]]
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",")] if value.strip() else []
+        pairs = [(name.strip(), switch.strip()) for name, _equals, switch in parts]
+    elif isinstance(value, Mapping):
+        pairs = list(value.items())
+    else:
+        raise InvalidInput(field, f"{shown(value)} is not a list such as 'auto_replay=on,fast=off'")
+    if len(pairs) > _MOST_FLAGS:
+        raise InvalidInput(field, f"{len(pairs):,} flags, and the most is {_MOST_FLAGS:,}")
+    found: dict[str, bool] = {}
+    for name, switch in pairs:
+        on = _SWITCHES.get(switch.lower()) if isinstance(switch, str) else switch
+        if type(on) is not bool:
+            raise InvalidInput(field, f"{shown(name)} is neither on nor off but {shown(switch)}")
+        flag = _name(field, name)
+        if flag in found:
+            raise InvalidInput(field, f"{shown(value)} names {flag!r} twice")
+        found[flag] = on
+    return found
+
+
+READERS: Mapping[str, Reader] = {
+    "store": store,
+    "schema": _schema,
+    "max_connections": whole(1, 1_000),
+    "statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
+    "wake": _word(get_args(WakeWord)),
+    "listen_url": _or_none(_server, ("none",)),
+    "wal_path": _or_none(file_path, ()),
+    "snapshot_path": _or_none(file_path, ()),
+    "worker_count": whole(1, MAX_WORKERS),
+    "processes": whole(1, 1_024),
+    "queues": _or_none(_queues, ()),
+    "worker_id": _or_none(_name, ()),
+    "default_task": _name,
+    "batch_size": _or_none(whole(1, MAX_WORKERS)),
+    "poll_interval_seconds": _seconds(least=0.001, most=3_600.0),
+    "task_timeout_seconds": _seconds(),
+    "lease_seconds": _seconds(most=MAX_LEASE_SECONDS),
+    "max_processing_seconds": _seconds(),
+    "reclaim_interval_seconds": _seconds(),
+    "max_attempts": whole(1, 1_000_000),
+    "base_backoff_seconds": _seconds(zero=True),
+    "max_backoff_seconds": _seconds(zero=True),
+    "remember_seconds": _seconds(),
+    "snapshot_interval_seconds": _seconds(),
+    "sync": _word(get_args(SyncWord)),
+    "history": _word(get_args(HistoryWord)),
+    "drain_seconds": _seconds(zero=True),
+    "run_seconds": _or_none(_seconds()),
+    "stall_seconds": _or_none(_seconds()),
+    "event_loop": _word(get_args(EventLoop)),
+    "memory_limit_bytes": _or_none(whole(1024 * 1024)),
+    "metrics_host": _host,
+    "metrics_port": _or_none(whole(0, 65_535)),
+    "log_level": _word(get_args(LogLevel)),
+    "log_format": _word(get_args(LogFormat)),
+    "flags": _flags,
+}

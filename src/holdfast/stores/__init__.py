@@ -1,0 +1,1 @@
+"""Opening, filling and moving stores: the one place that knows every engine."""

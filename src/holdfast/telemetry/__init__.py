@@ -1,0 +1,1 @@
+"""Metrics, log output, and the engine wrappers that count and log."""

@@ -1,0 +1,186 @@
+"""The numbers of one process: plain arithmetic, so that counting costs next to nothing per job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from holdfast.engines.histogram import Histogram
+from holdfast.engines.queue_stats import StoreFigures
+
+from .metrics import DURATION_BOUNDS, MOST_NAMES, MOST_SERIES, OTHER
+
+JOB_COUNTERS = (
+    "created",
+    "dispatched",
+    "completed",
+    "retried",
+    "dead",
+    "timeout",
+    "released",
+    "cancelled",
+    "lost",
+)
+"""What is counted for each queue, as ``queue_jobs_…_total``."""
+
+
+class QueueNumbers:
+    """What happened to the jobs of one queue."""
+
+    __slots__ = (*JOB_COUNTERS, "durations")
+
+    def __init__(self) -> None:
+        self.created = 0
+        self.dispatched = 0
+        self.completed = 0
+        self.retried = 0
+        self.dead = 0
+        self.timeout = 0
+        self.released = 0
+        self.cancelled = 0
+        self.lost = 0
+        self.durations = Histogram(DURATION_BOUNDS)
+
+
+class Names:
+    """The values of one label: the first so many have a name, the rest are ``other``."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self._most = most
+        self._known: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """Return the value to show for this name."""
+        if name in self._known:
+            return name
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known[name] = name
+        return name
+
+
+class ProcessFigures(msgspec.Struct, frozen=True):
+    """How a process that runs jobs is doing."""
+
+    slots: int = 0
+    busy: int = 0
+    abandoned_threads: int = 0
+    abandoned_tasks: int = 0
+    child_kills: int = 0
+    loop_lag_seconds: float = 0.0
+    draining: bool = False
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What another process has counted since it last said so."""
+
+    queues: dict[str, dict[str, int]] = {}
+    durations: dict[str, tuple[list[int], float]] = {}
+    failed: list[tuple[tuple[str, str, str], int]] = []
+    terminal: list[tuple[tuple[str, str], int]] = []
+    late: dict[str, int] = {}
+    claims: dict[str, int] = {}
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """What a worker process says of itself now and then."""
+
+    figures: ProcessFigures
+    counted: Counted = Counted()
+
+
+class Metrics:
+    """Everything that is counted, and whom to ask for what is known elsewhere."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QueueNumbers] = {}
+        self.failed: Counter[tuple[str, str, str]] = Counter()
+        """Attempts that failed, by queue, task and error_reason."""
+        self.terminal: Counter[tuple[str, str]] = Counter()
+        """Jobs that failed for good, by queue and error_reason."""
+        self.late: Counter[str] = Counter(settle=0, extend=0)
+        self.claims: Counter[str] = Counter(jobs=0, empty=0)
+        self.store: Callable[[], StoreFigures] | None = None
+        """Asked once per scrape."""
+        self.processes: Callable[[], dict[str, ProcessFigures]] = dict
+        """Asked once per scrape; by the number of the process."""
+        self.queue_name = Names()
+        self._task_name = Names()
+        self._reason_name = Names()
+
+    def know(self, queues: Collection[str]) -> None:
+        """Give these queues names of their own, and zeroes to begin with."""
+        for queue in queues:
+            self.queue(queue)
+
+    def queue(self, name: str) -> QueueNumbers:
+        """Return the numbers of a queue, or of all those that have no name of their own."""
+        numbers = self.queues.get(name)
+        if numbers is None:
+            numbers = self.queues.setdefault(self.queue_name(name), QueueNumbers())
+        return numbers
+
+    def totals(self) -> dict[str, int]:
+        """Return what was counted, of all queues together, by the name of its counter."""
+        return {
+            f"queue_jobs_{name}": sum(getattr(numbers, name) for numbers in self.queues.values())
+            for name in JOB_COUNTERS
+        }
+
+    def take(self) -> Counted:
+        """Return what was counted so far, and begin anew."""
+        queues, self.queues = self.queues, {}
+        failed, self.failed = self.failed, Counter()
+        terminal, self.terminal = self.terminal, Counter()
+        late, self.late = self.late, Counter()
+        claims, self.claims = self.claims, Counter()
+        return Counted(
+            {
+                queue: {name: getattr(numbers, name) for name in JOB_COUNTERS}
+                for queue, numbers in queues.items()
+            },
+            {
+                queue: (numbers.durations.buckets, numbers.durations.total)
+                for queue, numbers in queues.items()
+            },
+            list(failed.items()),
+            list(terminal.items()),
+            dict(late),
+            dict(claims),
+        )
+
+    def add(self, counted: Counted) -> None:
+        """Count what another process has counted."""
+        for queue, counters in counted.queues.items():
+            numbers = self.queue(queue)
+            for name, count in counters.items():
+                setattr(numbers, name, getattr(numbers, name) + count)
+        for queue, (buckets, total) in counted.durations.items():
+            self.queue(queue).durations.add(buckets, total)
+        for (queue, task, reason), count in counted.failed:
+            self.failed[self._failed_series(queue, task, reason)] += count
+        for (queue, reason), count in counted.terminal:
+            self.terminal[self._terminal_series(queue, reason)] += count
+        self.late.update(counted.late)
+        self.claims.update(counted.claims)
+
+    def attempt_failed(self, queue: str, task: str, error_reason: str) -> None:
+        """Count an attempt that failed."""
+        self.failed[self._failed_series(queue, task, error_reason)] += 1
+
+    def job_died(self, queue: str, error_reason: str) -> None:
+        """Count a job that failed for good."""
+        self.queue(queue).dead += 1
+        self.terminal[self._terminal_series(queue, error_reason)] += 1
+
+    def _failed_series(self, queue: str, task: str, error_reason: str) -> tuple[str, str, str]:
+        series = self.queue_name(queue), self._task_name(task), self._reason_name(error_reason)
+        full = series not in self.failed and len(self.failed) >= MOST_SERIES
+        return (OTHER, OTHER, OTHER) if full else series
+
+    def _terminal_series(self, queue: str, error_reason: str) -> tuple[str, str]:
+        series = self.queue_name(queue), self._reason_name(error_reason)
+        full = series not in self.terminal and len(self.terminal) >= MOST_SERIES
+        return (OTHER, OTHER) if full else series

@@ -1,0 +1,287 @@
+"""An engine that counts: the one place where the verbs meet the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.engines.clock import monotonic
+from holdfast.engines.contract import (
+    DEFAULT_LEASE_SECONDS,
+    Admission,
+    Claim,
+    Engine,
+    HeldJob,
+    OnDuplicate,
+    Operated,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
+from holdfast.engines.structured_log import EventLog
+from holdfast.model import effects as fx
+from holdfast.model import lifecycle
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import Operation
+from holdfast.model.errors import LeaseLost
+from holdfast.model.failure import Failure
+from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
+from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.search import Filter
+
+from .audit_logging import AnnouncedEngine, said
+from .counters import Metrics
+
+log = EventLog("holdfast.jobs")
+
+_COUNTER_OF: Mapping[type[fx.Effect], str] = {
+    fx.Cancelled: "cancelled",
+    fx.Retried: "retried",
+    fx.Lost: "retried",
+    fx.Released: "released",
+    fx.Snoozed: "released",
+}
+_STATE_AFTER_LOSS = {fx.Died: State.DEAD, fx.Cancelled: State.CANCELLED}
+_COMPLETED = OutcomeKind.COMPLETED
+
+
+class ObservedEngine(AnnouncedEngine):
+    """Passes every verb on and counts what came of it."""
+
+    def __init__(
+        self, engine: Engine, metrics: Metrics, held: Iterable[Job] = (), now_us: int = 0
+    ) -> None:
+        """Take the jobs that are ``held`` already, at this time, by whoever outlived a restart."""
+        super().__init__(engine)
+        self.metrics = metrics
+        now = monotonic()
+        self._held: dict[int, tuple[Job, float]] = {
+            job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
+            for job in held
+        }
+
+    def held_by(self, worker: str) -> list[Job]:
+        """Return what this worker has claimed here and not settled."""
+        return [job for job, _seconds in self.held_for(worker)]
+
+    def held_for(self, *workers: str) -> list[tuple[Job, float]]:
+        """Return what these workers have claimed here and not settled, and for how many seconds."""
+        now = monotonic()
+        return [(job, now - since) for job, since in self._held.values() if job.worker in workers]
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        receipts = await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
+        created, queue = 0, ""
+        for new, receipt in zip(jobs, receipts, strict=True):
+            if receipt.admission is Admission.CREATED:
+                if new.queue != queue:
+                    if created:
+                        self.metrics.queue(queue).created += created
+                    created, queue = 0, new.queue
+                created += 1
+        if created:
+            self.metrics.queue(queue).created += created
+        if log.hears("job.enqueued"):
+            self._say_enqueued(jobs, receipts)
+        return receipts
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        claim = await self.engine.claim(
+            queues=queues,
+            worker=worker,
+            tasks=tasks,
+            limit=limit,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            settle=settle,
+            caller=caller,
+        )
+        if settle:
+            self._settled(settle, claim.settled)
+        if claim.jobs:
+            self._claimed(claim.jobs)
+        self.metrics.claims["jobs" if claim.jobs else "empty"] += 1
+        return claim
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        answers = await self.engine.settle(outcomes, caller=caller)
+        self._settled(outcomes, answers)
+        return answers
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        answers = await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
+        refused = sum(isinstance(answer, LeaseLost) for answer in answers)
+        self.metrics.late["extend"] += refused
+        return answers
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        operation: Operation | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        found = await self.engine.reclaim(
+            limit=limit,
+            forced=forced,
+            operation=operation,
+            every_seconds=every_seconds,
+            caller=caller,
+        )
+        named = {(ref.tenant, ref.id) for ref in forced}
+        for job in found.lost:
+            if (job.tenant, job.id) not in named:
+                self.metrics.queue(job.queue).timeout += 1
+        if operation is not None:
+            said("reclaim", operation, Operated(list(found.lost)))
+        self.count_lost(found.lost)
+        for job in found.expired:
+            self._died(job, job.failure, job.losses)
+        return found
+
+    async def cancel(
+        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
+    ) -> Operated:
+        """See ``Engine.cancel``."""
+        done = await super().cancel(wanted, operation, limit=limit, caller=caller)
+        for job in done.jobs:
+            known = self._held.get(job.token) if job.state is State.IN_FLIGHT else None
+            if known is not None:
+                self._held[job.token] = replace(known[0], stop_requested=True), known[1]
+            elif job.state is State.CANCELLED:
+                self.metrics.queue(job.queue).cancelled += 1
+        return done
+
+    # --- count -------------------------------------------------------------------------------
+
+    def count_lost(self, jobs: Iterable[Job]) -> None:
+        """Count jobs, as they are now, whose lease was ended without an outcome."""
+        for job in jobs:
+            held, _since = self._held.pop(job.token, (job, 0.0))
+            numbers, failure = self.metrics.queue(job.queue), job.failure
+            if failure is not None:
+                self.metrics.attempt_failed(job.queue, job.task, failure.error_reason)
+            self._lost(held, failure, job.losses, job.state)
+            if job.state is State.DEAD:
+                self._died(held, failure, job.losses)
+            elif job.state is State.CANCELLED:
+                numbers.cancelled += 1
+            else:
+                numbers.retried += 1
+
+    def _claimed(self, jobs: Sequence[Job]) -> None:
+        now, held, queue = monotonic(), self._held, ""
+        numbers = self.metrics.queue(jobs[0].queue)
+        for job in jobs:
+            held[job.token] = job, now
+            if job.queue != queue:
+                queue = job.queue
+                numbers = self.metrics.queue(queue)
+            numbers.dispatched += 1
+        if log.hears("job.dispatched"):
+            for job in jobs:
+                log.say("job.dispatched", about=job)
+
+    def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
+        now, take, queue = monotonic(), self._held.pop, None
+        numbers, told = self.metrics.queue, log.hears("job.settled")
+        for outcome, refusal in zip(outcomes, answers, strict=True):
+            if refusal is not None:
+                self.metrics.late["settle"] += 1
+                continue
+            known = take(outcome.token, None)
+            if known is None:
+                continue  # claimed where nobody counts
+            job, since = known
+            if queue is None or job.queue != queue[0]:
+                queue = job.queue, numbers(job.queue)
+            queue[1].durations.observe(now - since)
+            if outcome.kind is _COMPLETED:
+                queue[1].completed += 1
+            else:
+                self._ended(job, outcome)
+            if told:
+                log.say(
+                    "job.settled",
+                    about=job,
+                    outcome=outcome.kind.value,
+                    seconds=round(now - since, 6),
+                )
+
+    def _ended(self, job: Job, outcome: Outcome) -> None:
+        """Count the end of an attempt that did not complete, as the state machine decides it."""
+        effect = lifecycle.settle(job, outcome, 0)
+        numbers, failure = self.metrics.queue(job.queue), outcome.failure
+        if failure is not None:
+            self.metrics.attempt_failed(job.queue, job.task, failure.error_reason)
+            numbers.timeout += failure.error_reason == "timeout"
+        if outcome.kind is OutcomeKind.LOST:
+            state = _STATE_AFTER_LOSS.get(type(effect), State.PENDING)
+            self._lost(job, failure, job.losses + 1, state)
+        if isinstance(effect, fx.Died):
+            self._died(job, effect.failure, effect.losses)
+        else:
+            name = _COUNTER_OF[type(effect)]
+            setattr(numbers, name, getattr(numbers, name) + 1)
+
+    def _lost(self, job: Job, failure: Failure | None, losses: int, state: State) -> None:
+        self.metrics.queue(job.queue).lost += 1
+        log.say(
+            "job.lease_lost",
+            about=job,
+            error_reason=None if failure is None else failure.error_reason,
+            losses=losses,
+            state=state.value,
+        )
+
+    def _died(self, job: Job, failure: Failure | None, losses: int) -> None:
+        reason = "unexpected" if failure is None else failure.error_reason
+        self.metrics.job_died(job.queue, reason)
+        log.say(
+            "job.dead",
+            about=job,
+            error_reason=reason,
+            failure_class=None if failure is None else failure.failure_class.value,
+            losses=losses,
+        )
+
+    @staticmethod
+    def _say_enqueued(jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
+        for new, receipt in zip(jobs, receipts, strict=True):
+            if receipt.admission is Admission.CREATED:
+                log.say(
+                    "job.enqueued",
+                    job=receipt.id,
+                    task=new.task,
+                    queue=new.queue,
+                    tenant=new.tenant,
+                )

@@ -1,0 +1,271 @@
+"""Where a process of ours sends its log records: standard error, a line each, or JSON.
+
+``holdfast.model.log_events`` says what is logged, and how floods are summed up. Whatever is left in
+a record that looks like a secret is hidden here, once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+import msgspec
+
+from holdfast.engines.clock import monotonic
+from holdfast.engines.structured_log import LEVELS, EventLog, Said, in_words, whereabouts
+from holdfast.model.job import MICROSECONDS
+from holdfast.model.log_events import EVENTS, SUM_AFTER, SUM_SECONDS
+from holdfast.model.redaction import HIDDEN, names_a_secret, without_secrets
+from holdfast.settings.parsers import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+log = EventLog("holdfast.log")
+
+_MOST_KINDS = 1_000
+_DEEPEST = 6
+_MACHINERY = ("holdfast", "asyncio", "uvicorn")
+"""Loggers whose exceptions may be those of a task: told without their text."""
+_TASKS = "holdfast.task"
+
+
+class LogTerms(msgspec.Struct, frozen=True):
+    """How a process logs; a process that it starts is told the same."""
+
+    level: LogLevel = "info"
+    format: LogFormat = "auto"
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """So many records of one kind that were left out."""
+
+    of: str
+    count: int
+    seconds: float
+    queue: str | None = None
+    error_reason: str | None = None
+    job: str | None = None
+
+
+class _Window:
+    __slots__ = ("began", "last_job", "left_out", "written")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.written = 0
+        self.left_out = 0
+        self.last_job: str | None = None
+
+
+class Sums:
+    """Decides which records of a flood are left out, and counts those."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._windows: dict[tuple[str, str | None, str | None], _Window] = {}
+        self._next_due = 0.0
+
+    def leaves_out(self, event: str, fields: Mapping[str, object]) -> bool:
+        """Whether this record is one too many. Ask ``due`` first: its window may have ended."""
+        kind = event, _text(fields.get("queue")), _text(fields.get("error_reason"))
+        window = self._windows.get(kind)
+        if window is None:
+            if len(self._windows) >= _MOST_KINDS:
+                kind = event, None, None
+            window = self._windows.setdefault(kind, _Window(self._clock()))
+        if window.written < SUM_AFTER:
+            window.written += 1
+            return False
+        window.left_out += 1
+        window.last_job = _text(fields.get("job"))
+        return True
+
+    def due(self, *, everything: bool = False) -> list[Sum]:
+        """Return the sums whose time is over, and begin anew."""
+        now = self._clock()
+        if now < self._next_due and not everything:
+            return []
+        self._next_due = now + SUM_SECONDS / 10
+        ended = [
+            (kind, window)
+            for kind, window in self._windows.items()
+            if everything or now - window.began >= SUM_SECONDS
+        ]
+        for kind, _window in ended:
+            del self._windows[kind]
+        return [
+            Sum(of, window.left_out, round(now - window.began, 1), queue, reason, window.last_job)
+            for (of, queue, reason), window in ended
+            if window.left_out
+        ]
+
+
+class SummingHandler(logging.StreamHandler[TextIO]):
+    """Writes records for people or as JSON; of a flood only a few and a sum."""
+
+    def __init__(self, log_format: LogFormat, stream: TextIO | None = None) -> None:
+        super().__init__(sys.stderr if stream is None else stream)
+        self._sums = Sums()
+        self._as_json = log_format == "json" or (log_format == "auto" and not self.stream.isatty())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, unless it is one of too many."""
+        self.sum_up()
+        if not self._leaves_out(record.msg):
+            super().emit(record)
+
+    def _leaves_out(self, message: object) -> bool:
+        if not isinstance(message, Said) or not EVENTS[message.event].summed:
+            return False
+        return self._sums.leaves_out(message.event, message.fields)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        if self.formatter is None:
+            # Only now: whoever never logs, such as most child processes, never pays for it.
+            self.setFormatter(_formatter(as_json=self._as_json, colors=self.stream.isatty()))
+        return super().format(record)
+
+    def sum_up(self, *, everything: bool = False) -> None:
+        """Say what was left out, if its time is over."""
+        for one in self._sums.due(everything=everything):
+            log.say(
+                "log.summed",
+                of=one.of,
+                count=one.count,
+                seconds=one.seconds,
+                queue=one.queue,
+                error_reason=one.error_reason,
+                job=one.job,
+            )
+
+    def close(self) -> None:
+        """Say what was left out so far, and let go."""
+        if self in logging.getLogger().handlers:
+            self.sum_up(everything=True)
+        super().close()
+
+
+class SummingUp:
+    """A loop: says what was left out of the log when the flood is over."""
+
+    async def step(self, now_us: int) -> int:
+        """Say it, if there is something."""
+        sum_up()
+        return now_us + int(SUM_SECONDS * MICROSECONDS)
+
+
+_terms: LogTerms | None = None
+
+
+def configure_logging(terms: LogTerms) -> None:
+    """Send this process's log records to standard error, in place of whoever got them before."""
+    global _terms  # noqa: PLW0603 - a process has one log
+    root = logging.getLogger()
+    root.handlers[:] = [SummingHandler(terms.format)]
+    root.setLevel(logging.WARNING)
+    _terms = terms
+    set_log_level(terms.level)
+
+
+def set_log_level(level: LogLevel) -> None:
+    """Log from this level on, here and in processes that are started from now on."""
+    global _terms  # noqa: PLW0603
+    if _terms is not None:
+        _terms = LogTerms(level, _terms.format)
+    logging.getLogger("holdfast").setLevel(LEVELS[level.upper()])
+
+
+def log_terms() -> LogTerms | None:
+    """Return how this process logs; None if that is the application's own business."""
+    return _terms
+
+
+def sum_up(*, everything: bool = False) -> None:
+    """Say what was left out of this process's log."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, SummingHandler):
+            handler.sum_up(everything=everything)
+
+
+# --- records to lines ------------------------------------------------------------------------
+
+
+def _formatter(*, as_json: bool, colors: bool) -> logging.Formatter:
+    import structlog  # noqa: PLC0415 - lazy
+
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _named,
+        structlog.processors.format_exc_info,
+        _redacted,
+    ]
+    renderer: Processor = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=colors)
+    )
+    shape = _for_json if as_json else _for_people
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared, processors=[shape, remove, renderer]
+    )
+
+
+def _named(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """Give a record of ours the name of its event, and tell exceptions without their text."""
+    record: logging.LogRecord = fields["_record"]
+    if isinstance(record.msg, Said):
+        fields["event"] = record.msg.event
+    ours = record.name.partition(".")[0] in _MACHINERY and record.name != _TASKS
+    if ours and not isinstance(record.msg, Said):
+        fields["event"] = str(fields["event"]).partition("\n")[0]
+        error = record.exc_info[1] if record.exc_info else None
+        fields.pop("exc_info", None)
+        if error is not None:
+            fields["error"], fields["trace"] = in_words(error), whereabouts(error)
+    return fields
+
+
+def _redacted(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """Hide what looks like a secret."""
+    for name, value in fields.items():
+        if not name.startswith("_"):
+            fields[name] = _hidden(name, value, 0)
+    return fields
+
+
+def _hidden(name: str, value: object, depth: int) -> object:
+    if names_a_secret(name):
+        return HIDDEN
+    if isinstance(value, str):
+        return without_secrets(value)
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {key: _hidden(str(key), inner, depth + 1) for key, inner in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return [_hidden("", inner, depth + 1) for inner in value]
+    return value if isinstance(value, int | float | None) else without_secrets(repr(value))
+
+
+def _for_json(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    record: logging.LogRecord = fields["_record"]
+    fields.setdefault("pid", record.process)  # of a process that it is about, if it names one
+    return fields
+
+
+def _for_people(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """Let a trace stand below its line."""
+    if "trace" in fields:
+        fields["exception"] = fields.pop("trace")
+    return fields
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

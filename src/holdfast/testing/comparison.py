@@ -1,0 +1,174 @@
+"""Two engines side by side: the same calls, the same answers, the same to be seen of both."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+from hypothesis.stateful import RuleBasedStateMachine
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Claim, Engine, EngineOptions, Operated, Reclaim
+from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.access import Caller
+from holdfast.model.errors import HoldfastError, LeaseLost
+from holdfast.model.history import Attempt, History
+from holdfast.model.job import Job
+from holdfast.model.search import MAX_PAGE, Filter, Page
+
+from .clock import VirtualClock
+
+T = TypeVar("T")
+
+OPTIONS = EngineOptions(remember_seconds=30.0, max_processing_seconds=60.0)
+IDS = [f"job{number}" for number in range(8)]
+TENANTS = ["default", "acme"]
+CALLERS = [Caller(), Caller("acme"), Caller("acme", ("library:42",))]
+
+
+class Comparing(RuleBasedStateMachine):
+    """An engine and the oracle, through crashes of the former."""
+
+    subject: Engine
+
+    @abstractmethod
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        """Return a new, empty engine."""
+
+    def doomed(self, calls: int | None) -> None:
+        """Let the engine's process die after so many more calls to the disk; None takes it back."""
+
+    async def reopen(self, cut: int | None) -> Engine | None:
+        """Open the engine again after its process died, or None if it cannot survive that.
+
+        ``cut`` is None after a kill, and a seed after a power cut.
+        """
+        del cut
+        return None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = VirtualClock()
+        self.oracle = MemoryEngine(clock=self.clock, options=OPTIONS)
+        self.crash_after: int | None = None
+        self.cut: int | None = None
+
+    def teardown(self) -> None:
+        """Close everything."""
+        try:
+            if hasattr(self, "subject"):
+                self.run(self.subject.close())
+        finally:
+            self.loop.close()
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine to its end."""
+        return self.loop.run_until_complete(work)
+
+    def side(self, engine: Engine) -> int:
+        """Return which of a pair is this engine's."""
+        return 0 if engine is self.oracle else 1
+
+    def both(self, call: Callable[[Engine], Awaitable[T]]) -> tuple[T, T] | None:
+        """Make the call on both; the answers must agree. None if it failed, alike, or crashed."""
+        self.doomed(self.crash_after)
+        self.crash_after = None
+        got = self.attempt(self.subject, call)
+        self.doomed(None)
+        if isinstance(got, Exception) and not isinstance(got, HoldfastError):
+            raise got
+        if self.died(got):
+            self.after_the_crash(call)
+            return None
+        expected = self.attempt(self.oracle, call)
+        if self.died(self.attempt(self.subject, lambda engine: engine.counts())):
+            self.crash(self.cut)  # after the answer, which therefore stands
+        if isinstance(got, Exception) or isinstance(expected, Exception):
+            assert str(got) == str(expected)
+            return None
+        assert plain(got) == plain(expected)
+        return expected, got
+
+    def crash(self, cut: int | None) -> None:
+        """Kill the process, or cut the power, and open again."""
+        again = self.run(self.reopen(cut))
+        if again is not None:
+            self.subject = again
+
+    def after_the_crash(self, call: Callable[[Engine], Awaitable[T]]) -> None:
+        """Open again; the step either happened whole or not at all."""
+        again = self.run(self.reopen(self.cut))
+        assert again is not None
+        self.subject = again
+        if self.picture(self.subject) != self.picture(self.oracle):
+            self.attempt(self.oracle, call)
+
+    @staticmethod
+    def died(answer: object) -> bool:
+        """Whether this is what an engine says whose process is gone, of its log or its past."""
+        return isinstance(answer, HoldfastError) and answer.code in ("durability_lost", "storage")
+
+    def attempt(self, engine: Engine, call: Callable[[Engine], Awaitable[T]]) -> T | Exception:
+        """Make the call; return its answer or what it raised."""
+
+        async def run() -> T | Exception:
+            try:
+                return await call(engine)
+            except (HoldfastError, OSError) as error:
+                return error
+
+        return self.run(run())
+
+    def picture(self, engine: Engine) -> object:
+        """Return everything that can be seen of an engine."""
+        return self.run(_picture(engine))
+
+
+async def _picture(engine: Engine) -> object:
+    seen = {
+        "jobs": [await engine.get(IDS, tenant=tenant) for tenant in TENANTS],
+        "found": [await pages(engine, Filter(), MAX_PAGE, caller=caller) for caller in CALLERS],
+        "counts": [await engine.counts(caller=caller) for caller in CALLERS],
+        "groups": [await engine.groups(caller=caller) for caller in CALLERS],
+        "histories": [await engine.history(IDS, tenant=tenant) for tenant in TENANTS],
+        "governing": [await engine.policies(), await engine.flags(), await engine.schedules()],
+        "audit": await engine.audited(limit=MAX_PAGE),
+    }
+    return {name: plain(part) for name, part in seen.items()}
+
+
+async def pages(
+    engine: Engine, wanted: Filter, limit: int, *, newest: bool = False, caller: Caller
+) -> list[Job]:
+    """Return everything that a filter finds, page by page."""
+    found: list[Job] = []
+    cursor = ""
+    while True:
+        page = await engine.find(wanted, cursor=cursor, limit=limit, newest=newest, caller=caller)
+        found += page.jobs
+        cursor = page.cursor
+        if not cursor:
+            return found
+
+
+_OF_JOBS = (Claim, History, Operated, Page, Reclaim)
+"""Answers with jobs or attempts in them."""
+
+
+def plain(answer: object) -> object:
+    """Return an answer without what engines number as they like: tokens and places."""
+    if isinstance(answer, Job):
+        return replace(answer, token=0, seq=0, ties=replace(answer.ties, key_seq=0))
+    if isinstance(answer, Attempt):
+        return replace(answer, token=0)
+    if isinstance(answer, LeaseLost):
+        return LeaseLost, answer.job_id
+    if isinstance(answer, list | tuple):
+        return [plain(item) for item in answer]
+    if isinstance(answer, _OF_JOBS):
+        fields = type(answer).__struct_fields__
+        return type(answer), [plain(getattr(answer, field)) for field in fields]
+    return answer

@@ -1,0 +1,186 @@
+"""What every part of the suite works with."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+
+from holdfast.engines.contract import Claim, Counts, Engine, EngineOptions, Reclaim
+from holdfast.model.audit import Operation
+from holdfast.model.errors import LeaseLost
+from holdfast.model.failure import Failure
+from holdfast.model.history import History
+from holdfast.model.job import Job, NewJob, State, encode_payload
+from holdfast.model.outcome import Outcome, completed, dead
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter, Group, Page
+from holdfast.model.uniform_batch import Alike
+from holdfast.testing.clock import VirtualClock
+
+FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
+WRONG = Failure.of("mapping_error", "no column 'isbn'")
+"""One that trying again does not help."""
+OPERATION = Operation("ann", "the mail server is back")
+PATIENCE_SECONDS = 10.0
+OPTIONS = EngineOptions(remember_seconds=60.0, max_processing_seconds=600.0)
+
+
+class Desk:
+    """An engine and its clock, with the calls that tests make most."""
+
+    def __init__(self, engine: Engine, clock: VirtualClock) -> None:
+        self.engine = engine
+        self.clock = clock
+
+    async def put(self, *ids: str, **fields: object) -> list[str]:
+        """Enqueue jobs of these ids; return the ids."""
+        jobs = [new_job(id=job_id, **fields) for job_id in ids]
+        return [receipt.id for receipt in await self.engine.enqueue(jobs)]
+
+    async def take(self, limit: int = 1, **fields: object) -> list[Job]:
+        """Claim jobs."""
+        return (await self.claim(limit=limit, **fields)).jobs
+
+    async def claim(self, **fields: object) -> Claim:
+        """Claim with defaults."""
+        arguments: dict[str, object] = {"queues": ["default"], "worker": "w1", **fields}
+        claim: Callable[..., Awaitable[Claim]] = self.engine.claim
+        return await claim(**arguments)
+
+    async def take_ids(self, limit: int = 100, **fields: object) -> list[str]:
+        """Claim jobs; return their ids."""
+        return [job.id for job in await self.take(limit, **fields)]
+
+    async def settle(self, *outcomes: Outcome) -> list[LeaseLost | None]:
+        """Settle these."""
+        return await self.engine.settle(outcomes)
+
+    async def job(self, job_id: str) -> Job:
+        """Return the job, which must exist."""
+        job = (await self.engine.get([job_id]))[0]
+        assert job is not None, f"{job_id} is gone"
+        return job
+
+    async def state(self, job_id: str) -> State:
+        """Return the job's state."""
+        return (await self.job(job_id)).state
+
+    async def counts(self, queue: str = "default") -> Counts:
+        """Return one queue's counts."""
+        return (await self.engine.counts()).get(queue, Counts())
+
+    async def work_off(self, *ids: str, **fields: object) -> None:
+        """Claim jobs, which must be these, and complete them."""
+        jobs = await self.take(len(ids), **fields)
+        assert [job.id for job in jobs] == list(ids)
+        assert await self.settle(*map(completed, jobs)) == [None] * len(ids)
+
+    async def bury(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
+        """Claim jobs, which must be these, and let them fail for good."""
+        jobs = await self.take(len(ids), **fields)
+        assert [job.id for job in jobs] == list(ids)
+        assert await self.settle(*(dead(job, failure) for job in jobs)) == [None] * len(ids)
+
+    async def put_dead(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
+        """Enqueue jobs and let them fail for good; nothing else may be due in their queue."""
+        await self.put(*ids, **fields)
+        await self.bury(*ids, failure=failure, queues=[fields.get("queue", "default")])
+
+    async def allow(self, queue: str = "default", **fields: object) -> None:
+        """Give a queue a policy."""
+        make: Callable[..., QueuePolicy] = QueuePolicy
+        await self.engine.set_policy(queue, make(**fields), OPERATION)
+
+    async def find(self, **conditions: object) -> list[str]:
+        """Return the ids that a filter finds, in order."""
+        page: Page = await self.engine.find(wanted(**conditions), limit=1_000)
+        return [job.id for job in page.jobs]
+
+    async def group(self) -> Group:
+        """Return the one group of dead letters that there is."""
+        [group] = await self.engine.groups()
+        return group
+
+    async def history(self, job_id: str) -> History:
+        """Return the history of a job, which must exist."""
+        [history] = await self.engine.history([job_id])
+        assert history is not None, f"{job_id} has no history"
+        return history
+
+    async def lose(self, seconds: float = 31.0) -> Reclaim:
+        """Let time pass, then reclaim."""
+        self.clock.advance(seconds)
+        return await self.engine.reclaim()
+
+
+def new_job(**fields: object) -> NewJob:
+    """Return a request with defaults."""
+    make: Callable[..., NewJob] = NewJob
+    return make(**{"task": "t", "payload": {"n": 1}, **fields})
+
+
+def alike(count: int, numbers: Iterable[object] | None = None, **fields: object) -> Alike:
+    """Return requests for so many jobs, each with a number of its own."""
+    each = range(count) if numbers is None else numbers
+    payloads = (encode_payload({"n": number}) for number in each)
+    return Alike(new_job(**fields), payloads, count)
+
+
+def wanted(**conditions: object) -> Filter:
+    """Return a filter."""
+    make: Callable[..., Filter] = Filter
+    return make(**conditions)
+
+
+def named(*ids: str) -> Filter:
+    """Return a filter for the jobs of these ids."""
+    return Filter(ids=ids)
+
+
+class Waiting:
+    """A claim that waits; made before whatever is to wake it."""
+
+    def __init__(self, desk: Desk, **fields: object) -> None:
+        arguments = {"limit": 10, "wait_seconds": 60, **fields}
+        self._task = asyncio.create_task(desk.claim(**arguments))
+
+    async def still_waits(self) -> None:
+        """Let everything run; nothing has woken it, or in vain."""
+        await settle_down()
+        assert not self._task.done()
+
+    async def ids(self) -> list[str]:
+        """Return the ids of the jobs that it got. A claim that nobody wakes is a failure."""
+        answer = await asyncio.wait_for(self._task, PATIENCE_SECONDS)
+        return [job.id for job in answer.jobs]
+
+
+class Suite(ABC):
+    """A part of the suite: it knows how to open an engine and run a scenario on it."""
+
+    @abstractmethod
+    async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+        """Return a new, empty engine. Subclasses say how."""
+
+    def check(
+        self, scenario: Callable[[Desk], Awaitable[None]], options: EngineOptions = OPTIONS
+    ) -> None:
+        """Run a scenario on an engine of its own; the engine must be valid after it."""
+
+        async def run() -> None:
+            clock = VirtualClock()
+            engine = await self.open_engine(clock, options)
+            try:
+                await scenario(Desk(engine, clock))
+                assert await engine.validate() == []
+            finally:
+                await engine.close()
+
+        asyncio.run(run())
+
+
+async def settle_down() -> None:
+    """Let everything that is ready run."""
+    for _turn in range(20):
+        await asyncio.sleep(0)

@@ -1,0 +1,259 @@
+"""Watches what an owner records, and judges each change by the rules: safety, always.
+
+It keeps its own picture of every job, made of what was committed. When an owner comes back from a
+crash, what was committed last may be missing: the picture goes back to where the log ends, and
+must then equal what was recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from holdfast.model import effects as fx
+from holdfast.model.audit import AuditHead, follows, head_of
+from holdfast.model.effects import Effect
+from holdfast.model.errors import LeaseLost
+from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+
+from .observed_runs import Name
+from .trace import Trace
+
+_LEASED = (fx.Extended, fx.Completed, fx.Retried, fx.Released, fx.Snoozed, fx.Lost)
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Version(NamedTuple):
+    """A job as it was from one change on; None when it was gone."""
+
+    seq: int
+    job: Job | None
+
+
+class Watch:
+    """Everything that was committed, and whether it was right."""
+
+    def __init__(self, trace: Trace, remember_seconds: float) -> None:
+        self.jobs: dict[Name, Job] = {}
+        self.policies: dict[str, QueuePolicy] = {}
+        self.completed: set[tuple[Name, int]] = set()
+        """The completions that are recorded, and the token of each."""
+        self.audit_heads: list[AuditHead] = [AuditHead()]
+        self.seq = 0
+        self.last_at_us = 0
+        self._trace = trace
+        self._remember_us = int(remember_seconds * MICROSECONDS)
+        self._versions: dict[Name, list[Version]] = {}
+        self._undo: list[tuple[int, Callable[[], object]]] = []
+        self._tokens: dict[Name, int] = {}
+
+    # --- what is committed -------------------------------------------------------------------
+
+    def committed(self, effects: Sequence[Effect], jobs: Sequence[Job | None], owner: str) -> None:
+        """Take in what was committed, and each job as it is after it, if that is in memory."""
+        for effect, job in zip(effects, jobs, strict=True):
+            self.seq += 1
+            self.last_at_us = max(self.last_at_us, effect.at_us)
+            what = fx.LOG_NAMES[type(effect)]
+            if isinstance(effect, fx.PolicySet):
+                self._trace.note(f"log.{what}", owner, effect.queue)
+                self._set_policy(effect)
+            elif isinstance(effect, fx.Audited):
+                self._trace.note(f"log.{what}", owner, str(effect.record.number))
+                self._audited(effect)
+            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
+                self._trace.note(f"log.{what}", owner, effect.name)
+            else:
+                name = fx.job_key(effect)
+                self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")
+                if isinstance(effect, fx.Retried | fx.Lost | fx.Died):
+                    self._trace.counts[f"reason.{effect.failure.error_reason}"] += 1
+                old = self._check(name, effect)
+                self._change(name, old, _after(old, effect, job))
+
+    def acceptable(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Return which of these outcomes come from whoever holds the job."""
+        spent: set[int] = set()
+        found: list[bool] = []
+        for outcome in outcomes:
+            found.append(
+                outcome.token not in spent and self.holds(outcome.tenant, outcome.id, outcome.token)
+            )
+            spent.add(outcome.token)
+        return found
+
+    def settled(
+        self,
+        outcomes: Sequence[Outcome],
+        acceptable: Sequence[bool],
+        answers: Sequence[LeaseLost | None],
+    ) -> None:
+        """Judge which outcomes were accepted."""
+        for outcome, expected, answer in zip(outcomes, acceptable, answers, strict=True):
+            if expected and answer is not None:
+                self._broken(f"{outcome.id} refused its holder's outcome ({outcome.token})")
+            elif not expected and answer is None:
+                self._broken(f"{outcome.id} took an outcome under the stale token {outcome.token}")
+            elif not expected:
+                self._trace.counts["refused.stale_token"] += 1
+
+    def holds(self, tenant: str, job_id: str, token: int) -> bool:
+        """Whether this token holds the job now."""
+        job = self.jobs.get((tenant, job_id))
+        return job is not None and job.state is State.IN_FLIGHT and job.token == token
+
+    def recovered(self, last_seq: int, told_seq: int) -> None:
+        """Go back to where a recovered log ends; everything told must be in it."""
+        if last_seq < told_seq:
+            self._broken(f"the log ends at {last_seq}, but somebody was told of {told_seq}")
+        if last_seq > self.seq:
+            self._broken(f"the log ends at {last_seq}, but nothing was committed after {self.seq}")
+        while self._undo and self._undo[-1][0] > last_seq:
+            self._undo.pop()[1]()
+        self.seq = last_seq
+
+    def seq_of(self, job: Job) -> int | None:
+        """Return since when the job was exactly so; None if it never was."""
+        for version in reversed(self._versions.get((job.tenant, job.id), [])):
+            if version.job == job:
+                return version.seq
+        return None
+
+    def exists(self, name: Name) -> bool:
+        """Whether the job is there, or was forgotten or purged after it had been."""
+        return name in self._versions
+
+    # --- judge -------------------------------------------------------------------------------
+
+    def _check(self, name: Name, effect: fx.JobEffect) -> Job | None:
+        """Judge a change to a job; return the job as it was."""
+        old = self.jobs.get(name)
+        if isinstance(effect, fx.Enqueued):
+            if old is not None and not self._forgotten(old, effect.at_us):
+                self._broken(f"{name[1]} was enqueued while it is {old.state}")
+            return None
+        if old is None:
+            self._broken(f"{name[1]} was changed and is not there")
+        elif isinstance(effect, _LEASED) and old.state is not State.IN_FLIGHT:
+            self._broken(f"{name[1]} is {old.state}, and was given {type(effect).__name__}")
+        elif isinstance(effect, fx.Claimed):
+            self._check_claim(old, effect)
+        elif isinstance(effect, fx.Completed):
+            completion = name, old.token
+            if completion in self.completed:
+                self._broken(f"{name[1]} was completed twice")
+            self.completed.add(completion)
+            self._undo.append((self.seq, lambda: self.completed.discard(completion)))
+        return old
+
+    def _check_claim(self, job: Job, claim: fx.Claimed) -> None:
+        name = job.tenant, job.id
+        if job.state is not State.PENDING or job.run_at_us > claim.at_us:
+            self._broken(f"{job.id} is {job.state}, due at {job.run_at_us}, and was claimed")
+        if claim.token <= self._tokens.get(name, 0):
+            self._broken(f"{job.id} got token {claim.token} after {self._tokens[name]}")
+        self._tokens[name] = claim.token  # for good: no crash takes back that it was issued
+        if job.attempt - job.attempts_before_replay >= job.max_attempts:
+            self._broken(f"{job.id} has used up its {job.max_attempts} attempts and was claimed")
+        unmet = [one for one in job.ties.depends_on if not self._met(job, one)]
+        if unmet:
+            self._broken(f"{job.id} was claimed before {unmet} were completed")
+        policy = self.policies.get(job.queue, DEFAULT_POLICY)
+        if policy.paused:
+            self._broken(f"{job.id} was claimed in {job.queue}, which is paused")
+        if policy.ordered and not self._leads(job):
+            self._broken(f"{job.id} was claimed out of the order of its key {job.ties.key}")
+        if job.queue not in self.policies:
+            self._check_first(job, claim.at_us)
+
+    def _check_first(self, job: Job, now_us: int) -> None:
+        """Nothing that is due in the same queue may come before it."""
+        mine = -job.priority, job.run_at_us, job.seq
+        for other in self.jobs.values():
+            if (
+                other.state is State.PENDING
+                and (other.queue, other.tenant) == (job.queue, job.tenant)
+                and other.run_at_us <= now_us
+                and (other.expires_at_us is None or other.expires_at_us > now_us)
+                and (-other.priority, other.run_at_us, other.seq) < mine
+                and self._leads(other)
+            ):
+                self._broken(f"{job.id} was claimed before {other.id}, which came first")
+
+    def _leads(self, job: Job) -> bool:
+        """Whether no other of its key is before it or in flight."""
+        if job.ties.key is None:
+            return True
+        whose = job.tenant, job.queue, job.ties.key
+        for other in self.jobs.values():
+            if other.id != job.id and (other.tenant, other.queue, other.ties.key) == whose:
+                waits = not other.state.finished or other.state is State.DEAD
+                before = waits and other.ties.key_seq < job.ties.key_seq
+                if before or other.state is State.IN_FLIGHT:
+                    return False
+        return True
+
+    def _met(self, job: Job, dependency: str) -> bool:
+        """Whether the job need not wait for this one, any more."""
+        needed = self.jobs.get((job.tenant, dependency))
+        if needed is None or needed.created_at_us > job.created_at_us:
+            return True  # purged, or forgotten and another one by now
+        if job.replays is not None and needed.state in (State.CANCELLED, State.ARCHIVED):
+            return True  # who brings a job back without what it needed wants it so
+        return needed.state is State.COMPLETED
+
+    def _forgotten(self, job: Job, now_us: int) -> bool:
+        return (
+            job.state in (State.COMPLETED, State.CANCELLED)
+            and job.finished_at_us < now_us - self._remember_us
+        )
+
+    # --- take in -----------------------------------------------------------------------------
+
+    def _change(self, name: Name, old: Job | None, new: Job | None) -> None:
+        versions = self._versions.setdefault(name, [])
+        versions.append(Version(self.seq, new))
+        before = self.jobs.get(name)
+
+        def undo() -> None:
+            versions.pop()
+            if not versions:
+                del self._versions[name]
+            _set(self.jobs, name, before)
+
+        self._undo.append((self.seq, undo))
+        _set(self.jobs, name, new)
+        if isinstance(old, Job) and new is not None and new.token < old.token:
+            self._broken(f"{name[1]} went back from token {old.token} to {new.token}")
+
+    def _set_policy(self, effect: fx.PolicySet) -> None:
+        before = self.policies.get(effect.queue)
+        self._undo.append((self.seq, lambda: _set(self.policies, effect.queue, before)))
+        _set(self.policies, effect.queue, effect.policy)
+
+    def _audited(self, effect: fx.Audited) -> None:
+        if not follows(self.audit_heads[-1], effect.record):
+            self._broken(f"record {effect.record.number} of the audit does not follow")
+        self.audit_heads.append(head_of(effect.record))
+        self._undo.append((self.seq, self.audit_heads.pop))
+
+    def _broken(self, promise: str) -> None:
+        self._trace.broken(promise)
+
+
+def _after(old: Job | None, effect: fx.JobEffect, job: Job | None) -> Job | None:
+    if isinstance(effect, fx.Purged):
+        return None
+    if job is None and isinstance(effect, fx.WHOLE):
+        return effect.job
+    return old if job is None else job
+
+
+def _set(where: dict[Key, Value], key: Key, value: Value | None) -> None:
+    if value is None:
+        where.pop(key, None)
+    else:
+        where[key] = value

@@ -1,0 +1,1 @@
+"""Runs jobs: slots, executors, heartbeats, outcomes, schedules and periodic loops."""

@@ -1,0 +1,156 @@
+"""What an application declares: tasks, schedules, hooks and middlewares. It runs nothing."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.engines.contract import Engine
+from holdfast.model.errors import InvalidInput, UnknownTask
+from holdfast.model.failure import Classifier
+from holdfast.model.job import DEFAULT_QUEUE, check_name
+from holdfast.model.signals import Retry
+
+from .schedules import Schedule
+from .signature import Signature
+
+if TYPE_CHECKING:
+    from .attempt import Attempt
+
+Hook = Callable[[], Awaitable[None] | None]
+Middleware = Callable[["Attempt"], AbstractAsyncContextManager[None]]
+
+
+class Execution(enum.StrEnum):
+    """Where a task runs."""
+
+    LOOP = "async"
+    """On the worker's event loop."""
+    THREAD = "thread"
+    """In a thread of the worker: for code that blocks."""
+    PROCESS = "process"
+    """In a child process: for code that computes, or that cannot be trusted to end."""
+
+
+class TaskSpec(msgspec.Struct, frozen=True):
+    """A task as it was declared. None means that the setting decides."""
+
+    name: str
+    function: Callable[..., object]
+    signature: Signature
+    execution: Execution
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    timeout_seconds: float | None = None
+    retry: Retry | None = None
+    estimated_seconds: float | None = None
+    max_processing_seconds: float | None = None
+
+
+class Definition:
+    """Everything that one application declares."""
+
+    def __init__(self, classifier: Classifier | None = None) -> None:
+        self.tasks: dict[str, TaskSpec] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.on_start: list[Hook] = []
+        self.on_stop: list[Hook] = []
+        self.middlewares: list[Middleware] = []
+        self.classifier = classifier or Classifier()
+        self.adopt: Callable[[Engine | None], None] = lambda _engine: None
+        """Told which engine tasks of this process should enqueue with; None is their own again."""
+        self.default_task = ""
+        """The task of jobs that name none and whose payload has no known ``type``."""
+        self.reference: str | None = None
+        """How a child process finds this application again: ``module:name`` or ``file.py:name``."""
+
+    def add_task(self, spec: TaskSpec) -> None:
+        """Register a task; its name must be new."""
+        check_name("task", spec.name)
+        other = self.tasks.get(spec.name)
+        if other is not None and not _same_source(other.function, spec.function):
+            raise InvalidInput(
+                "name",
+                f"two tasks are named {spec.name!r} ({_where(other.function)} and "
+                f"{_where(spec.function)}): give one of them another name=",
+            )
+        self.tasks[spec.name] = spec
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Register a schedule; its name must be new."""
+        if schedule.name in self.schedules:
+            raise InvalidInput("name", f"two schedules are named {schedule.name!r}")
+        self.schedules[schedule.name] = schedule
+
+    def task(self, name: str) -> TaskSpec:
+        """Return the task of this name, or raise ``UnknownTask``."""
+        spec = self.tasks.get(name)
+        if spec is None:
+            raise UnknownTask(name, self.tasks)
+        return spec
+
+    @property
+    def queues(self) -> list[str]:
+        """Every queue that a task or schedule names, and the default one."""
+        named = [spec.queue for spec in self.tasks.values()]
+        named += [schedule.queue for schedule in self.schedules.values()]
+        return list(dict.fromkeys([DEFAULT_QUEUE, *named]))
+
+    def around(self, attempt: Attempt) -> AbstractAsyncContextManager[None]:
+        """Return all middlewares around this attempt, the first one outermost."""
+        return _nested(self.middlewares, attempt)
+
+
+def execution_of(function: Callable[..., object], asked: str | None) -> Execution:
+    """Return where the function runs: coroutines on the loop, others in a thread."""
+    if asked is not None:
+        try:
+            wanted = Execution(asked)
+        except ValueError:
+            words = ", ".join(Execution)
+            raise InvalidInput("run_in", f"{asked!r} is not one of {words}") from None
+        if wanted is Execution.THREAD and is_async(function):
+            raise InvalidInput("run_in", "a coroutine function runs on the loop or in a process")
+        if wanted is Execution.LOOP and not is_async(function):
+            raise InvalidInput("run_in", "a plain function would block the loop: make it async")
+        return wanted
+    return Execution.LOOP if is_async(function) else Execution.THREAD
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling it makes a coroutine."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is looked at
+    )
+
+
+@asynccontextmanager
+async def _nested(middlewares: list[Middleware], attempt: Attempt) -> AsyncIterator[None]:
+    if not middlewares:
+        yield
+        return
+    async with middlewares[0](attempt), _nested(middlewares[1:], attempt):
+        yield
+
+
+def _where(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', '?')}"
+
+
+def _same_source(one: Callable[..., object], other: Callable[..., object]) -> bool:
+    """Whether this is one function, read a second time: a reloaded module, a main script."""
+    code, other_code = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    return (
+        code is not None
+        and other_code is not None
+        and (code.co_filename, code.co_firstlineno)
+        == (other_code.co_filename, other_code.co_firstlineno)
+    )

@@ -1,0 +1,120 @@
+"""From what a task returned or raised to the outcome of its attempt."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.engines.clock import utc_now
+from holdfast.engines.structured_log import EventLog
+from holdfast.model.errors import TooLarge
+from holdfast.model.failure import Classifier, Failure, FailureClass, bounded
+from holdfast.model.job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
+from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
+from holdfast.model.retry import RetryPolicy
+from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
+
+from .registry import TaskSpec
+
+log = EventLog("holdfast.worker")
+
+_NO_LIMIT = 1_000_000
+"""The engine alone counts attempts: it buries a job whose budget is spent."""
+_LONGEST_SECONDS = MAX_TIME_US / MICROSECONDS / 2
+
+
+class Verdicts:
+    """Judges attempts by the application's classifier and the policies of its tasks."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        default_policy: RetryPolicy,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._classifier = classifier
+        self.default_policy = default_policy
+        self._uniform = uniform
+
+    def of_value(self, job: Job, task: TaskSpec, value: object) -> Outcome:
+        """Return the outcome of an attempt that returned this."""
+        if value is None:
+            return completed(job)
+        if isinstance(value, Signal):
+            return self.of_error(job, task, value)
+        try:
+            result = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # The work is done: running it again for the sake of its result would be wrong.
+            log.say(
+                "task.result_dropped",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                foreign=error,
+            )
+            return completed(job)
+        if len(result) > MAX_RESULT_BYTES:
+            log.say(
+                "task.result_dropped",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                bytes=len(result),
+                error=TooLarge("result", len(result), MAX_RESULT_BYTES, "return a reference"),
+            )
+            return completed(job)
+        return completed(job, bytes(memoryview(result)))
+
+    def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
+        """Return the outcome of an attempt that raised this: one that can be recorded."""
+        policy = self.default_policy
+        if task is not None and task.retry is not None:
+            policy = task.retry.policy(policy)
+        try:
+            outcome = self._of_error(job, error, policy)
+            outcome.check()
+        except BaseException as broken:  # noqa: BLE001 - an application's own signal, rule or text
+            log.say(
+                "task.verdict_failed",
+                task=job.task,
+                job=job.id,
+                queue=job.queue,
+                tenant=job.tenant,
+                foreign=broken,
+            )
+            return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
+        return outcome
+
+    def _of_error(self, job: Job, error: BaseException, policy: RetryPolicy) -> Outcome:
+        if isinstance(error, Snooze):
+            return snooze(job, min(error.after_seconds, _LONGEST_SECONDS))
+        if isinstance(error, Cancel):
+            return cancelled(job)
+        failure = self._classifier.classify(error, utc_now())
+        if isinstance(error, Dead):
+            reason = error.error_reason or "business_error"
+            found = Failure(reason, FailureClass.DETERMINISTIC, str(error), failure.traceback)
+            return dead(job, bounded(found))
+        if isinstance(error, Retry):
+            return self._asked_again(job, error, policy, failure)
+        return self._retry(job, failure, policy)
+
+    def _asked_again(self, job: Job, wish: Retry, policy: RetryPolicy, failure: Failure) -> Outcome:
+        asked = Failure("retry", FailureClass.TRANSIENT, str(wish), failure.traceback)
+        budget = wish.max_attempts
+        if budget is not None and job.attempt - job.attempts_before_replay >= budget:
+            return dead(job, bounded(asked))
+        return self._retry(job, bounded(asked), wish.policy(policy))
+
+    def _retry(self, job: Job, failure: Failure, policy: RetryPolicy) -> Outcome:
+        endless = msgspec.structs.replace(policy, max_attempts=_NO_LIMIT)
+        run = max(1, job.attempt - job.attempts_before_replay)
+        delay_seconds = endless.delay_seconds(failure, run, self._uniform)
+        if delay_seconds is None:
+            return dead(job, failure)
+        return retry(job, failure, min(delay_seconds, _LONGEST_SECONDS))

@@ -1,0 +1,114 @@
+"""Negative controls: an engine with one mistake makes the suite, or the machine, fail."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.engines.contract import Engine, EngineOptions
+from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.testing import VirtualClock
+from holdfast.testing.conformance import EngineConformance
+from holdfast.testing.conformance import fixture as desks
+from holdfast.testing.machine import EngineMachine
+
+from . import broken
+
+FAST = settings(
+    max_examples=5_000,  # it ends with the first one that is noticed
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
+    (broken.KeysBesideEachOther, "test_nothing_of_a_key_is_claimed_while_one_is_in_flight", ()),
+    (broken.DeadOnesHoldNothing, "test_a_dead_one_holds_what_is_behind_it", ()),
+    (broken.NoTurns, "test_tenants_take_turns_one_job_each", ()),
+    (broken.RateByCall, "test_a_rate_allows_a_burst_and_then_one_at_a_time", ()),
+    (broken.PolicyStays, "test_a_policy_is_known_until_it_is_taken_back", ()),
+    (broken.UnguardedReplay, "test_what_is_not_dead_refuses_the_whole_call", ("done",)),
+    (broken.UnguardedEdit, "test_a_stale_version_is_refused_and_nothing_is_changed", ()),
+    (broken.VersionStays, "test_an_edit_raises_the_version_and_keeps_the_original_payload", ()),
+    (
+        broken.AuditApart,
+        "test_an_operation_that_fails_changes_nothing_and_leaves_no_entry",
+        ("replay",),
+    ),
+    (
+        broken.Orphans,
+        "test_what_waits_for_a_job_that_will_not_run_is_cancelled_with_it",
+        ("cancel",),
+    ),
+    (
+        broken.FirstDependencyFrees,
+        "test_a_job_is_blocked_until_the_last_of_its_dependencies_is_completed",
+        (),
+    ),
+    (broken.NobodyIsWoken, "test_a_waiting_claim_is_woken_when_the_key_gets_free", ("completed",)),
+    (broken.NobodyIsWoken, "test_a_waiting_claim_is_woken_when_a_place_gets_free", ("dead",)),
+    (broken.ForeignReach, "test_nothing_outside_the_callers_reach_is_found", ()),
+]
+
+
+def suite_of(engine: type[MemoryEngine]) -> EngineConformance:
+    class Broken(EngineConformance):
+        async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+            return engine(clock=clock, options=options)
+
+    return Broken()
+
+
+def machine_of(engine: type[MemoryEngine]) -> type[EngineMachine]:
+    class Broken(EngineMachine):
+        async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
+            return engine(clock=clock, options=options)
+
+    return Broken
+
+
+@pytest.mark.parametrize(
+    ("engine", "test", "arguments"),
+    NOTICED,
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_the_suite_notices(engine, test, arguments, monkeypatch):
+    monkeypatch.setattr(desks, "PATIENCE_SECONDS", 0.05)
+    getattr(suite_of(MemoryEngine), test)(*arguments)  # a sound engine passes
+    with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
+        getattr(suite_of(engine), test)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("engine", "steps"),
+    [
+        (broken.KeysBesideEachOther, 100),
+        (broken.DeadOnesHoldNothing, 100),
+        (broken.UnguardedReplay, 200),
+        (broken.UnguardedEdit, 40),
+        (broken.VersionStays, 40),
+        (broken.Orphans, 100),
+        (broken.FirstDependencyFrees, 200),
+        (broken.NoTurns, 40),
+        (broken.RateByCall, 100),
+        (broken.AuditApart, 40),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_the_machine_notices(engine, steps):
+    """With runs of the length that finds it soonest; any length does in the end."""
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            machine_of(engine), settings=settings(FAST, stateful_step_count=steps)
+        )
+
+
+def test_every_mistake_is_held_against_the_suite():
+    mistakes = {
+        engine
+        for name, engine in vars(broken).items()
+        if isinstance(engine, type)
+        and issubclass(engine, MemoryEngine)
+        and not name.startswith("_")
+    }
+    assert mistakes - {MemoryEngine} == {engine for engine, _test, _arguments in NOTICED}

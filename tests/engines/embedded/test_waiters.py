@@ -1,0 +1,51 @@
+"""Claims that wait: which news wakes whom."""
+
+import asyncio
+
+import pytest
+
+from holdfast.engines.embedded.waiters import Arrivals
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.conformance.fixture import settle_down
+
+
+@pytest.mark.parametrize(
+    ("tasks", "kinds", "woken"),
+    [
+        (None, {("mail", "send")}, True),
+        (None, {("slow", "send")}, False),
+        (("send",), {("mail", "send")}, True),
+        (("send",), {("mail", "read")}, False),
+        (("send",), {("mail", "read"), ("slow", "send")}, False),
+        (("send",), {("mail", "read"), ("mail", "send")}, True),
+        ((), {("mail", "send")}, False),
+    ],
+)
+def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
+    async def main() -> None:
+        arrivals = Arrivals(VirtualClock())
+        wait = asyncio.ensure_future(arrivals.wait(["mail"], tasks, until_us=10**18))
+        await settle_down()
+        arrivals.announce(kinds)
+        await settle_down()
+        assert wait.done() is woken
+        arrivals.announce_all()
+        await wait
+        assert not arrivals.anybody
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])
+def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
+    async def main() -> None:
+        arrivals = Arrivals(VirtualClock())
+        wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
+        await settle_down()
+        arrivals.announce((), [queue])
+        await settle_down()
+        assert wait.done() is woken
+        arrivals.announce_all()
+        await wait
+
+    asyncio.run(main())

@@ -1,0 +1,34 @@
+"""A store on a simulated disk for most tests, and one on the real disk where that matters."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.journal.history import verify
+from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.testing import SimDisk
+
+from .world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store() -> Iterator[ColdStore]:
+    store = ColdStore.open(SimDisk().database())
+    yield store
+    assert verify(store) == []
+    store.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LocalDisk]:
+    disk = LocalDisk(tmp_path / "data")
+    disk.lock()
+    yield disk
+    disk.unlock()

@@ -1,0 +1,209 @@
+"""Pages of the past, held against ``Filter.matches`` and ``Caller.reaches``."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.engines.journal.history import queries, verify
+from holdfast.engines.journal.history.store import ColdStore
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.failure import Failure
+from holdfast.model.job import State
+from holdfast.model.search import EVERYTHING, Filter, place_of
+from holdfast.testing import SimDisk
+
+from .generated import callers, filters, jobs, told
+from .world import World
+
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
+BY_PLACE = settings(max_examples=EXAMPLES, deadline=None)
+
+
+def distinct(made):
+    """Keep one job of each name: there is never more than one that is not forgotten."""
+    return list({(job.tenant, job.id): job for job in made}.values())
+
+
+def filled(made):
+    store = ColdStore.open(SimDisk().database())
+    store.feed([told(seq, job) for seq, job in enumerate(made, 1)], len(made))
+    return store
+
+
+def expected(made, wanted, caller, after, limit, newest):
+    matching = [
+        job
+        for job in made
+        if wanted.matches(job)
+        and caller.reaches(job.tenant, job.scope)
+        and (after is None or (place_of(job) < after if newest else place_of(job) > after))
+    ]
+    return sorted(matching, key=place_of, reverse=newest)[:limit]
+
+
+PLANS = {
+    "as it is": {},
+    "never by kind": {"MERGE_MOST": 0},
+    "never by text": {"MOSTLY": 0},
+    "pages of two": {"MAX_PAGE": 2},
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_filter_and_caller_finds_what_the_model_says(plan):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PLANS[plan].items():
+            patch.setattr(queries, name, value)
+
+        @settings(max_examples=EXAMPLES, deadline=None)
+        @given(
+            made=st.lists(jobs(), min_size=5, max_size=25).map(distinct),
+            asked=st.lists(st.tuples(filters(), callers(), st.booleans()), min_size=8, max_size=8),
+            limit=st.integers(1, 6),
+            start=perhaps_place(),
+        )
+        def hold(made, asked, limit, start):
+            store = filled(made)
+            for wanted, caller, newest in asked:
+                found = store.find(wanted, caller, start, limit, newest=newest)
+                assert found == expected(made, wanted, caller, start, limit, newest)
+            store.close()
+
+        hold()
+
+
+def perhaps_place():
+    return st.none() | jobs().map(place_of)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    made=st.lists(jobs(), max_size=30).map(distinct),
+    wanted=filters(),
+    caller=callers(),
+    limit=st.integers(1, 4),
+    newest=st.booleans(),
+)
+def test_page_after_page_finds_every_job_once(made, wanted, caller, limit, newest):
+    store = filled(made)
+    found, after = [], None
+    while page := store.find(wanted, caller, after, limit, newest=newest):
+        found += page
+        after = place_of(page[-1])
+    assert found == expected(made, wanted, caller, None, len(made), newest)
+    assert verify(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("wanted", [Filter(ids=("a", "b")), Filter(text="slow")])
+def test_a_reason_is_asked_for_whichever_way_is_taken(store, world, wanted):
+    for number, reason in enumerate(["timeout", "connection"]):
+        world.dead("ab"[number], failure=Failure.of(reason, "slow"))
+    world.feed(store)
+    found = store.find(replace(wanted, error_reasons=("timeout",)), SYSTEM, None, 9, newest=False)
+    assert [job.id for job in found] == ["a"]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_pages_stay_whole_while_jobs_come_and_go(store, world, newest):
+    kept = [world.dead(f"{number:03}") for number in range(30)]
+    leaving = [world.dead(f"x{number:03}") for number in range(10)]
+    world.feed(store)
+    found, after = [], None
+    while page := store.find(EVERYTHING, SYSTEM, after, 4, newest=newest):
+        found += page
+        after = place_of(page[-1])
+        if leaving:
+            gone = leaving.pop()
+            world.purge(gone)
+            world.archive(kept[len(found) % 30]) if world.jobs[
+                "default", kept[len(found) % 30].id
+            ].state is State.DEAD else None
+            world.dead(f"new-{len(found)}")
+            world.feed(store)
+    seen = [job.id for job in found]
+    assert len(seen) == len(set(seen))
+    assert {job.id for job in kept} <= set(seen)
+
+
+def test_a_job_that_moves_is_seen_once(store, world):
+    """One read transaction over both tables: dead and done are looked at in one moment."""
+    job = world.dead("a")
+    world.feed(store)
+    with store.reading() as connection:
+        connection.execute("SELECT count(*) FROM done").fetchall()
+        source = queries.Source(connection, store.file, 0)
+        wanted = queries.Wanted(EVERYTHING, SYSTEM, 9, newest=False)
+        assert queries.find(source, wanted, None) == [job]
+
+
+def test_on_the_real_disk_a_reader_sees_one_moment(disk, world):
+    store = ColdStore.open(disk.database())
+    job = world.dead("a")
+    world.feed(store)
+    with store.reading() as connection:
+        source = queries.Source(connection, store.file, 0)
+        wanted = queries.Wanted(EVERYTHING, SYSTEM, 9, newest=False)
+        assert queries.find(source, wanted, None) == [job]
+        world.complete(world.claim(world.replay(job)))
+        world.feed(store)
+        assert queries.find(source, wanted, None) == [job]
+    assert [job.state for job in store.find(EVERYTHING, SYSTEM, None, 9, newest=False)] == [
+        State.COMPLETED
+    ]
+    store.close()
+
+
+def test_a_scope_is_no_pattern(store):
+    world = World()
+    for number, scope in enumerate(("lib_1", "libx1", "lib_1/book", "LIB_1", "lib_10", "lib%")):
+        world.dead(str(number), scope=scope)
+    world.feed(store)
+    caller = Caller("default", ("lib_1", "lib%"))
+    assert [job.scope for job in store.find(EVERYTHING, caller, None, 9, newest=False)] == [
+        "lib_1",
+        "lib_1/book",
+        "lib%",
+    ]
+
+
+def test_many_ids_at_once(store, world):
+    for number in range(50):
+        world.dead(f"id-{number}") if number % 2 else world.done(f"id-{number}")
+    world.feed(store)
+    wanted = Filter(ids=tuple(f"id-{number}" for number in range(0, 10_000, 3)))
+    found = store.find(wanted, SYSTEM, None, 1_000, newest=False)
+    assert [job.id for job in found] == [f"id-{number}" for number in range(0, 50, 3)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "caller", "index"),
+    [
+        (Filter(), SYSTEM, "dead_by_place"),
+        (Filter(queues=("default",)), SYSTEM, "dead_by_kind"),
+        (Filter(error_reasons=("timeout",)), SYSTEM, "dead_by_kind"),
+        (Filter(tenant="t1"), SYSTEM, "dead_by_tenant"),
+        (Filter(), Caller("t1"), "dead_by_tenant"),
+        (Filter(ids=("1", "2")), SYSTEM, "dead_by_name"),
+    ],
+)
+def test_each_page_goes_by_its_index_and_sorts_nothing_needlessly(
+    store, world, wanted, caller, index
+):
+    for number in range(20):
+        world.dead(str(number), tenant=f"t{number % 3}")
+    world.feed(store)
+    statements: list[str] = []
+    with store.reading() as connection:
+        connection.set_trace_callback(statements.append)
+        source = queries.Source(connection, store.file, 0)
+        queries.find(source, queries.Wanted(wanted, caller, 5, newest=False), None)
+        connection.set_trace_callback(None)
+        (sql,) = [sql for sql in statements if "dead_bodies" in sql]
+        plan = b"\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}"))
+    assert f"INDEX {index}".encode() in plan
+    if index in ("dead_by_place", "dead_by_tenant"):
+        assert b"TEMP B-TREE" not in plan

@@ -1,0 +1,35 @@
+"""A process that feeds a store until it is killed, saying on its output how far it came."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[4]))
+
+from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.wal.disk import LocalDisk
+
+from .world import World
+
+
+def main() -> None:
+    disk = LocalDisk(sys.argv[1])
+    disk.lock()
+    store = ColdStore.open(disk.database())
+    world = World()
+    world.seq = store.checkpoint
+    while True:
+        for _ in range(40):
+            name = f"j{world.seq}"
+            if world.seq % 2:
+                world.done(name)
+            else:
+                world.dead(name, scope=f"s{world.seq % 7}")
+        store.feed(world.told, world.seq)
+        os.write(1, f"{store.checkpoint}\n".encode())
+        world.told.clear()
+        world.jobs.clear()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Periodic work is done once per interval, however many processes are ready to do it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import psycopg
+import pytest
+
+from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.connection.database import Database
+from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all
+from holdfast.engines.postgres.engine import PostgresEngine
+from holdfast.engines.postgres.maintenance import periodic_lock
+from holdfast.engines.postgres.maintenance.periodic_lock import Rounds
+from holdfast.engines.postgres.options import PostgresOptions
+from holdfast.model.errors import InvalidInput
+from holdfast.model.job import MICROSECONDS, NewJob, State
+from holdfast.testing import VirtualClock
+from holdfast.worker.loops import LeaseLoop
+
+OPTIONS = PostgresOptions()
+START_US = 1_800_000_000 * MICROSECONDS
+WORK = Rounds("work", 10.0)
+
+
+@pytest.fixture
+def url(server18):
+    with server18.fresh() as fresh:
+        yield fresh
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, count: int) -> AsyncIterator[list[Database]]:
+    databases = [Database(url, OPTIONS) for _number in range(count)]
+    for database in databases:
+        await database.open()
+    try:
+        yield databases
+    finally:
+        for database in databases:
+            await database.close()
+
+
+def at(seconds: float) -> Conditions:
+    return Conditions(OPTIONS, OPTIONS.schema, START_US + int(seconds * MICROSECONDS))
+
+
+def work() -> Verb[bool]:
+    """Do something."""
+    yield from ask("set_flag", name="worked", to=True)
+    return True
+
+
+async def ticks(databases: list[Database], seconds: list[float]) -> list[float]:
+    """Have everybody come at each of these moments, all at once; return when work was done."""
+    done = []
+    for now in seconds:
+        came = [WORK.go(database, work, at(now)) for database in databases for _twice in "ab"]
+        done += [now for answer in await asyncio.gather(*came) if answer]
+    return done
+
+
+def test_of_many_that_come_one_does_the_work(url):
+    async def run() -> None:
+        async with opened(url, 3) as databases:
+            times = [0.0, 0.1, 5.0, 8.9, 9.1, 9.2, 15.0, 20.0, 20.1, 35.0, 44.5]
+            assert await ticks(databases, times) == [0.0, 9.1, 20.0, 35.0, 44.5]
+
+    asyncio.run(run())
+
+
+def test_who_was_second_sees_that_it_is_done(url):
+    """It gets the lock after the first one has ended, and looks again."""
+
+    async def run() -> None:
+        async with opened(url, 2) as (one, other):
+            late = WORK._alone(work, at(0.0))
+            assert await WORK.go(one, work, at(0.0))
+            assert await other.perform(lambda: late) is None
+
+    asyncio.run(run())
+
+
+def test_other_work_is_not_held_up(url):
+    async def run() -> None:
+        async with opened(url, 1) as (one,):
+            assert await WORK.go(one, work, at(0.0))
+            assert await WORK._replace(name="other").go(one, work, at(0.0))
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_was_set_back_stops_nothing(url):
+    async def run() -> None:
+        async with opened(url, 1) as (one,):
+            assert await WORK.go(one, work, at(1_000.0))
+            assert await WORK.go(one, work, at(0.0))
+            assert not await WORK.go(one, work, at(1.0))
+
+    asyncio.run(run())
+
+
+def test_ticks_that_come_a_little_early_are_not_put_off(monkeypatch, url):
+    async def run() -> list[bool | None]:
+        async with opened(url, 1) as (one,):
+            return [await WORK.go(one, work, at(now)) for now in (0.0, 9.999, 19.998)]
+
+    assert asyncio.run(run()) == [True, True, True]
+    monkeypatch.setattr(periodic_lock, "_EARLY", 0.0)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM holdfast.loops")
+    assert asyncio.run(run()) == [True, None, True]
+
+
+@contextlib.asynccontextmanager
+async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[bool | None]]:
+    """Begin the work and hang in the middle of it, as long as this lasts."""
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def hangs() -> Verb[bool]:
+        begun.set_result(None)
+        yield from ask("lock_keys", names=["held"])
+        return True
+
+    with psycopg.connect(url) as blocker:
+        blocker.execute("SELECT pg_advisory_xact_lock(holdfast.lock_number('held'))")
+        going = asyncio.ensure_future(database.perform(lambda: WORK._alone(hangs, at(0.0))))
+        await begun
+        waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not blocker.execute(waits).fetchall():  # it was sent, and gets there
+            pass
+        yield going
+
+
+def test_while_it_is_being_done_nobody_else_begins(url):
+    async def run() -> None:
+        async with opened(url, 2) as (one, other):
+            async with hanging(url, one) as first:
+                assert await WORK.go(other, work, at(0.0)) is None
+            assert await first
+            assert await WORK.go(other, work, at(0.1)) is None
+
+    asyncio.run(run())
+
+
+def without_lock(self: Rounds, make: Callable[[], Verb[bool]], on: Conditions) -> Verb[bool | None]:
+    """Do as ``Rounds`` does, but for the lock."""
+    [[row]] = yield from ask_all(self._ran_at(on))
+    if not self._due(row):
+        return None
+    answer = yield from make()
+    yield from ask_all(Ask("ran", {"name": self.name, "at_us": row[0]}))
+    return answer
+
+
+def test_without_the_lock_it_is_done_twice(url, monkeypatch):
+    monkeypatch.setattr(Rounds, "_alone", without_lock)
+
+    async def run() -> None:
+        async with opened(url, 2) as (one, other):
+            async with hanging(url, one) as first:
+                assert await WORK.go(other, work, at(0.0))
+            assert await first
+
+    asyncio.run(run())
+
+
+def test_when_its_holder_dies_another_takes_over(url):
+    async def run() -> None:
+        async with opened(url, 2) as (one, other), hanging(url, one) as first:
+            with psycopg.connect(url, autocommit=True) as killer:
+                killed = killer.execute(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND wait_event = 'advisory'"
+                ).fetchall()
+            assert killed == [(True,)]
+            first.cancel()
+            await asyncio.wait([first])
+            assert first.cancelled(), "it does not begin anew when it was asked to end"
+            assert await WORK.go(other, work, at(0.1))
+
+    asyncio.run(run())
+
+
+# --- reclaim ---------------------------------------------------------------------------------
+
+
+def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monkeypatch):
+    async def run() -> None:
+        clock = VirtualClock()
+        engines = [await PostgresEngine.open(url, clock=clock) for _number in range(3)]
+        reads: list[str] = []
+        for engine in engines:
+            loop = LeaseLoop(engine, None, 1.0, reclaims=True)
+            engine.test_loop = loop  # type: ignore[attr-defined]
+            saying = engine._database._saying
+
+            def counting(ask, saying=saying):
+                reads.append(ask.name)
+                return saying(ask)
+
+            monkeypatch.setattr(engine._database, "_saying", counting)
+        for _second in range(5):
+            for engine in engines:
+                await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]
+            clock.advance(1.0)
+        assert reads.count("overdue") == 5
+        assert reads.count("ran_at") == 5 * 3 + 5
+
+        await engines[0].enqueue([NewJob(task="t", id="j")])
+        [job] = (await engines[0].claim(queues=["default"], worker="w")).jobs
+        assert (await engines[1].reclaim(every_seconds=1.0)).lost == []
+        assert (await engines[2].reclaim(every_seconds=1.0, forced=[job])).lost != []
+        [after] = await engines[0].get(["j"])
+        assert after is not None
+        assert after.state is State.PENDING, "what people force is done at once"
+        for engine in engines:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), "1"])
+def test_an_interval_that_is_none_is_refused(url, seconds):
+    async def run() -> None:
+        engine = await PostgresEngine.open(url)
+        try:
+            for verb in (engine.reclaim, engine.prune):
+                with pytest.raises(InvalidInput):
+                    await verb(every_seconds=seconds)
+        finally:
+            await engine.close()
+
+    asyncio.run(run())

@@ -1,0 +1,5 @@
+"""What every test here gets: a rig for real daemons, as in ``tests/e2e``."""
+
+from tests.e2e.conftest import byte_code, rig
+
+__all__ = ["byte_code", "rig"]

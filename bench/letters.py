@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, NewJob, State
 from holdfast.model.outcome import completed, dead
@@ -27,7 +27,7 @@ BATCH = 1_000
 PAIRS, WORK = 5, 100_000
 REASONS = ["upstream_5xx", "timeout", "connection", "business_error", "parse_error"]
 TENANTS = 50
-WHY = Operation("bench", "to see how quick it is")
+WHY = Attribution("bench", "to see how quick it is")
 
 
 def new_jobs(start: int) -> list[NewJob]:

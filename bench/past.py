@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from holdfast.engines.embedded.history import Happened
-from holdfast.engines.journal.history.bloom import Bloom
-from holdfast.engines.journal.history.row_changes import Changes
+from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.journal.history.bloom import BloomFilter
+from holdfast.engines.journal.history.row_changes import RowChanges
 from holdfast.engines.journal.history.statements import as_json
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Completed, Died
@@ -36,7 +36,7 @@ TRACEBACK = "".join(
 )
 
 
-def dead(number: int, count: int) -> Happened:
+def dead(number: int, count: int) -> AppliedEffect:
     """Return the death of a job as it is told: spread over reasons, queues, hours and tenants."""
     died_us = START_US + number * HOURS * HOUR_US // count
     reason = number * 7 % REASONS
@@ -66,10 +66,10 @@ def dead(number: int, count: int) -> Happened:
     )
     effect = Died(died_us, old.tenant, old.id, failure, 0)
     job = _with(old, state=State.DEAD, failure=failure, finished_at_us=died_us)
-    return Happened(number + 1, effect, old, job)
+    return AppliedEffect(number + 1, effect, old, job)
 
 
-def completed(number: int, first_seq: int) -> Happened:
+def completed(number: int, first_seq: int) -> AppliedEffect:
     """Return the completion of a job as it is told."""
     at_us = START_US + number * 1_000
     old = Job(
@@ -94,7 +94,7 @@ def completed(number: int, first_seq: int) -> Happened:
     job = _with(
         old, state=State.COMPLETED, payload=b"", finished_at_us=at_us + 500, result=effect.result
     )
-    return Happened(first_seq + number, effect, old, job)
+    return AppliedEffect(first_seq + number, effect, old, job)
 
 
 def _with(job: Job, **changes: object) -> Job:
@@ -102,14 +102,14 @@ def _with(job: Job, **changes: object) -> Job:
     return Job(*values)  # type: ignore[arg-type]
 
 
-def batches(count: int, make: Callable[[int], Happened]) -> Iterator[list[Happened]]:
+def batches(count: int, make: Callable[[int], AppliedEffect]) -> Iterator[list[AppliedEffect]]:
     """Make things that happened, a feed's worth at a time."""
     for start in range(0, count, BATCH):
         yield [make(number) for number in range(start, min(start + BATCH, count))]
 
 
 def feed(
-    store: ColdStore, count: int, make: Callable[[int], Happened], what: str
+    store: SqliteHistory, count: int, make: Callable[[int], AppliedEffect], what: str
 ) -> dict[str, float]:
     """Feed so many; return how many a second, and what one costs of a processor."""
     seconds = cpu_seconds = 0.0
@@ -135,7 +135,7 @@ def milliseconds(ask: Callable[[], object], times: int = 5) -> float:
     return statistics.median(taken) * 1_000
 
 
-def pages(store: ColdStore, count: int) -> dict[str, float]:
+def pages(store: SqliteHistory, count: int) -> dict[str, float]:
     """Return the milliseconds of a page of 100 by each filter, oldest and newest first."""
     middle_us = START_US + HOURS * HOUR_US // 2
     filters = {
@@ -176,14 +176,14 @@ def measure(directory: Path, count: int) -> dict[str, float]:
     """Feed this many dead letters and completions, ask everything, and return the figures."""
     disk = LocalDisk(directory)
     disk.lock()
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     found: dict[str, float] = {}
     try:
         found |= feed(store, count, lambda number: dead(number, count), "deaths")
         found |= feed(store, count, lambda number: completed(number, count + 1), "completions")
         batch = [completed(number, 1) for number in range(BATCH)]
         began = time.perf_counter()
-        changes = Changes()
+        changes = RowChanges()
         for one in batch:
             changes.take(one)
         as_json(changes.done)
@@ -198,7 +198,7 @@ def measure(directory: Path, count: int) -> dict[str, float]:
         if known is not None:
             found["get_us"] = 1_000 * milliseconds(lambda: store.get(known.tenant, known.id), 1_000)
             found["history_ms"] = milliseconds(lambda: store.history(known))
-        bloom = Bloom(count)
+        bloom = BloomFilter(count)
         found["bloom_us"] = 1_000 * milliseconds(lambda: bloom.may_hold(("t", "fresh")), 1_000)
         began = time.perf_counter()
         after: int | None = 0

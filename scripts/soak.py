@@ -26,7 +26,7 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job, NewJob, State
 from holdfast.model.search import Filter
@@ -41,7 +41,7 @@ HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 APP = str(Path(__file__).with_name("soak_app.py"))
 TASKS = {"send": "mail", "render": "reports", "add_up": "numbers", "dawdle": "mail"}
 WEIGHTS = (60, 30, 9, 1)
-OPERATION = Operation("soak", "because it is time")
+OPERATION = Attribution("soak", "because it is time")
 END_SECONDS = 60.0
 """How long what is left may take once nothing more comes."""
 

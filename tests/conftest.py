@@ -18,6 +18,6 @@ def no_log_of_others() -> Iterator[None]:
     yield
     root = logging.getLogger()
     root.handlers[:] = [
-        one for one in root.handlers if not isinstance(one, log_output.SummingHandler)
+        one for one in root.handlers if not isinstance(one, log_output.RateLimitedHandler)
     ]
     log_output._terms = None

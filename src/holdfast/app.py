@@ -26,12 +26,12 @@ from .model.job import (
     encode_payload,
 )
 from .model.signals import Retry
-from .settings import Loaded, Settings, load
+from .settings import LoadedSettings, Settings, load
 from .task import JobHandle, Task, handles
 from .worker.registry import (
-    Definition,
     Hook,
     Middleware,
+    Registry,
     TaskSpec,
     execution_of,
 )
@@ -47,7 +47,7 @@ H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
 
 
-class Declaring(Protocol):
+class TaskDecorator(Protocol):
     """A decorator that makes functions tasks."""
 
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]:
@@ -70,7 +70,7 @@ class Holdfast:
         config: str | None = None,
         classifier: Classifier | None = None,
     ) -> None:
-        self.definition = Definition(classifier)
+        self.definition = Registry(classifier)
         self._flags = {"store": None if store is None else os.fspath(store)}
         self._config = config
         self._settings: Settings | None = None
@@ -101,7 +101,7 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
-    ) -> Declaring: ...
+    ) -> TaskDecorator: ...
 
     def task(
         self,
@@ -250,7 +250,7 @@ class Holdfast:
         self.definition.reference = self.definition.reference or self._main_reference()
         wanted = {"metrics_port": "off", **self._flags, **flags}
 
-        def read() -> Loaded:
+        def read() -> LoadedSettings:
             return load(self._config, environ=os.environ, flags=wanted)
 
         loaded = read()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .engines.contract import Engine, Receipt
-from .engines.forwarding import PassingEngine
+from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
 from .model.job import NewJob
 from .settings import MEMORY_STORE, Settings
@@ -27,7 +27,7 @@ Call = Callable[[Engine], Awaitable[T]]
 _PORTAL_SECONDS = 10.0
 
 
-class Stage(Protocol):
+class EngineStage(Protocol):
     """A rehearsal: an engine on an event loop that runs only when asked to."""
 
     @property
@@ -57,9 +57,9 @@ class Binding:
         self._engine: Engine | None = None
         self._opening: asyncio.Lock | None = None
         self._portal: asyncio.AbstractEventLoop | None = None
-        self._stage: Stage | None = None
+        self._stage: EngineStage | None = None
 
-    def rehearse(self, stage: Stage | None) -> None:
+    def rehearse(self, stage: EngineStage | None) -> None:
         """Talk to the engine of this rehearsal, or to one's own again."""
         self._stage = stage
 
@@ -127,7 +127,7 @@ class Binding:
         if self._stage is not None:
             raise _cannot_join("a rehearsal keeps work in memory")
         engine = self._engine
-        while isinstance(engine, PassingEngine):
+        while isinstance(engine, ForwardingEngine):
             engine = engine.engine
         settings = self._settings()
         if not settings.on_server if engine is None else engine.capabilities.name != "postgres":

@@ -15,7 +15,7 @@ from .model.access import DEFAULT_TENANT
 from .model.durations import Duration, seconds_of
 from .model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
 from .model.job import MICROSECONDS, Job, NewJob, State
-from .model.uniform_batch import Alike
+from .model.uniform_batch import UniformBatch
 from .worker.registry import TaskSpec
 
 P = ParamSpec("P")
@@ -207,9 +207,9 @@ class Task(Generic[P, R]):
             self._connection if connection is None else connection,
         )
 
-    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> Alike:
+    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> UniformBatch:
         many = list(calls)  # theirs to make, here and now
-        return Alike(self._like(), self._payloads(many), len(many))
+        return UniformBatch(self._like(), self._payloads(many), len(many))
 
     def _payloads(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]

@@ -34,7 +34,7 @@ from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass
 from holdfast.operations.views import Status
 from holdfast.stores.opening import own_store
-from holdfast.worker.app_loader import load_definition
+from holdfast.worker.app_loader import load_registry
 
 FAST: dict[str, object] = {"base_backoff_seconds": 0, "max_backoff_seconds": 0}
 
@@ -306,7 +306,7 @@ def test_middlewares_are_around_every_kind_of_task_and_their_context_reaches_it(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "kinds.py"
     path.write_text(PROCESS_APP.format(store=str(tmp_path / "data")))
-    definition = load_definition(f"{path}:app")
+    definition = load_registry(f"{path}:app")
     app: Holdfast = next(
         value
         for value in vars(__import__("kinds")).values()

@@ -18,7 +18,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed, dead
 from holdfast.settings import Settings
-from holdfast.worker.registry import Definition, Execution, TaskSpec
+from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
 from holdfast.worker.signature import Signature
 
@@ -60,12 +60,12 @@ async def furnish(path: Path) -> None:
     await engine.close()
 
 
-def definition() -> Definition:
+def definition() -> Registry:
     """An application with a task and a schedule."""
 
     async def tick() -> None: ...
 
-    found = Definition()
+    found = Registry()
     for name in ("tick", "mail", "report", "t"):
         spec = TaskSpec(name, tick, Signature(tick, name), Execution.LOOP, queue="later")
         found.add_task(spec)

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from holdfast.daemon.reload import RELOADABLE, Reloading
+from holdfast.daemon.reload import RELOADABLE, SettingsReloader
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, StorageFull, Unavailable
 from holdfast.model.retry import RetryPolicy
-from holdfast.operations.operation_types import Who
+from holdfast.operations.operation_types import Author
 from holdfast.operations.operations import Operations
-from holdfast.settings import DEFAULT_FILE, Loaded, Settings, load
+from holdfast.settings import DEFAULT_FILE, LoadedSettings, Settings, load
 from holdfast.stores.opening import worker_options
 from holdfast.worker.worker import WorkerOptions
 from tests.settings.samples import FIELDS, SAMPLES
 from tests.worker.world import World, spec_of
 
 ROOT = Path(__file__).parent.parent.parent
-OPERATOR = Operation("ann", "an incident")
-ANN = Who("ann", "an incident")
+OPERATOR = Attribution("ann", "an incident")
+ANN = Author("ann", "an incident")
 
 
 class Rig:
@@ -32,7 +32,7 @@ class Rig:
         self.taken: list[Settings] = []
         self.engine = MemoryEngine()
         self.write(text)
-        self.reloading = Reloading(
+        self.reloading = SettingsReloader(
             self.load(),
             self.load,
             Operations(self.engine),
@@ -43,7 +43,7 @@ class Rig:
     def write(self, text: str) -> None:
         Path("s.yaml").write_text(text)
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSettings:
         return load("s.yaml", environ={})
 
     async def entries(self) -> list[AuditEntry]:
@@ -152,7 +152,7 @@ def test_other_queues_need_a_restart() -> None:
 
 def test_there_may_be_nowhere_to_read_from() -> None:
     async def scenario() -> None:
-        reloading = Reloading(
+        reloading = SettingsReloader(
             load(environ={}),
             None,
             Operations(MemoryEngine()),
@@ -359,9 +359,9 @@ def test_a_child_of_old_limits_ends_with_its_job() -> None:
     world = World(real=True, slots=1, task_timeout_seconds=60.0)
 
     async def scenario(world: World) -> None:
-        from holdfast.worker.app_loader import load_definition  # noqa: PLC0415
+        from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-        world.definition = load_definition(str(Path(__file__).parents[1] / "settings" / "app.py"))
+        world.definition = load_registry(str(Path(__file__).parents[1] / "settings" / "app.py"))
         worker = world.start(leases=None)
         for step, (limit, state) in enumerate(
             [(None, "completed"), (None, "completed"), (512 << 20, "dead"), (None, "completed")], 1

@@ -14,7 +14,7 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.job import NewJob, State
 from holdfast.worker.loops import LeaseLoop, Supervisor
-from holdfast.worker.registry import Definition, TaskSpec, execution_of
+from holdfast.worker.registry import Registry, TaskSpec, execution_of
 from holdfast.worker.signature import Signature
 from holdfast.worker.worker import Worker, WorkerOptions
 
@@ -41,7 +41,7 @@ class Shop:
 
     def __init__(self, directory: Path, lease_seconds: float) -> None:
         self.executions: Counter[str] = Counter()
-        self.definition = Definition()
+        self.definition = Registry()
         self._directory = directory
         self._lease_seconds = lease_seconds
 

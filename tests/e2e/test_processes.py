@@ -19,7 +19,7 @@ from holdfast.daemon.rpc.routes import Route
 from holdfast.model.job import State
 from holdfast.operations.views import ProcessSlots
 from holdfast.settings import Settings
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 
 from .rig import (
     HOLDFAST,
@@ -377,7 +377,7 @@ def test_a_drain_that_comes_while_the_daemon_starts_reaches_every_process(tmp_pa
     )
 
     async def scenario() -> None:
-        daemon = DrainedAtTheStart(Definition(), settings)
+        daemon = DrainedAtTheStart(Registry(), settings)
         await daemon.start()
         try:
             assert (await second_of(daemon)).draining
@@ -405,7 +405,7 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_that_is_said(
     )
 
     async def scenario() -> None:
-        daemon = Owner(Definition(), settings)
+        daemon = Owner(Registry(), settings)
         await daemon.start()
         try:
             await second_of(daemon)

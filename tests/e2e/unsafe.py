@@ -46,11 +46,11 @@ def keep_leases() -> None:
 def trust_everybody() -> None:
     """Let anybody settle a job that is in flight, whoever holds it."""
 
-    def held(self: commands.Moving, lease: HeldJob, caller: Caller) -> Job | None:
+    def held(self: commands.Commands, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.get(DEFAULT_TENANT, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 
-    commands.Moving._held = held  # type: ignore[method-assign]
+    commands.Commands._held = held  # type: ignore[method-assign]
 
 
 PROMISES: dict[str, Callable[[], None]] = {

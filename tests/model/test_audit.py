@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.model.audit import (
+    Attribution,
     AuditEntry,
     AuditHead,
     AuditRecord,
-    Operation,
     chain,
     check_text,
     follows,
@@ -95,7 +95,7 @@ def test_a_changed_record_that_is_hashed_anew_breaks_what_follows() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_entry_that_makes_no_sense_names_the_field(entry, field):
-    for check in (entry.check, Operation("ann", "why", (ENTRY, entry)).check):
+    for check in (entry.check, Attribution("ann", "why", (ENTRY, entry)).check):
         with pytest.raises(InvalidInput) as refused:
             check()
         assert refused.value.field == field
@@ -103,27 +103,27 @@ def test_an_entry_that_makes_no_sense_names_the_field(entry, field):
 
 def test_resource_reason_and_tenant_may_be_empty() -> None:
     AuditEntry("login", "console", "", "ann").check()
-    Operation("ann", "because", (ENTRY,)).check()
+    Attribution("ann", "because", (ENTRY,)).check()
 
 
 @pytest.mark.parametrize(
     ("operation", "field"),
     [
-        (Operation("", "why"), "by"),
-        (Operation("x" * 201, "why"), "by"),
-        (Operation("ann", ""), "why"),
-        (Operation("ann", "\t"), "why"),
-        (Operation("ann", "x" * 4_001), "why"),
-        (Operation("ann", "\udfff"), "why"),
-        (Operation(None, "why"), "by"),  # type: ignore[arg-type]
-        (Operation("ann", "why", [ENTRY]), "audit"),  # type: ignore[arg-type]
-        (Operation("ann", "why", ("login",)), "audit"),  # type: ignore[arg-type]
+        (Attribution("", "why"), "by"),
+        (Attribution("x" * 201, "why"), "by"),
+        (Attribution("ann", ""), "why"),
+        (Attribution("ann", "\t"), "why"),
+        (Attribution("ann", "x" * 4_001), "why"),
+        (Attribution("ann", "\udfff"), "why"),
+        (Attribution(None, "why"), "by"),  # type: ignore[arg-type]
+        (Attribution("ann", "why", [ENTRY]), "audit"),  # type: ignore[arg-type]
+        (Attribution("ann", "why", ("login",)), "audit"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_operation_says_who_and_why(operation: Operation, field: str) -> None:
+def test_an_operation_says_who_and_why(attribution: Attribution, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        operation.check()
+        attribution.check()
     assert refused.value.field == field
 
 

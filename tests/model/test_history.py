@@ -5,7 +5,7 @@ import pytest
 from holdfast.model import effects as fx
 from holdfast.model.failure import Failure
 from holdfast.model.history import (
-    Attempt,
+    AttemptRecord,
     Note,
     NoteKind,
     attempt_of,
@@ -81,7 +81,7 @@ def test_the_end_of_an_attempt_says_how_it_went(
     effect: fx.JobEffect, ending: str, failure: Failure | None
 ) -> None:
     attempt = attempt_of(a_job(State.IN_FLIGHT), effect)
-    assert attempt == Attempt(2, 7, "w1", 100, 300, ending, failure)
+    assert attempt == AttemptRecord(2, 7, "w1", 100, 300, ending, failure)
     assert attempt.duration_seconds == 0.0002
 
 
@@ -93,13 +93,13 @@ def test_what_nobody_ran_had_no_attempt(state: State | None) -> None:
 
 def test_a_completed_job_tells_of_the_attempt_that_completed_it() -> None:
     done = a_job(State.COMPLETED)
-    assert completing_attempt(done) == Attempt(2, 7, "w1", 100, 300, "completed")
+    assert completing_attempt(done) == AttemptRecord(2, 7, "w1", 100, 300, "completed")
     assert completing_attempt(a_job(State.CANCELLED)) is None
     assert attempt_of(a_job(State.IN_FLIGHT), fx.Completed(300, "acme", "j1")) is None
 
 
 def test_a_clock_that_was_set_back_makes_no_attempt_shorter_than_nothing() -> None:
-    assert Attempt(1, 1, "w", 200, 100, "completed").duration_seconds == 0.0
+    assert AttemptRecord(1, 1, "w", 200, 100, "completed").duration_seconds == 0.0
 
 
 @pytest.mark.parametrize(("effect", "note"), DEEDS)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from holdfast.engines.forwarding import PassingEngine
+from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model import outcome as outcomes
 from holdfast.model.errors import (
@@ -19,7 +19,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
-from holdfast.operations.operation_types import Pace
+from holdfast.operations.operation_types import ReplayPace
 from holdfast.operations.operations import Operations
 from holdfast.testing import VirtualClock
 
@@ -123,7 +123,7 @@ def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch
     [(Rate(10, 1.0), 10, 1.0), (Rate(1, 60.0), 1, 60.0), (Rate(100_000, 1.0), 1_000, 0.01)],
 )
 def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
-    pace = Pace.of(rate)
+    pace = ReplayPace.of(rate)
     assert pace.at_once == at_once
     assert pace.pause_seconds == pytest.approx(pause_seconds)
     slept: list[float] = []
@@ -146,7 +146,7 @@ def test_two_who_change_one_queue_at_once_both_have_their_way():
     async def run() -> None:
         engine = MemoryEngine(clock=VirtualClock())
 
-        class Slow(PassingEngine):
+        class Slow(ForwardingEngine):
             async def policies(self) -> Mapping[str, QueuePolicy]:
                 found = await self.engine.policies()
                 await asyncio.sleep(0)  # the other one looks too

@@ -27,17 +27,17 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import Job
 from holdfast.model.signals import Retry
 from holdfast.operations.inputs import JobInput, read_inputs
-from holdfast.operations.operation_types import Who
+from holdfast.operations.operation_types import Author
 from holdfast.operations.operations import Operations, created
 from holdfast.operations.views import JobView, ProcessSlots, status_of
 from holdfast.testing import VirtualClock
 from holdfast.worker.builtin_tasks import BY_TYPE, SIMULATE, add_builtin
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker, WorkerOptions
 from tests.worker.world import spec_of
 
 T = TypeVar("T")
-WHO = Who("ann", "the server is back")
+WHO = Author("ann", "the server is back")
 
 
 def mail(to: str) -> None: ...
@@ -46,8 +46,8 @@ def mail(to: str) -> None: ...
 def report(when: datetime, **rest: object) -> None: ...
 
 
-def definition() -> Definition:
-    found = Definition()
+def definition() -> Registry:
+    found = Registry()
     found.add_task(
         spec_of(
             mail,
@@ -63,7 +63,7 @@ def definition() -> Definition:
 
 
 class Desk:
-    def __init__(self, declared: Definition | None = None) -> None:
+    def __init__(self, declared: Registry | None = None) -> None:
         self.clock = VirtualClock()
         self.engine = MemoryEngine(clock=self.clock)
         self.operations = Operations(self.engine, declared, default_max_attempts=4)
@@ -74,11 +74,11 @@ class Desk:
         return [job for job in found if job is not None]
 
 
-def run(scenario: Callable[[Desk], Coroutine[Any, Any, T]], declared: Definition | None) -> T:
+def run(scenario: Callable[[Desk], Coroutine[Any, Any, T]], declared: Registry | None) -> T:
     return asyncio.run(scenario(Desk(declared)))
 
 
-def take(text: bytes, declared: Definition | None = None) -> list[Job]:
+def take(text: bytes, declared: Registry | None = None) -> list[Job]:
     return run(lambda desk: desk.take(text), declared)
 
 

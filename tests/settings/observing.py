@@ -29,9 +29,9 @@ from holdfast.model.outcome import completed
 from holdfast.operations.inputs import JobInput
 from holdfast.settings import Settings, load
 from holdfast.stores.opening import own_store, worker_options
-from holdfast.worker.app_loader import load_definition
+from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import SIMULATE
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 from tests.worker.world import World, spec_of
 
 T = TypeVar("T")
@@ -54,11 +54,11 @@ async def until(condition: Callable[[], Awaitable[T]], what: str) -> T:
 
 @contextlib.asynccontextmanager
 async def daemon_of(
-    settings: Settings, lines: list[str] | None = None, definition: Definition | None = None
+    settings: Settings, lines: list[str] | None = None, definition: Registry | None = None
 ) -> AsyncIterator[tuple[Daemon, Engine]]:
     """A daemon in this process, and a client of it."""
     said: list[str] = [] if lines is None else lines
-    daemon = Daemon(definition or Definition(), settings, say=said.append)
+    daemon = Daemon(definition or Registry(), settings, say=said.append)
     await daemon.start()
     client = ClientEngine(socket_path(settings.store))
     try:
@@ -302,7 +302,7 @@ def worker_names(**said: object) -> list[str]:
 
 def task_of_a_job_that_names_none(**said: object) -> str:
     async def look() -> str:
-        definition = load_definition(APP)
+        definition = load_registry(APP)
         async with daemon_of(settings_of(**said), definition=definition) as (daemon, engine):
             assert daemon._operations is not None
             [receipt] = await daemon._operations.enqueue([JobInput({})])
@@ -464,7 +464,7 @@ def room_for_a_task(megabytes: int, **said: object) -> str:
 
     async def look() -> str:
         settings = settings_of(task_timeout_seconds=60, **said)
-        async with daemon_of(settings, definition=load_definition(APP)) as (_daemon, engine):
+        async with daemon_of(settings, definition=load_registry(APP)) as (_daemon, engine):
             job = NewJob(task="fill", id="a", payload={"megabytes": megabytes}, max_attempts=1)
             await engine.enqueue([job])
 

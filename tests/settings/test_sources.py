@@ -15,7 +15,7 @@ from holdfast.settings import (
     DEFAULT_FILE,
     DEFAULTS,
     OLD_ENVIRONMENT,
-    Loaded,
+    LoadedSettings,
     Settings,
     load,
     read,
@@ -33,16 +33,16 @@ def test_every_setting_has_a_sample_that_is_not_its_default() -> None:
         assert value != DEFAULTS[field], field
 
 
-def from_file(field: str, text: str, name: str = "settings.yaml") -> Loaded:
+def from_file(field: str, text: str, name: str = "settings.yaml") -> LoadedSettings:
     Path(name).write_text(f"{field}: {json.dumps(text)}\n")
     return load(name, environ={})
 
 
-def from_command_line(monkeypatch: pytest.MonkeyPatch, *words: str) -> Loaded:
+def from_command_line(monkeypatch: pytest.MonkeyPatch, *words: str) -> LoadedSettings:
     """Return what ``holdfast run`` would go by."""
-    found: list[Loaded] = []
+    found: list[LoadedSettings] = []
 
-    def run(load: Callable[[], Loaded], _app: str | None) -> int:
+    def run(load: Callable[[], LoadedSettings], _app: str | None) -> int:
         found.append(load())
         return 0
 

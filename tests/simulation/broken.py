@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.engines.contract import HeldJob
-from holdfast.engines.journal.wal.group_commit import Sync
+from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.access import Caller
 from holdfast.model.job import Job, State
 from holdfast.testing.simulation.owner import SimulatedJournal
@@ -24,7 +24,7 @@ class Unfenced(SimulatedJournal):
 def hasty(seed: int) -> Scenario:
     """The scenario of this seed, where answers do not wait for the disk."""
     scenario = draw(seed)
-    return replace(scenario, options=replace(scenario.options, sync=Sync.OFF))
+    return replace(scenario, options=replace(scenario.options, sync=SyncMode.OFF))
 
 
 class Hurried(LeaseLoop):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.contract import Engine, Operated
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.engines.contract import AdminResult, Engine
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.job import State
 from holdfast.model.search import Filter
 from tests.e2e.rig import Daemon, Rig, until
@@ -37,11 +37,11 @@ def secretive(rig: Rig) -> None:
     }
 
 
-async def replay(engine: Engine) -> Operated:
+async def replay(engine: Engine) -> AdminResult:
     entry = AuditEntry("replay", "job", "all", "ops", f'{{"payload":"{CANARY}"}}', "mended")
     await engine.audit([entry])
     return await engine.replay(
-        Filter(states=(State.DEAD,)), Operation("ops", "mended", (entry,)), fixed="the disk"
+        Filter(states=(State.DEAD,)), Attribution("ops", "mended", (entry,)), fixed="the disk"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.log_events import EVENTS, FIELDS, JOB_FIELDS
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
@@ -137,7 +137,7 @@ def test_events_of_single_jobs_cannot_drown_the_log():
 
 
 def test_a_record_is_a_line_for_people_and_fields_for_programs(caplog):
-    log = EventLog("holdfast.test")
+    log = StructuredLog("holdfast.test")
     with caplog.at_level(logging.INFO):
         log.say("worker.process_ended", worker="own/w", pid=7, code=-9)
         log.say("journal.snapshot_damaged", error=OSError(5, "no good"))

@@ -12,14 +12,14 @@ import pytest
 
 from holdfast.daemon.rpc.routes import health_routes
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import NewJob, admit
 from holdfast.model.log_events import SUM_AFTER, SUM_SECONDS
 from holdfast.model.redaction import names_a_secret, without_passwords, without_secrets
 from holdfast.telemetry import log_output
 
-log = EventLog("holdfast.test")
+log = StructuredLog("holdfast.test")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ class Written:
 
     def __init__(self, root: logging.Logger, log_format: str) -> None:
         self.stream = io.StringIO()
-        handler = log_output.SummingHandler(log_format, self.stream)  # type: ignore[arg-type]
+        handler = log_output.RateLimitedHandler(log_format, self.stream)  # type: ignore[arg-type]
         root.handlers[:] = [handler]
         root.setLevel(logging.INFO)
         logging.getLogger("holdfast").setLevel(logging.DEBUG)
@@ -214,7 +214,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr(log_output.Sums.__init__, "__defaults__", (time,))
+    monkeypatch.setattr(log_output.FloodControl.__init__, "__defaults__", (time,))
     return time
 
 
@@ -271,12 +271,12 @@ def test_a_flood_of_kinds_is_bounded(time: Time, as_json: Written):
 def test_levels_and_terms(root: logging.Logger, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(log_output, "_terms", None)
     assert log_output.log_terms() is None, "the application's own business"
-    log_output.configure_logging(log_output.LogTerms("warning", "json"))
+    log_output.configure_logging(log_output.LogOptions("warning", "json"))
     ours = logging.getLogger("holdfast")
     assert ours.level == logging.WARNING
     log_output.set_log_level("debug")
     assert ours.level == logging.DEBUG
-    assert log_output.log_terms() == log_output.LogTerms("debug", "json"), (
+    assert log_output.log_terms() == log_output.LogOptions("debug", "json"), (
         "processes started now get this"
     )
     assert len(root.handlers) == 1

@@ -16,17 +16,17 @@ from holdfast.engines.histogram import Histogram
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.engines.queue_stats import QueueSurvey, StoreFigures, Survey
+from holdfast.engines.queue_stats import QueueStats, StoreMetrics, StoreStats
 from holdfast.model import outcome as outcomes
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import DuplicateId
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.search import Filter
-from holdfast.telemetry.counters import JOB_COUNTERS, Metrics, ProcessFigures
+from holdfast.telemetry.counters import JOB_COUNTERS, Metrics, ProcessMetrics
 from holdfast.telemetry.exposition import exposition
-from holdfast.telemetry.instrumented import ObservedEngine
+from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.metrics import DURATION_BOUNDS, METRICS, MOST_NAMES, MOST_SERIES
 from holdfast.testing import SimDisk, VirtualClock
 
@@ -40,7 +40,7 @@ class Counted:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.metrics = Metrics()
-        self.engine = ObservedEngine(MemoryEngine(clock=self.clock), self.metrics)
+        self.engine = InstrumentedEngine(MemoryEngine(clock=self.clock), self.metrics)
 
     def counters(self, queue: str = "default") -> dict[str, int]:
         numbers = self.metrics.queue(queue)
@@ -169,7 +169,7 @@ def test_a_job_that_was_asked_to_stop_counts_as_cancelled_whatever_its_outcome()
         job = await counter.claimed(id="j")
         await counter.engine.enqueue([NewJob(task="t", id="waiting")])
         wanted = Filter(ids=("j", "waiting"))
-        await counter.engine.cancel(wanted, Operation("ops", "no longer wanted"))
+        await counter.engine.cancel(wanted, Attribution("ops", "no longer wanted"))
         assert counter.counters()["cancelled"] == 1
         await counter.engine.settle([outcomes.retry(job, ODD)])
         assert counter.counters() == {"created": 2, "dispatched": 1, "cancelled": 2}
@@ -190,7 +190,7 @@ def test_leases_from_before_a_restart_are_counted_and_those_that_ended_with_it()
         clock.advance(4)
         again = await JournalEngine.open(disk, clock=clock, options=options)
         metrics = Metrics()
-        watched = ObservedEngine(again, metrics, again.held_now(), clock.now_us())
+        watched = InstrumentedEngine(again, metrics, again.held_now(), clock.now_us())
         watched.count_lost(again.lost_at_open)
         numbers = metrics.queue("mail")
         assert (numbers.lost, numbers.retried, numbers.timeout) == (1, 1, 0)
@@ -232,9 +232,9 @@ def scrape(metrics: Metrics) -> dict[str, Any]:
     return {family.name: family for family in text_string_to_metric_families(text.decode())}
 
 
-def figures(**queues: QueueSurvey) -> StoreFigures:
-    return StoreFigures(
-        survey=Survey(10_000_000, queues),
+def figures(**queues: QueueStats) -> StoreMetrics:
+    return StoreMetrics(
+        survey=StoreStats(10_000_000, queues),
         fsync_seconds=Histogram((0.1, 1.0)),
         batch_records=Histogram((1, 10)),
         recovery_seconds=0.25,
@@ -254,7 +254,7 @@ def test_the_names_are_those_that_dashboards_know():
     metrics = Metrics()
     for counter in JOB_COUNTERS:
         setattr(metrics.queue("mail"), counter, 2)
-    mail = QueueSurvey(
+    mail = QueueStats(
         Counts(pending=3, blocked=1, in_flight=2, dead=9),
         scheduled=1,
         held=4,
@@ -291,7 +291,7 @@ def test_the_names_are_those_that_dashboards_know():
 def test_every_family_of_the_catalogue_is_there_and_says_what_it_is():
     metrics = Metrics()
     metrics.store = figures
-    metrics.processes = lambda: {"1": ProcessFigures(slots=8)}
+    metrics.processes = lambda: {"1": ProcessMetrics(slots=8)}
     families = scrape(metrics)
     assert set(families) == {metric.family for metric in METRICS.values()}
     for metric in METRICS.values():
@@ -305,8 +305,8 @@ def test_labels_are_those_of_the_catalogue():
     metrics = Metrics()
     metrics.job_died("mail", "timeout")
     metrics.attempt_failed("mail", "t", "timeout")
-    metrics.processes = lambda: {"1": ProcessFigures()}
-    metrics.store = lambda: figures(mail=QueueSurvey())
+    metrics.processes = lambda: {"1": ProcessMetrics()}
+    metrics.store = lambda: figures(mail=QueueStats())
     families = scrape(metrics)
     for metric in METRICS.values():
         for sample in families[metric.family].samples:
@@ -319,7 +319,7 @@ def test_ten_thousand_names_make_a_bounded_number_of_series(caplog):
 
     async def scenario() -> None:
         options = JournalOptions(inline=True, segment_bytes=16 << 20)
-        engine = ObservedEngine(await JournalEngine.open(SimDisk(), options=options), metrics)
+        engine = InstrumentedEngine(await JournalEngine.open(SimDisk(), options=options), metrics)
         numbers = range(10_000)
         await engine.enqueue([NewJob(task=f"t{number}", queue=f"q{number}") for number in numbers])
         queues = [f"q{number}" for number in numbers]
@@ -332,7 +332,7 @@ def test_ten_thousand_names_make_a_bounded_number_of_series(caplog):
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
-    surveys = {f"q{number}": QueueSurvey(Counts(pending=1)) for number in range(10_000)}
+    surveys = {f"q{number}": QueueStats(Counts(pending=1)) for number in range(10_000)}
     metrics.store = lambda: figures(**surveys)
     families = scrape(metrics)
     for name, metric in METRICS.items():

@@ -10,7 +10,7 @@ from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.engines.queue_stats import Survey
+from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.job import NewJob
 from holdfast.testing import SimDisk, VirtualClock
 
@@ -84,7 +84,7 @@ def test_the_age_is_since_the_job_was_due():
         ages = []
         for seconds in (0, 9, 2, 30):
             clock.advance(seconds)
-            found: Survey = engine.survey()
+            found: StoreStats = engine.survey()
             ages.append((found.queues["a"].scheduled, found.oldest_age_seconds("a")))
         assert ages == [(1, 0.0), (1, 0.0), (0, 1.0), (0, 31.0)]
         await engine.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engines.contract import Engine
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import completed
@@ -15,7 +15,7 @@ from tests.e2e.rig import Daemon, Rig, until
 
 from .watching import Scrape, run, scrape
 
-OPS = Operation("ops", "a test")
+OPS = Attribution("ops", "a test")
 SETTINGS = {
     "lease_seconds": 3_000,  # nothing but this test ends a lease
     "max_processing_seconds": 3_000,

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from holdfast.engines.clock import Clock
 from holdfast.worker.loops import Supervisor
-from holdfast.worker.outcome_buffer import Settling
-from holdfast.worker.slot_pool import Crew
+from holdfast.worker.outcome_buffer import OutcomeBuffer
+from holdfast.worker.slot_pool import SlotPool
 
 from .world import BusyEngine, World
 
@@ -90,8 +90,8 @@ def test_the_next_claim_is_on_its_way_before_what_came_is_run():
 
 
 def test_control_a_crew_that_runs_first_what_came(monkeypatch):
-    usual = Crew._demand
-    monkeypatch.setattr(Crew, "_demand", lambda crew: 0 if crew._ready else usual(crew))
+    usual = SlotPool._demand
+    monkeypatch.setattr(SlotPool, "_demand", lambda crew: 0 if crew._ready else usual(crew))
     assert order_with(2)[:3] != ["claim", "claim", "run"]
 
 
@@ -202,7 +202,7 @@ def test_stopping_waits_for_what_is_being_settled(calls_at_once):
 
 
 def test_control_who_stops_without_it_leaves_what_is_done_in_flight(monkeypatch):
-    monkeypatch.setattr(Settling, "by", lambda settling, _give_up: settling.quietly())
+    monkeypatch.setattr(OutcomeBuffer, "by", lambda settling, _give_up: settling.quietly())
     assert states_after_stopping(2) == {"in_flight": 1}
 
 

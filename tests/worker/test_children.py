@@ -14,12 +14,12 @@ import pytest
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.retry import RetryPolicy
-from holdfast.worker.app_loader import load_definition
+from holdfast.worker.app_loader import load_registry
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.builtin_tasks import SIMULATE
-from holdfast.worker.child_process import Charter
+from holdfast.worker.child_process import ChildConfig
 from holdfast.worker.children import ChildBroken, Children
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 
 from .world import World
 
@@ -102,24 +102,24 @@ def app_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def definition(app_file: Path) -> Definition:
-    return load_definition(f"{app_file}:app")
+def definition(app_file: Path) -> Registry:
+    return load_registry(f"{app_file}:app")
 
 
-def attempt_of(definition: Definition, task: str, payload: bytes = b"{}", **fields: Any) -> Attempt:
+def attempt_of(definition: Registry, task: str, payload: bytes = b"{}", **fields: Any) -> Attempt:
     fields = {"token": 9, "attempt": 1, **fields}
     job = Job("j", "default", "", "default", task, payload, 0, 3, 0, 0, 1, **fields)
     return Attempt(job, definition.tasks[task], 30.0)
 
 
 def with_children(
-    definition: Definition,
+    definition: Registry,
     scenario: Callable[[Children], Coroutine[Any, Any, T]],
     **charter: Any,
 ) -> T:
     async def main() -> T:
         fields = {"reference": definition.reference, "default_task": SIMULATE, **charter}
-        children = Children(Charter(retry=RetryPolicy(), **fields))
+        children = Children(ChildConfig(retry=RetryPolicy(), **fields))
         try:
             return await scenario(children)
         finally:
@@ -318,7 +318,7 @@ def test_an_application_that_ends_the_child_is_a_clear_error(tmp_path, definitio
 # --- under a worker ----------------------------------------------------------------------------
 
 
-def worker_on(definition: Definition, scenario: Callable[[World], Awaitable[None]]) -> None:
+def worker_on(definition: Registry, scenario: Callable[[World], Awaitable[None]]) -> None:
     world = World(real=True, slots=2, task_timeout_seconds=20.0)
     world.definition = definition
 
@@ -362,7 +362,7 @@ def test_a_time_out_really_kills_what_runs_in_a_child(definition):
     worker_on(definition, scenario)
 
 
-def replace_timeout(definition: Definition, name: str, seconds: float) -> Any:
+def replace_timeout(definition: Registry, name: str, seconds: float) -> Any:
     import msgspec  # noqa: PLC0415 - only here
 
     return msgspec.structs.replace(definition.tasks[name], timeout_seconds=seconds)

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from holdfast.worker.idle_slots import Resting
+from holdfast.worker.idle_slots import IdleSlots
 
 
 class Slots:
     """Slots that do jobs which never wait, or do."""
 
     def __init__(self, count: int) -> None:
-        self.resting = Resting(asyncio.get_running_loop())
+        self.resting = IdleSlots(asyncio.get_running_loop())
         self.ready: list[asyncio.Future[None] | None] = []
         self.done = 0
         self.woken = 0

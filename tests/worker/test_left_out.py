@@ -3,13 +3,13 @@
 import asyncio
 
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.testing import VirtualClock
 from holdfast.worker.schedules import Schedule, ScheduleLoop, make_known
 
 MINUTE_US = 60_000_000
-WHO = Operation("ann", "a holiday")
+WHO = Attribution("ann", "a holiday")
 EACH_MINUTE = Schedule(name="s", expression="* * * * *", task="t", overlap="allow")
 
 

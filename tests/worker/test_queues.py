@@ -6,7 +6,7 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed
 from holdfast.testing.loop import VirtualLoop
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker, WorkerOptions
 
 
@@ -25,7 +25,7 @@ class Slow(MemoryEngine):
 def played(scenario):
     async def run() -> None:
         engine = Slow()
-        worker = Worker(engine, Definition(), "w", WorkerOptions(slots=1, inline=True))
+        worker = Worker(engine, Registry(), "w", WorkerOptions(slots=1, inline=True))
         await scenario(engine, worker)
         await worker.stop(0)
 

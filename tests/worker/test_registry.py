@@ -13,10 +13,10 @@ import pytest
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.job import DEFAULT_QUEUE
 from holdfast.worker import builtin_tasks
-from holdfast.worker.app_loader import load_definition
+from holdfast.worker.app_loader import load_registry
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.builtin_tasks import BY_TYPE, SIMULATE, add_builtin, by_type
-from holdfast.worker.registry import Definition, Execution, execution_of
+from holdfast.worker.registry import Execution, Registry, execution_of
 from holdfast.worker.schedules import Schedule
 
 from .world import World, spec_of
@@ -36,7 +36,7 @@ class Called:
 
 
 def test_two_functions_of_one_name_are_refused_and_both_are_named():
-    definition = Definition()
+    definition = Registry()
     definition.add_task(spec_of(plain, name="mail"))
     with pytest.raises(InvalidInput, match=r"plain.*on_loop.*another name="):
         definition.add_task(spec_of(on_loop, name="mail"))
@@ -46,7 +46,7 @@ def test_two_functions_of_one_name_are_refused_and_both_are_named():
 def test_the_same_function_read_a_second_time_takes_its_own_place():
     # A main script that is imported again by its name, or a reloaded module.
     source = "def mail(): ...\n"
-    definition = Definition()
+    definition = Registry()
     scopes: list[dict[str, Any]] = [{}, {}]
     for scope in scopes:
         exec(compile(source, "/somewhere/jobs.py", "exec"), scope)  # noqa: S102 - a module
@@ -57,11 +57,11 @@ def test_the_same_function_read_a_second_time_takes_its_own_place():
 @pytest.mark.parametrize("name", ["", "x" * 256, "two\nlines"])
 def test_a_task_needs_a_printable_name(name):
     with pytest.raises(InvalidInput, match="task"):
-        Definition().add_task(spec_of(plain, name=name))
+        Registry().add_task(spec_of(plain, name=name))
 
 
 def test_an_unknown_task_is_an_error_that_lists_the_known_ones():
-    definition = Definition()
+    definition = Registry()
     definition.add_task(spec_of(plain, name="b"))
     definition.add_task(spec_of(plain, name="a"))
     with pytest.raises(UnknownTask, match="no task is named 'c'; known are: a, b"):
@@ -69,14 +69,14 @@ def test_an_unknown_task_is_an_error_that_lists_the_known_ones():
 
 
 def test_queues_are_those_of_tasks_and_schedules_and_the_default_one():
-    definition = Definition()
+    definition = Registry()
     definition.add_task(spec_of(plain, queue="mail"))
     definition.add_schedule(Schedule(name="s", expression="* * * * *", task="t", queue="night"))
     assert definition.queues == [DEFAULT_QUEUE, "mail", "night"]
 
 
 def test_two_schedules_of_one_name_are_refused():
-    definition = Definition()
+    definition = Registry()
     definition.add_schedule(Schedule(name="s", expression="* * * * *", task="t"))
     with pytest.raises(InvalidInput, match="two schedules are named 's'"):
         definition.add_schedule(Schedule(name="s", expression="0 * * * *", task="t"))
@@ -205,7 +205,7 @@ def test_a_middleware_that_fails_is_the_attempts_failure_and_the_task_does_not_r
 
 
 def test_builtin_tasks_are_added_and_never_replace_an_applications_own():
-    definition = Definition()
+    definition = Registry()
     definition.add_task(spec_of(plain, name=SIMULATE))
     assert add_builtin(definition) is definition
     assert definition.task(SIMULATE).function is plain
@@ -216,7 +216,7 @@ def test_builtin_tasks_are_added_and_never_replace_an_applications_own():
 
 def test_a_default_task_that_is_not_there_is_refused():
     with pytest.raises(UnknownTask, match="no task is named 'nowhere'"):
-        add_builtin(Definition(), "nowhere")
+        add_builtin(Registry(), "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_job_without_a_task_goes_by_its_payloads_type_and_else_to_the_default(
     def typed(type: str, to: str) -> None: ...  # noqa: A002 - a field of that name
     def rest(**fields: object) -> None: ...
 
-    definition = Definition()
+    definition = Registry()
     for function in (mail, typed, rest):
         definition.add_task(spec_of(function))
     add_builtin(definition, "rest")
@@ -338,7 +338,7 @@ def write_app(path: Path, name: str = "app") -> None:
 )
 def test_an_application_is_found_by_module_or_file(here, file, name, reference, found_as):
     write_app(here / file, name)
-    definition = load_definition(reference)
+    definition = load_registry(reference)
     assert "work" in definition.tasks
     assert definition.reference == found_as
 
@@ -365,7 +365,7 @@ def test_a_wrong_reference_is_an_error_that_says_which_part_is_wrong(here, refer
     (here / "bare.py").write_text("")
     (here / "pack").mkdir()
     with pytest.raises(InvalidInput) as refused:
-        load_definition(reference)
+        load_registry(reference)
     assert refused.value.field == "app"
     assert said in str(refused.value)
 
@@ -373,7 +373,7 @@ def test_a_wrong_reference_is_an_error_that_says_which_part_is_wrong(here, refer
 def test_a_module_that_an_application_cannot_import_is_named_itself(here):
     (here / "needy.py").write_text("import nowhere_at_all\n")
     with pytest.raises(InvalidInput, match=r"needy.*nowhere_at_all") as refused:
-        load_definition("needy:app")
+        load_registry("needy:app")
     assert "line 1" in str(refused.value)
 
 
@@ -391,5 +391,5 @@ def test_an_application_that_fails_when_it_is_imported_says_why_and_where(
 ):
     (here / "broken.py").write_text(source)
     with pytest.raises(InvalidInput, match=said) as refused:
-        load_definition(reference)
+        load_registry(reference)
     assert refused.value.__cause__ is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.worker.threads import Threads
+from holdfast.worker.threads import ThreadPool
 
 
 async def until(reached: Callable[[], object], seconds: float = 10.0) -> None:
@@ -32,9 +32,9 @@ def leaves_no_thread_behind():
         assert not thread.is_alive()
 
 
-def run(scenario: Callable[[Threads], object]) -> object:
+def run(scenario: Callable[[ThreadPool], object]) -> object:
     async def main() -> object:
-        threads = Threads()
+        threads = ThreadPool()
         try:
             return await scenario(threads)  # type: ignore[misc]
         finally:
@@ -189,7 +189,7 @@ def test_an_answer_that_comes_after_the_loop_was_closed_disturbs_nobody():
         assert go.wait(10)
 
     async def main():
-        threads = Threads()
+        threads = ThreadPool()
         waiting = asyncio.ensure_future(threads.run(stuck))
         await until(begun.is_set)
         return waiting

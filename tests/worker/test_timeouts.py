@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.testing.loop import VirtualLoop
-from holdfast.worker.timeouts import Deadlines
+from holdfast.worker.timeouts import Timeouts
 
 
 class Book:
@@ -15,7 +15,7 @@ class Book:
 
     def __init__(self) -> None:
         self.called: list[tuple[Hashable, float]] = []
-        self.deadlines = Deadlines(self.note)
+        self.deadlines = Timeouts(self.note)
 
     def note(self, key: Hashable) -> None:
         self.called.append((key, asyncio.get_running_loop().time()))
@@ -95,7 +95,7 @@ def test_a_callback_may_take_off_and_set_others():
             if key == "a":
                 deadlines.set("c", asyncio.get_running_loop().time() + 1)
 
-        deadlines = Deadlines(overdue)
+        deadlines = Timeouts(overdue)
         deadlines.set("a", 1.0)
         deadlines.set("b", 1.0)
         await asyncio.sleep(10)

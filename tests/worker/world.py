@@ -16,7 +16,7 @@ from holdfast.model.retry import RetryPolicy
 from holdfast.testing import VirtualClock
 from holdfast.testing.loop import VirtualLoop
 from holdfast.worker.loops import LeaseLoop, Supervisor
-from holdfast.worker.registry import Definition, TaskSpec, execution_of
+from holdfast.worker.registry import Registry, TaskSpec, execution_of
 from holdfast.worker.signature import Signature
 from holdfast.worker.worker import Worker, WorkerOptions
 
@@ -84,7 +84,7 @@ class World:
 
     def __init__(self, *, real: bool = False, **options: Any) -> None:
         self.clock: Clock = SystemClock() if real else VirtualClock()
-        self.definition = Definition()
+        self.definition = Registry()
         self.engine = BusyEngine(self.clock, options.pop("engine_options", None))
         self.running = 0
         self.most_running = 0

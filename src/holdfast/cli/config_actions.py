@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from holdfast.model.errors import InvalidInput, NoOwner
-from holdfast.settings import DEFAULTS, Loaded, Settings, changed, plain, read, written
+from holdfast.settings import DEFAULTS, LoadedSettings, Settings, changed, plain, read, written
 
 if TYPE_CHECKING:
     from holdfast.daemon.reload import RunningSettings
-    from holdfast.settings import Reading
+    from holdfast.settings import SettingsReport
 
 EXIT_USAGE = 2
 _PLACES = ("store", "wal_path", "snapshot_path")
@@ -118,16 +118,16 @@ def reload(by: str | None, reason: str, *, as_json: bool) -> None:
     The daemon reads its own file, environment and flags. If anything is wrong there, it goes on as
     before.
     """
-    from holdfast.daemon.reload import Reloaded  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import ReloadRequest  # noqa: PLC0415
+    from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
     from holdfast.daemon.rpc.config_routes import RELOAD  # noqa: PLC0415
 
     from .options import who_of  # noqa: PLC0415
     from .store_access import ask  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
-    body = msgspec.json.encode(ReloadRequest(who_of(by, reason)))
-    report = ask(settings, "POST", RELOAD, body, Reloaded)
+    body = msgspec.json.encode(ReloadBody(who_of(by, reason)))
+    report = ask(settings, "POST", RELOAD, body, ReloadResult)
     if report is None:
         raise NoOwner(
             f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or name "
@@ -150,13 +150,13 @@ def reload(by: str | None, reason: str, *, as_json: bool) -> None:
 # --- reading and comparing ----------------------------------------------------------------------
 
 
-def _read(file: str | None = None) -> Reading:
+def _read(file: str | None = None) -> SettingsReport:
     asked = click.get_current_context().find_root().params
     path, store = asked.get("config") if file is None else file, asked.get("store")
     return read(path, environ=os.environ, flags={"store": store})
 
 
-def _loaded(reading: Reading) -> Loaded:
+def _loaded(reading: SettingsReport) -> LoadedSettings:
     """Return the settings, or say everything that is wrong and leave."""
     _say_all(reading.problems, reading.warnings)
     if reading.loaded is None:
@@ -178,7 +178,7 @@ def _running(settings: Settings) -> RunningSettings | None:
     return ask(settings, "GET", CONFIG, b"", RunningSettings)
 
 
-def _differences(running: RunningSettings, loaded: Loaded) -> list[_Difference]:
+def _differences(running: RunningSettings, loaded: LoadedSettings) -> list[_Difference]:
     """Return where the daemon's settings are not what file and environment say to us.
 
     What it was told by a flag is left out: it would be told that again. Its environment is its own
@@ -200,7 +200,7 @@ def _differences(running: RunningSettings, loaded: Loaded) -> list[_Difference]:
     ]
 
 
-def _same_place(theirs: object, loaded: Loaded, field: str) -> bool:
+def _same_place(theirs: object, loaded: LoadedSettings, field: str) -> bool:
     """Whether two paths may be one: it is the same store, and we do not know where it was said."""
     ours = getattr(loaded.settings, field)
     return not (

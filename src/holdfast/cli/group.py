@@ -15,10 +15,10 @@ from holdfast.model import errors
 from .exit_codes import EXIT_FAILED, EXIT_UNAVAILABLE, exit_code
 
 if TYPE_CHECKING:
-    from holdfast.settings import Loaded, Settings
+    from holdfast.settings import LoadedSettings, Settings
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """A group whose commands end in a sentence and an exit code, never in a traceback.
 
     ``elsewhere`` says where commands are, as module:name in ``cli.commands``: a module is imported
@@ -93,14 +93,14 @@ def _say(sentence: str) -> None:
     click.echo(text, err=True)
 
 
-class Context:
+class CommandContext:
     """What every command starts from."""
 
     def __init__(self, config: str | None, store: str | None) -> None:
         self._config = config
         self._store = store
 
-    def load(self, **flags: object) -> Loaded:
+    def load(self, **flags: object) -> LoadedSettings:
         """Read the settings, with these flags on top."""
         from holdfast.settings import load  # noqa: PLC0415 - help needs none
 

@@ -10,12 +10,17 @@ import click
 from holdfast.model.search import Filter
 
 from .exit_codes import EXIT_REFUSED
-from .group import Context
+from .group import CommandContext
 from .options import be_sure
 from .output import count_of, document, jobs_table, progress
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Done, Pace, Preview, Who
+    from holdfast.operations.operation_types import (
+        Author,
+        OperationPreview,
+        OperationResult,
+        ReplayPace,
+    )
     from holdfast.operations.operations import Operations
 
 DONE_WORDS: Mapping[str, str] = {
@@ -36,18 +41,18 @@ LOOKED_AT = 10_000
 """How many jobs are counted before somebody is asked about them."""
 
 
-class Order:
+class JobAction:
     """What to do to which jobs, and how to go about it."""
 
     def __init__(
         self,
         verb: str,
         wanted: Filter,
-        who: Callable[[], Who],
+        who: Callable[[], Author],
         *,
         limit: int,
         fixed: str = "",
-        pace: Pace | None = None,
+        pace: ReplayPace | None = None,
         dry_run: bool = False,
         as_json: bool = False,
         ask: bool = False,
@@ -65,7 +70,7 @@ class Order:
         self.yes = yes
 
 
-def carry_out(context: Context, order: Order) -> None:
+def carry_out(context: CommandContext, order: JobAction) -> None:
     """Do it, or only say what would be done; exit 4 if deterministic failures were kept."""
     from . import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -91,12 +96,14 @@ def carry_out(context: Context, order: Order) -> None:
         raise SystemExit(EXIT_REFUSED)
 
 
-async def _preview(operations: Operations, order: Order) -> Preview:
+async def _preview(operations: Operations, order: JobAction) -> OperationPreview:
     limit = min(order.limit, LOOKED_AT)
     return await operations.preview(order.verb, order.wanted, limit=limit, fixed=order.fixed)
 
 
-async def _act(operations: Operations, order: Order, who: Who, told: Callable[[int], None]) -> Done:
+async def _act(
+    operations: Operations, order: JobAction, who: Author, told: Callable[[int], None]
+) -> OperationResult:
     if order.verb == "replay":
         # Without a daemon nothing runs, and the store must not be owned for long.
         paced = operations.engine.capabilities.name == "client"
@@ -111,7 +118,7 @@ async def _act(operations: Operations, order: Order, who: Who, told: Callable[[i
     return await operations.operate(order.verb, order.wanted, who, limit=order.limit, told=told)
 
 
-def _print_done(order: Order, done: Done) -> None:
+def _print_done(order: JobAction, done: OperationResult) -> None:
     if order.as_json:
         document(done)
         return
@@ -125,7 +132,7 @@ def _print_done(order: Order, done: Done) -> None:
         click.echo(f"{count_of(done.kept)} left: {_KEPT_WORDS.get(order.verb, 'as they were')}")
 
 
-def _print_preview(order: Order, found: Preview) -> None:
+def _print_preview(order: JobAction, found: OperationPreview) -> None:
     if order.as_json:
         document(found)
         return

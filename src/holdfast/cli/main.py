@@ -16,7 +16,7 @@ from holdfast.model import errors
 
 from .commands.config import WithEverySetting
 from .exit_codes import MEANINGS
-from .group import Commands, Context
+from .group import CommandContext, CommandGroup
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code}  {meaning}" for code, meaning in MEANINGS.items()
@@ -24,7 +24,7 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
 )
@@ -34,7 +34,7 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(
 @click.pass_context
 def main(ctx: click.Context, config: str | None, store: str | None) -> None:
     """Work held under a lease: a durable job queue without a server."""
-    ctx.obj = Context(config, store)
+    ctx.obj = CommandContext(config, store)
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
@@ -68,7 +68,9 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
 @click.option("--log-level", help="debug, info, warning or error (info).")
 @click.option("--log-format", help="console, json or auto (auto).")
 @click.pass_obj
-def run(context: Context, /, app: str | None, queue: tuple[str, ...], **flags: object) -> None:
+def run(
+    context: CommandContext, /, app: str | None, queue: tuple[str, ...], **flags: object
+) -> None:
     """Own the store and work, until told to stop.
 
     MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it the built-in

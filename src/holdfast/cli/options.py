@@ -20,7 +20,7 @@ from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -256,17 +256,17 @@ def by_option(command: F) -> F:
     )
 
 
-def who_of(by: str | None, reason: str | None) -> Who:
+def who_of(by: str | None, reason: str | None) -> Author:
     """Return who and why; ask for a missing reason on a terminal, and refuse without one."""
-    from holdfast.model.audit import Operation  # noqa: PLC0415
-    from holdfast.operations.operation_types import Who  # noqa: PLC0415
+    from holdfast.model.audit import Attribution  # noqa: PLC0415
+    from holdfast.operations.operation_types import Author  # noqa: PLC0415
 
     if reason is None or not reason.strip():
         if not on_terminal():
             raise InvalidInput("--reason", "say why: it is kept with the change")
         reason = str(click.prompt("Why", err=True))
-    who = Who(login_name(by), reason)
-    Operation(who.by, who.why).check()
+    who = Author(login_name(by), reason)
+    Attribution(who.by, who.why).check()
     return who
 
 

@@ -165,7 +165,7 @@ async def _over_the_socket(settings: Settings, work: Work[T]) -> T:
 
 async def _reading(settings: Settings, work: Work[T]) -> T:
     from holdfast.engines.contract import EngineOptions  # noqa: PLC0415 - only without an owner
-    from holdfast.engines.journal.readonly_engine import open_reader  # noqa: PLC0415
+    from holdfast.engines.journal.readonly_engine import open_readonly  # noqa: PLC0415
     from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
 
     disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
@@ -174,7 +174,7 @@ async def _reading(settings: Settings, work: Work[T]) -> T:
         max_processing_seconds=settings.max_processing_seconds,
     )
     try:
-        engine = await open_reader(disk, options)
+        engine = await open_readonly(disk, options)
     except OSError as error:
         raise StorageError(f"{settings.store_shown} cannot be read: {error}") from error
     try:

@@ -15,35 +15,35 @@ from types import MappingProxyType
 
 from holdfast import __version__
 from holdfast.engines.contract import Engine
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.durations import shown
 from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
-from holdfast.settings import Loaded, Settings, unusable_places, with_origin
+from holdfast.settings import LoadedSettings, Settings, unusable_places, with_origin
 from holdfast.stores.opening import change, own_name, worker_options
 from holdfast.telemetry.counters import Metrics
-from holdfast.telemetry.instrumented import ObservedEngine
-from holdfast.telemetry.log_output import SummingUp, sum_up
+from holdfast.telemetry.instrumented import InstrumentedEngine
+from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
-from holdfast.worker.registry import Definition, Hook
+from holdfast.worker.registry import Hook, Registry
 from holdfast.worker.schedules import ScheduleLoop, make_known
 from holdfast.worker.worker import Worker
 
 from .control_socket import control_path, in_control
 from .forks import let_go_in_forks
-from .processes import WorkerProcesses, Workforce
-from .reload import Reloading
-from .rpc.app import EngineApp
+from .processes import ProcessSlotsControl, WorkerProcesses
+from .reload import SettingsReloader
+from .rpc.app import RpcApp
 from .rpc.config_routes import config_routes
 from .rpc.routes import Route, health_routes, metrics_routes, operation_routes
 from .rpc.server import bind_loopback, bind_socket, serving
 from .stores import Store, open_store
 from .watchdog import Watchdog, leave_in_time
 
-log = EventLog("holdfast.daemon")
+log = StructuredLog("holdfast.daemon")
 
 EXIT_FAILED = 1
 
@@ -53,13 +53,13 @@ class Daemon:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: Registry,
         settings: Settings,
         *,
         say: Callable[[str], None] = lambda _line: None,
         adopt: Callable[[Engine | None], None] = lambda _engine: None,
         origins: Mapping[str, str] = MappingProxyType({}),
-        reload: Callable[[], Loaded] | None = None,
+        reload: Callable[[], LoadedSettings] | None = None,
         configure: Callable[[Settings], None] = lambda _settings: None,
     ) -> None:
         """Take what to run. ``adopt`` is told which engine the application is to use.
@@ -74,7 +74,7 @@ class Daemon:
         self._adopt = adopt
         self._reload = reload
         self._configure = configure
-        self._reloading: Reloading | None = None
+        self._reloading: SettingsReloader | None = None
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
@@ -85,7 +85,7 @@ class Daemon:
         self._operations: Operations | None = None
         self._worker: Worker | None = None
         self._processes: WorkerProcesses | None = None
-        self.workforce: Workforce | None = None
+        self.workforce: ProcessSlotsControl | None = None
         """Those who run jobs here, in all processes, once it has started."""
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class Daemon:
         settings, metrics = self.settings, self.metrics
         metrics.know(self._definition.queues)
         metrics.store = store.figures
-        engine = ObservedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
+        engine = InstrumentedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
@@ -114,7 +114,7 @@ class Daemon:
         # Before anybody can ask for a drain: those that are started later are to know of it.
         processes = WorkerProcesses(self._definition, settings, engine, worker, store.held_by)
         self._processes = processes
-        self.workforce = Workforce(worker, processes, engine)
+        self.workforce = ProcessSlotsControl(worker, processes, engine)
         operations = Operations(
             engine,
             self._definition,
@@ -231,7 +231,7 @@ class Daemon:
                 remember_seconds=settings.remember_seconds,
                 states=engine.schedules,
             ),
-            SummingUp(),
+            SuppressedSummaryLoop(),
         ]
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
@@ -243,7 +243,7 @@ class Daemon:
             self._say("no socket: another daemon of this store on this machine takes commands")
             return
         bound = _bind_as_owner(path)
-        await self._open.enter_async_context(serving(EngineApp(engine, routes), sockets=[bound]))
+        await self._open.enter_async_context(serving(RpcApp(engine, routes), sockets=[bound]))
 
     async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
         if self.settings.metrics_port is None:
@@ -254,7 +254,7 @@ class Daemon:
             problem = InvalidInput("metrics_port", error.problem)
             raise with_origin(problem, self._origins) from error
         host, port = bound.getsockname()[:2]
-        await self._open.enter_async_context(serving(EngineApp(None, routes), sockets=[bound]))
+        await self._open.enter_async_context(serving(RpcApp(None, routes), sockets=[bound]))
         self._metrics_at = f"http://{host}:{port}/metrics"
         self._say(f"metrics: {self._metrics_at}")
 
@@ -282,7 +282,7 @@ class Daemon:
 
     def _check(self) -> None:
         """Refuse what can be seen to be wrong before anything is touched."""
-        for problem in unusable_places(Loaded(self.settings, self._origins)):
+        for problem in unusable_places(LoadedSettings(self.settings, self._origins)):
             raise problem
         try:
             add_builtin(self._definition, self.settings.default_task)
@@ -290,10 +290,10 @@ class Daemon:
             problem = InvalidInput("default_task", str(error))
             raise with_origin(problem, self._origins) from None
 
-    async def _governed(self, operations: Operations, worker: Worker) -> Reloading:
+    async def _governed(self, operations: Operations, worker: Worker) -> SettingsReloader:
         """Switch the flags that the settings name, and be ready to read them again."""
-        loaded = Loaded(self.settings, self._origins)
-        self._reloading = Reloading(
+        loaded = LoadedSettings(self.settings, self._origins)
+        self._reloading = SettingsReloader(
             loaded,
             self._reload,
             operations,

@@ -15,20 +15,20 @@ from typing import TypedDict
 
 import msgspec
 
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job
 from holdfast.model.outcome import lost, release
-from holdfast.operations.views import ProcessSlots, Running
+from holdfast.operations.views import ProcessSlots, RunningAttempt
 from holdfast.settings import Settings
 from holdfast.stores.opening import own_name
-from holdfast.telemetry.counters import ProcessFigures, ProcessReport
-from holdfast.telemetry.instrumented import ObservedEngine
-from holdfast.worker.registry import Definition
+from holdfast.telemetry.counters import ProcessMetrics, ProcessReport
+from holdfast.telemetry.instrumented import InstrumentedEngine
+from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
-log = EventLog("holdfast.processes")
+log = StructuredLog("holdfast.processes")
 
 _RESTART_SECONDS = 0.5
 _STOP = b"stop\n"
@@ -37,7 +37,7 @@ _RESUME = b"resume\n"
 _STOP_MARGIN_SECONDS = 2.0
 
 
-class ProcessCharter(msgspec.Struct, frozen=True):
+class WorkerProcessConfig(msgspec.Struct, frozen=True):
     """What a worker process is told on its standard input, which then stays open as a life line."""
 
     reference: str | None
@@ -55,9 +55,9 @@ class WorkerProcesses:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: Registry,
         settings: Settings,
-        engine: ObservedEngine,
+        engine: InstrumentedEngine,
         worker: Worker,
         held_by: Callable[[str], Awaitable[list[Job]]],
     ) -> None:
@@ -77,7 +77,7 @@ class WorkerProcesses:
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
         self._draining = False
-        self.figures: dict[str, ProcessFigures] = {}
+        self.figures: dict[str, ProcessMetrics] = {}
         """How each of them is doing, as it last said, by its number."""
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class WorkerProcesses:
         self._draining = True
         for number, name in self.names.items():
             if name in self._running:  # it may claim until it says that it has heard this
-                figures = self.figures.get(number, ProcessFigures())
+                figures = self.figures.get(number, ProcessMetrics())
                 self.figures[number] = msgspec.structs.replace(figures, draining=False)
         self._tell_all(_DRAIN)
 
@@ -174,7 +174,7 @@ class WorkerProcesses:
         finally:
             os.close(theirs)
         listening = asyncio.get_running_loop().create_task(self._listen(number, ours))
-        charter = ProcessCharter(
+        charter = WorkerProcessConfig(
             self._reference,
             self._settings,
             name,
@@ -217,10 +217,12 @@ class WorkerProcesses:
                 await self._engine.settle(outcomes)
 
 
-class Workforce:
+class ProcessSlotsControl:
     """The slots of the owner and of its worker processes, as ``operations.Slots`` has them."""
 
-    def __init__(self, worker: Worker, processes: WorkerProcesses, engine: ObservedEngine) -> None:
+    def __init__(
+        self, worker: Worker, processes: WorkerProcesses, engine: InstrumentedEngine
+    ) -> None:
         self._worker = worker
         self._processes = processes
         self._engine = engine
@@ -246,12 +248,12 @@ class Workforce:
         """Whether no more is claimed."""
         return self._worker.draining
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningAttempt]:
         """Return what is under way: attempts in the owner, and every other lease of any process."""
         found, known = self._worker.running(), self._worker.tokens()
         names = self._worker.name, *self._processes.names.values()
         return found + [
-            Running(job.id, job.task, job.queue, job.attempt, seconds, None, "")
+            RunningAttempt(job.id, job.task, job.queue, job.attempt, seconds, None, "")
             for job, seconds in self._engine.held_for(*names)
             if job.token not in known
         ]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.audit import TEXT_LIMIT
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.operations.operation_types import Who
+from holdfast.operations.operation_types import Author
 from holdfast.operations.operations import Operations
-from holdfast.settings import Loaded, Settings, plain, written
+from holdfast.settings import LoadedSettings, Settings, plain, written
 
-log = EventLog("holdfast.daemon")
+log = StructuredLog("holdfast.daemon")
 
 RELOADABLE = (
     "worker_count",
@@ -41,7 +41,7 @@ SETTLER = "settings"
 SIGNAL = "SIGHUP"
 
 
-class Change(msgspec.Struct, frozen=True):
+class SettingChange(msgspec.Struct, frozen=True):
     """One setting that has another value now, as people write it."""
 
     field: str
@@ -50,11 +50,11 @@ class Change(msgspec.Struct, frozen=True):
     origin: str
 
 
-class Reloaded(msgspec.Struct, frozen=True):
+class ReloadResult(msgspec.Struct, frozen=True):
     """What came of reading the settings again."""
 
-    changed: list[Change]
-    needs_restart: list[Change]
+    changed: list[SettingChange]
+    needs_restart: list[SettingChange]
     """What the settings say now and only a new start can do."""
     warnings: list[str]
 
@@ -68,13 +68,13 @@ class RunningSettings(msgspec.Struct, frozen=True):
     reloadable: tuple[str, ...] = RELOADABLE
 
 
-class Reloading:
+class SettingsReloader:
     """The settings of a daemon that is up, and the way from them to the next."""
 
     def __init__(
         self,
-        loaded: Loaded,
-        read_again: Callable[[], Loaded] | None,
+        loaded: LoadedSettings,
+        read_again: Callable[[], LoadedSettings] | None,
         operations: Operations,
         *,
         can_take: Callable[[Settings], bool],
@@ -94,14 +94,14 @@ class Reloading:
         loaded = self._loaded
         return RunningSettings(os.getpid(), plain(loaded.settings), dict(loaded.origins))
 
-    async def switch_flags(self, before: Mapping[str, bool], now: Loaded) -> None:
+    async def switch_flags(self, before: Mapping[str, bool], now: LoadedSettings) -> None:
         """Switch the flags that the settings name, as far as they differ from these."""
-        who = Who(SETTLER, now.origins.get("flags", "default")[:TEXT_LIMIT])
+        who = Author(SETTLER, now.origins.get("flags", "default")[:TEXT_LIMIT])
         for name, on in now.settings.flags.items():
             if before.get(name) is not on:
                 await self._operations.set_flag(name, who, on=on)
 
-    async def reload(self, who: Who) -> Reloaded:
+    async def reload(self, who: Author) -> ReloadResult:
         """Read the settings again and take over what can change, as this person asked.
 
         Raise ``InvalidInput`` if there is anything wrong with them; then nothing has changed.
@@ -134,11 +134,11 @@ class Reloading:
 
     async def _reload_quietly(self) -> None:
         try:
-            await self.reload(Who(SETTLER, SIGNAL))
+            await self.reload(Author(SETTLER, SIGNAL))
         except HoldfastError as error:
             log.say("daemon.reload_refused", error=error)
 
-    def _merged(self, wanted: Loaded) -> tuple[Loaded, Reloaded]:
+    def _merged(self, wanted: LoadedSettings) -> tuple[LoadedSettings, ReloadResult]:
         """Return the settings with what can change taken from these, and what that means."""
         running = self._loaded
         differ = [
@@ -155,7 +155,7 @@ class Reloading:
         settings = msgspec.structs.replace(running.settings, **values)
         origins = {**wanted.origins, **{field: running.origins[field] for field in fixed}}
         changes = {
-            field: Change(
+            field: SettingChange(
                 field,
                 written(field, getattr(running.settings, field)),
                 written(field, getattr(wanted.settings, field)),
@@ -163,12 +163,12 @@ class Reloading:
             )
             for field in differ
         }
-        report = Reloaded(
+        report = ReloadResult(
             [changes[field] for field in taken],
             [changes[field] for field in differ if field in fixed],
             [*wanted.warnings, *self._left_alone(settings)],
         )
-        return Loaded(settings, origins), report
+        return LoadedSettings(settings, origins), report
 
     def _left_alone(self, settings: Settings) -> list[str]:
         """Return what a person may not expect: a flag stays when settings no longer name it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import Engine
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.queue_stats import StoreFigures
+from holdfast.engines.queue_stats import StoreMetrics
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.settings import Settings
@@ -42,7 +42,7 @@ class Store(Protocol):
     def greeting(self, settings: Settings) -> str:
         """Return what to say of it at the start."""
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> StoreMetrics:
         """Return how it is doing, for a scrape."""
 
     def held_now(self) -> list[Job]:
@@ -136,13 +136,13 @@ class ServerStore:
 
     def loops(self, _settings: Settings) -> list[Loop]:
         """See ``Store.loops``."""
-        return [SurveyLoop(self.engine), PruneLoop(self.engine)]
+        return [StatsLoop(self.engine), PruneLoop(self.engine)]
 
     def change(self, _settings: Settings) -> None:
         """Have nothing that changes."""
 
 
-class SurveyLoop:
+class StatsLoop:
     """Has a server counted now and then, so that a scrape need not wait for it."""
 
     interval_seconds = 5.0

@@ -17,27 +17,32 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Engine
 from holdfast.engines.socket_path import socket_path
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MICROSECONDS
 from holdfast.settings import Settings
 from holdfast.stores.opening import change, looping, open_server, worker_options
 from holdfast.telemetry.counters import Metrics, ProcessReport
-from holdfast.telemetry.instrumented import ObservedEngine
-from holdfast.telemetry.log_output import LogTerms, SummingUp, configure_logging, sum_up
+from holdfast.telemetry.instrumented import InstrumentedEngine
+from holdfast.telemetry.log_output import (
+    LogOptions,
+    SuppressedSummaryLoop,
+    configure_logging,
+    sum_up,
+)
 from holdfast.telemetry.loop_lag import LoopLag
-from holdfast.worker.app_loader import load_definition
+from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.child_process import leave_no_input, outlive_nobody
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
 from .control_socket import control_path
 from .forks import let_go_in_forks
-from .processes import ProcessCharter
+from .processes import WorkerProcessConfig
 from .watchdog import Watchdog, leave_in_time
 
-log = EventLog("holdfast.worker")
+log = StructuredLog("holdfast.worker")
 
 
 def main() -> None:
@@ -51,9 +56,9 @@ def main() -> None:
     line = life_line.readline()
     if not line:
         os._exit(1)  # the owner is gone, or could not keep us
-    charter = msgspec.json.decode(line, type=ProcessCharter)
+    charter = msgspec.json.decode(line, type=WorkerProcessConfig)
     settings = charter.settings
-    configure_logging(LogTerms(settings.log_level, settings.log_format))
+    configure_logging(LogOptions(settings.log_level, settings.log_format))
     with looping(settings) as runner:
         runner.run(_guarded(_work(charter, life_line), charter.name))
 
@@ -69,9 +74,9 @@ async def _guarded(work: Coroutine[None, None, None], name: str) -> None:
         os._exit(1)
 
 
-async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
+async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
     settings = charter.settings
-    definition = load_definition(charter.reference) if charter.reference else Definition()
+    definition = load_registry(charter.reference) if charter.reference else Registry()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
     outlive_nobody(os.getppid(), lambda: os._exit(1))
@@ -93,15 +98,15 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    reporting = [Reporting(worker, metrics, into) for into in reports]
-    loops: list[Loop] = [leases, SummingUp(), *reporting]
+    reporting = [ReportLoop(worker, metrics, into) for into in reports]
+    loops: list[Loop] = [leases, SuppressedSummaryLoop(), *reporting]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
         Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
 
-    orders = Orders(settings, worker, leases, reporting)
+    orders = OwnerCommands(settings, worker, leases, reporting)
     threading.Thread(target=_listen, args=(life_line, loop, orders.hear), daemon=True).start()
     await orders.stop.wait()
     await worker.stop(orders.settings.drain_seconds)
@@ -121,11 +126,11 @@ async def _work(charter: ProcessCharter, life_line: BinaryIO) -> None:
 async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
     """Return the owner's engine, which counts; on a server, one of our own that does."""
     if settings.on_server:
-        return ObservedEngine(await open_server(settings), metrics)
+        return InstrumentedEngine(await open_server(settings), metrics)
     return ClientEngine(socket_path(settings.store))
 
 
-class Orders:
+class OwnerCommands:
     """What the owner says to a worker process of its own, a line each."""
 
     def __init__(
@@ -133,7 +138,7 @@ class Orders:
         settings: Settings,
         worker: Worker,
         leases: LeaseLoop,
-        reporting: Sequence[Reporting],
+        reporting: Sequence[ReportLoop],
     ) -> None:
         self.settings = settings
         """Those that hold now."""
@@ -156,12 +161,12 @@ class Orders:
         else:
             settings = self.settings = msgspec.json.decode(line, type=Settings)
             change(self._worker, self._leases, settings)
-            configure_logging(LogTerms(settings.log_level, settings.log_format))
+            configure_logging(LogOptions(settings.log_level, settings.log_format))
         for one in self._reporting:
             one.report()
 
 
-class Reporting:
+class ReportLoop:
     """A loop: tells the owner how this process is doing, for its metrics."""
 
     def __init__(self, worker: Worker, metrics: Metrics, into: int) -> None:

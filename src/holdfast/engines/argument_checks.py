@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
 from holdfast.model.job import Edit, State, check_id
@@ -74,10 +74,10 @@ def for_states(wanted: Filter, states: frozenset[State]) -> Filter:
     return replace(wanted, states=tuple(sorted(asked)))
 
 
-def check_operation(operation: Operation) -> None:
+def check_attribution(attribution: Attribution) -> None:
     """Raise ``InvalidInput`` unless it says who and why."""
-    _check_kind("operation", operation, Operation)
-    operation.check()
+    _check_kind("operation", attribution, Attribution)
+    attribution.check()
 
 
 def check_edit(changes: Edit, max_payload_bytes: int) -> None:

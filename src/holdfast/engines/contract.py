@@ -16,14 +16,14 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import EVERYTHING, Filter, Group, Page
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .dump.format import DumpRecord
 
@@ -102,7 +102,7 @@ class Counts(msgspec.Struct, frozen=True):
     archived: int = 0
 
 
-class Operated(msgspec.Struct, frozen=True):
+class AdminResult(msgspec.Struct, frozen=True):
     """What came of an operation: each job as it is now, and what was left as it was."""
 
     jobs: list[Job]
@@ -198,14 +198,14 @@ class Engine(Protocol):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
+        attribution: Attribution | None = None,
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
         """End the leases that ran out and bury what expired unclaimed, up to ``limit`` of each.
 
         Jobs in ``forced`` lose their lease now, whenever it ends; those not in flight are left.
-        ``operation`` is who forces it and why; the failure of those jobs says so, and its audit
+        ``attribution`` is who forces it and why; the failure of those jobs says so, and its audit
         is committed with the first of them. A loop says ``every_seconds`` it does this: where
         several processes share the work, one of them does it each time, and the others nothing.
         """
@@ -235,7 +235,9 @@ class Engine(Protocol):
     async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
         """Return the queues that have unfinished jobs, in order, without counting them."""
 
-    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
         """Return the dead letters that a filter finds in groups, the largest first."""
 
     async def history(
@@ -254,13 +256,13 @@ class Engine(Protocol):
     async def replay(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         run: str = "",
         fixed: str = "",
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Bring dead letters back, due now, with a fresh budget.
 
         Those with a deterministic failure are kept unless ``fixed`` says what was. ``run`` marks
@@ -270,58 +272,58 @@ class Engine(Protocol):
     async def archive(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Lay dead letters aside: what waits for them is cancelled, others of their key go on."""
 
     async def restore(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Take archived jobs back among the dead letters."""
 
     async def cancel(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Cancel unfinished jobs, and what waits for them; those in flight are asked to stop."""
 
     async def purge(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Forget finished jobs and their history for good."""
 
     async def confirm(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """Agree to jobs that wait for a person."""
 
     async def edit(
         self,
         job: JobRef,
         changes: Edit,
-        operation: Operation,
+        attribution: Attribution,
         *,
         version: int | None = None,
         caller: Caller = SYSTEM,
@@ -332,8 +334,8 @@ class Engine(Protocol):
         """
 
     async def note(
-        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
-    ) -> Operated:
+        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> AdminResult:
         """Write something about these jobs into their history."""
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
@@ -343,7 +345,7 @@ class Engine(Protocol):
         self,
         queue: str,
         policy: QueuePolicy | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
@@ -357,7 +359,7 @@ class Engine(Protocol):
         """Return the flags that were switched."""
 
     async def set_flag(
-        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
         """Switch a flag; None takes it away."""
 
@@ -368,7 +370,7 @@ class Engine(Protocol):
         self,
         name: str,
         schedule: ScheduleState | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,

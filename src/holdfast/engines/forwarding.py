@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import EVERYTHING, Filter, Group, Page
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .contract import (
     DEFAULT_LEASE_SECONDS,
+    AdminResult,
     Capabilities,
     Claim,
     Counts,
     Engine,
     HeldJob,
     OnDuplicate,
-    Operated,
     Receipt,
     Reclaim,
     Renewal,
@@ -30,7 +30,7 @@ from .contract import (
 from .dump.format import DumpRecord
 
 
-class PassingEngine:
+class ForwardingEngine:
     """See ``Engine``, for each verb."""
 
     def __init__(self, engine: Engine) -> None:
@@ -97,7 +97,7 @@ class PassingEngine:
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
+        attribution: Attribution | None = None,
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
@@ -105,7 +105,7 @@ class PassingEngine:
         return await self.engine.reclaim(
             limit=limit,
             forced=forced,
-            operation=operation,
+            attribution=attribution,
             every_seconds=every_seconds,
             caller=caller,
         )
@@ -138,7 +138,9 @@ class PassingEngine:
         """See ``Engine.queues``."""
         return await self.engine.queues(caller=caller)
 
-    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         return await self.engine.groups(wanted, caller=caller)
 
@@ -155,65 +157,90 @@ class PassingEngine:
     async def replay(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         run: str = "",
         fixed: str = "",
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.replay``."""
         return await self.engine.replay(
-            wanted, operation, limit=limit, run=run, fixed=fixed, caller=caller
+            wanted, attribution, limit=limit, run=run, fixed=fixed, caller=caller
         )
 
     async def archive(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.archive``."""
-        return await self.engine.archive(wanted, operation, limit=limit, caller=caller)
+        return await self.engine.archive(wanted, attribution, limit=limit, caller=caller)
 
     async def restore(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.restore``."""
-        return await self.engine.restore(wanted, operation, limit=limit, caller=caller)
+        return await self.engine.restore(wanted, attribution, limit=limit, caller=caller)
 
     async def cancel(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.cancel``."""
-        return await self.engine.cancel(wanted, operation, limit=limit, caller=caller)
+        return await self.engine.cancel(wanted, attribution, limit=limit, caller=caller)
 
     async def purge(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.purge``."""
-        return await self.engine.purge(wanted, operation, limit=limit, caller=caller)
+        return await self.engine.purge(wanted, attribution, limit=limit, caller=caller)
 
     async def confirm(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.confirm``."""
-        return await self.engine.confirm(wanted, operation, limit=limit, caller=caller)
+        return await self.engine.confirm(wanted, attribution, limit=limit, caller=caller)
 
     async def edit(
         self,
         job: JobRef,
         changes: Edit,
-        operation: Operation,
+        attribution: Attribution,
         *,
         version: int | None = None,
         caller: Caller = SYSTEM,
     ) -> Job:
         """See ``Engine.edit``."""
-        return await self.engine.edit(job, changes, operation, version=version, caller=caller)
+        return await self.engine.edit(job, changes, attribution, version=version, caller=caller)
 
     async def note(
-        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
-    ) -> Operated:
+        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> AdminResult:
         """See ``Engine.note``."""
-        return await self.engine.note(wanted, text, operation, caller=caller)
+        return await self.engine.note(wanted, text, attribution, caller=caller)
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""
@@ -223,23 +250,23 @@ class PassingEngine:
         self,
         queue: str,
         policy: QueuePolicy | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
-        await self.engine.set_policy(queue, policy, operation, expected=expected, caller=caller)
+        await self.engine.set_policy(queue, policy, attribution, expected=expected, caller=caller)
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
         return await self.engine.flags()
 
     async def set_flag(
-        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
         """See ``Engine.set_flag``."""
-        await self.engine.set_flag(name, operation, on=on, caller=caller)
+        await self.engine.set_flag(name, attribution, on=on, caller=caller)
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -249,13 +276,15 @@ class PassingEngine:
         self,
         name: str,
         schedule: ScheduleState | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
-        await self.engine.set_schedule(name, schedule, operation, expected=expected, caller=caller)
+        await self.engine.set_schedule(
+            name, schedule, attribution, expected=expected, caller=caller
+        )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

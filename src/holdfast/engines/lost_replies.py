@@ -23,7 +23,7 @@ _PAYLOAD_GONE = frozenset({State.COMPLETED, State.CANCELLED})
 _AFTER_A_FAILURE = frozenset({State.PENDING, State.DEAD})
 
 
-class Order(msgspec.Struct, frozen=True):
+class SentEnqueue(msgspec.Struct, frozen=True):
     """An enqueue as it was first sent: every job has its id, and its payload as JSON."""
 
     jobs: list[NewJob]

@@ -13,7 +13,7 @@ from .contract import Counts
 from .histogram import Histogram
 
 
-class QueueSurvey(msgspec.Struct, frozen=True):
+class QueueStats(msgspec.Struct, frozen=True):
     """One queue at one moment."""
 
     counts: Counts = Counts()
@@ -29,11 +29,11 @@ class QueueSurvey(msgspec.Struct, frozen=True):
     outage: bool = False
 
 
-class Survey(msgspec.Struct, frozen=True):
+class StoreStats(msgspec.Struct, frozen=True):
     """Every queue at one moment."""
 
     now_us: int = 0
-    queues: Mapping[str, QueueSurvey] = {}
+    queues: Mapping[str, QueueStats] = {}
 
     def oldest_age_seconds(self, queue: str) -> float:
         """Return for how long the job that has waited longest in a queue has been due."""
@@ -41,10 +41,10 @@ class Survey(msgspec.Struct, frozen=True):
         return 0.0 if since_us is None else max(0, self.now_us - since_us) / 1_000_000
 
 
-class StoreFigures(msgspec.Struct, frozen=True):
+class StoreMetrics(msgspec.Struct, frozen=True):
     """A store at one moment, for whoever watches it."""
 
-    survey: Survey
+    survey: StoreStats
     fsync_seconds: Histogram
     batch_records: Histogram
     recovery_seconds: float = 0.0

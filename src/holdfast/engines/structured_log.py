@@ -23,7 +23,7 @@ _MOST_CAUSES = 4
 _LONGEST_TEXT = 500
 
 
-class Said:
+class LogMessage:
     """The message of a record: an event and its fields, as text for people."""
 
     __slots__ = ("event", "fields")
@@ -41,7 +41,7 @@ class Said:
         return f"{line}\n{self.fields['trace']}" if "trace" in self.fields else line
 
 
-class EventLog:
+class StructuredLog:
     """Says events under the name of one logger. Names and fields are those of the catalogue."""
 
     def __init__(self, name: str) -> None:
@@ -77,7 +77,7 @@ class EventLog:
         raised = foreign or error
         if raised is not None and not isinstance(raised, HoldfastError):
             told["trace"] = whereabouts(raised)
-        self._logger.log(level, Said(event, told), extra=told, stacklevel=2)
+        self._logger.log(level, LogMessage(event, told), extra=told, stacklevel=2)
 
 
 def job_fields(job: Job) -> dict[str, Field]:

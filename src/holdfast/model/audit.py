@@ -82,7 +82,7 @@ def _hash(number: int, at_us: int, entry: AuditEntry, previous_hash: str) -> str
     return hashlib.sha256(text).hexdigest()
 
 
-class Operation(msgspec.Struct, frozen=True, array_like=True):
+class Attribution(msgspec.Struct, frozen=True, array_like=True):
     """Who asks for a change, and why. Its audit entries are committed with the change."""
 
     by: str

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from .failure import FailureClass
 from .fingerprint import fingerprint
 from .job import Job
-from .search import HOUR_US, Group
+from .search import HOUR_US, FailureGroup
 
 GroupKey = tuple[str, str, FailureClass, str, int]
 """Queue, error_reason, class, shape of the message, and the hour in which it died."""
@@ -28,7 +28,7 @@ def group_key(job: Job) -> GroupKey | None:
     )
 
 
-def key_of(group: Group) -> GroupKey:
+def key_of(group: FailureGroup) -> GroupKey:
     """Return what tells this group from the others."""
     return (
         group.queue,
@@ -39,7 +39,7 @@ def key_of(group: Group) -> GroupKey:
     )
 
 
-def grouped(dead: Iterable[Job]) -> list[Group]:
+def group_letters(dead: Iterable[Job]) -> list[FailureGroup]:
     """Return the groups of these dead jobs, the largest first."""
     members: defaultdict[GroupKey, list[Job]] = defaultdict(list)
     for job in dead:
@@ -47,7 +47,7 @@ def grouped(dead: Iterable[Job]) -> list[Group]:
         if key is not None:
             members[key].append(job)
     groups = [
-        Group(
+        FailureGroup(
             queue=key[0],
             error_reason=key[1],
             failure_class=key[2],

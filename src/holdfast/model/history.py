@@ -11,7 +11,7 @@ from .failure import Failure
 from .job import Job, State, Whole
 
 
-class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One attempt that is over. ``ending`` is how: completed, retry, dead, lost, …"""
 
     number: Whole
@@ -55,7 +55,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     """A job and all that is known of its past, oldest first."""
 
     job: Job
-    attempts: list[Attempt]
+    attempts: list[AttemptRecord]
     notes: list[Note]
 
 
@@ -69,22 +69,22 @@ _ENDINGS: dict[type[fx.JobEffect], str] = {
 }
 
 
-def completing_attempt(job: Job) -> Attempt | None:
+def completing_attempt(job: Job) -> AttemptRecord | None:
     """Return the attempt that completed a job: the job itself tells."""
     if job.state is not State.COMPLETED:
         return None
-    return Attempt(
+    return AttemptRecord(
         job.attempt, job.token, job.worker, job.claimed_at_us, job.finished_at_us, "completed"
     )
 
 
-def attempt_of(old: Job | None, effect: fx.JobEffect) -> Attempt | None:
+def attempt_of(old: Job | None, effect: fx.JobEffect) -> AttemptRecord | None:
     """Return the attempt that this effect ended, if it ended one other than by completing."""
     ending = _ENDINGS.get(type(effect))
     if ending is None or old is None or old.state is not State.IN_FLIGHT:
         return None
     failure = getattr(effect, "failure", None)
-    return Attempt(
+    return AttemptRecord(
         old.attempt, old.token, old.worker, old.claimed_at_us, effect.at_us, ending, failure
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from .lazy_sequence import Growing
+from .lazy_sequence import LazySequence
 
 RANDOM_BYTES = 10
 """How many random bytes one id takes."""
@@ -36,7 +36,7 @@ def rising_uuid7s(now_us: int, random: bytes) -> Sequence[str]:
     count = len(random) // RANDOM_BYTES
     if count == 1:
         return uuid7s(now_us, random)
-    return Growing(_uuid7s(now_us, random, count), count)
+    return LazySequence(_uuid7s(now_us, random, count), count)
 
 
 def _uuid7s(now_us: int, random: bytes, count: int = 0) -> Iterator[str]:

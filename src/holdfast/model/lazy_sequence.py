@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 
 
-class Growing(Sequence[T]):
+class LazySequence(Sequence[T]):
     """A list of so many items, each made once, when it or a later one is first looked at."""
 
     def __init__(self, items: Iterable[T], count: int) -> None:

@@ -138,7 +138,7 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str = ""
 
 
-class Group(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Dead letters that are alike: one reason, queue and shape of message, in one hour."""
 
     queue: str

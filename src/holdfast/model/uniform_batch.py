@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from .job import NewJob
-from .lazy_sequence import Growing
+from .lazy_sequence import LazySequence
 
 
-class Alike(Growing[NewJob]):
+class UniformBatch(LazySequence[NewJob]):
     """Requests that differ in nothing but their payloads, made as they are looked at.
 
     So an engine can check once what they have in common, and send the first of them on while the
@@ -20,5 +20,5 @@ class Alike(Growing[NewJob]):
     def __init__(self, like: NewJob, payloads: Iterable[bytes], count: int) -> None:
         """Take what they are like, and the payload of each, as ``encode_payload`` returns it."""
         self.like = like
-        self.payloads = Growing(payloads, count)
+        self.payloads = LazySequence(payloads, count)
         super().__init__((replace(like, payload=payload) for payload in self.payloads), count)

@@ -14,7 +14,7 @@ from holdfast.model.errors import InvalidInput, PayloadInvalid, UnknownTask
 from holdfast.model.job import MICROSECONDS, NewJob, admit, check_id, encode_payload
 
 if TYPE_CHECKING:
-    from holdfast.worker.registry import Definition
+    from holdfast.worker.registry import Registry
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def read_inputs(text: bytes) -> list[JobInput]:
 
 
 def new_jobs(
-    inputs: Sequence[JobInput], definition: Definition | None, default_max_attempts: int
+    inputs: Sequence[JobInput], definition: Registry | None, default_max_attempts: int
 ) -> list[NewJob]:
     """Return what these ask for; raise ``InvalidInput`` naming the place of a wrong one.
 
@@ -83,7 +83,7 @@ _FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "
 """How a person calls a field of a job."""
 
 
-def _new_job(item: JobInput, definition: Definition | None, default_max_attempts: int) -> NewJob:
+def _new_job(item: JobInput, definition: Registry | None, default_max_attempts: int) -> NewJob:
     from holdfast.worker.builtin_tasks import BY_TYPE, by_type  # noqa: PLC0415 - with all that tasks need
 
     payload = encode_payload(item.payload)

@@ -7,39 +7,39 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.policy import Rate
 from holdfast.model.search import EVERYTHING, Filter
 
-from .views import JobView, ProcessSlots, Running
+from .views import JobView, ProcessSlots, RunningAttempt
 
 CHUNK = 1_000
 """How many jobs one commit of a long operation changes."""
 NAMED_IN_AUDIT = 100
 
 
-class Who(msgspec.Struct, frozen=True):
+class Author(msgspec.Struct, frozen=True):
     """Who does it, and why."""
 
     by: str
     why: str
 
 
-class Pace(msgspec.Struct, frozen=True):
+class ReplayPace(msgspec.Struct, frozen=True):
     """How many in one commit at most, and how long to wait before the next."""
 
     at_once: int = CHUNK
     pause_seconds: float = 0.0
 
     @classmethod
-    def of(cls, rate: Rate) -> Pace:
+    def of(cls, rate: Rate) -> ReplayPace:
         """Return a pace that keeps to this rate: about a commit each second."""
         each_seconds = rate.per_seconds / rate.count
         at_once = min(CHUNK, max(1, round(1 / each_seconds)))
         return cls(at_once, at_once * each_seconds)
 
 
-class Done(msgspec.Struct, frozen=True):
+class OperationResult(msgspec.Struct, frozen=True):
     """What came of an operation: how many were changed, and how many left as they were."""
 
     done: int
@@ -48,7 +48,7 @@ class Done(msgspec.Struct, frozen=True):
     """The first of those that were changed."""
 
 
-class Preview(msgspec.Struct, frozen=True):
+class OperationPreview(msgspec.Struct, frozen=True):
     """What an operation would change."""
 
     would: int
@@ -57,7 +57,7 @@ class Preview(msgspec.Struct, frozen=True):
     """The first of them."""
 
 
-class Slots(Protocol):
+class WorkerControl(Protocol):
     """Those who run jobs here, if any do."""
 
     @property
@@ -72,7 +72,7 @@ class Slots(Protocol):
     def draining(self) -> bool:
         """Whether no more is claimed."""
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningAttempt]:
         """Return what is under way."""
 
     def check_resize(self, slots: int, queue: str = "") -> None:
@@ -88,13 +88,13 @@ class Slots(Protocol):
         """Claim again."""
 
 
-def operation_of(
+def attribution_of(
     action: str,
     kind: str,
     wanted: Filter,
-    who: Who,
+    who: Author,
     changes: Mapping[str, object] | None = None,
-) -> Operation:
+) -> Attribution:
     """Return who and why with an entry that says which jobs a filter names."""
     said = {
         field: msgspec.to_builtins(value)
@@ -106,11 +106,11 @@ def operation_of(
         said["ids_count"] = len(wanted.ids)
     one = wanted.ids[0] if len(wanted.ids) == 1 else ""
     entry = entry_of(action, kind, one, who, {**said, **(changes or {})}, wanted.tenant or "")
-    return Operation(who.by, who.why, (entry,))
+    return Attribution(who.by, who.why, (entry,))
 
 
 def entry_of(
-    action: str, kind: str, name: str, who: Who, changes: Mapping[str, object], tenant: str = ""
+    action: str, kind: str, name: str, who: Author, changes: Mapping[str, object], tenant: str = ""
 ) -> AuditEntry:
     """Return an entry of the audit."""
     text = msgspec.json.encode(changes).decode()

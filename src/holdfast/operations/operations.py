@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Admission, Engine, OnDuplicate, Operated, Receipt
+from holdfast.engines.contract import AdminResult, Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.audit import AuditHead, Operation, follows, head_of
+from holdfast.model.audit import Attribution, AuditHead, follows, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     ChangedMeanwhile,
@@ -35,13 +35,13 @@ from .inputs import JobInput, new_jobs
 from .operation_types import (
     CHUNK,
     NAMED_IN_AUDIT,
-    Done,
-    Pace,
-    Preview,
-    Slots,
-    Who,
+    Author,
+    OperationPreview,
+    OperationResult,
+    ReplayPace,
+    WorkerControl,
+    attribution_of,
     entry_of,
-    operation_of,
 )
 from .views import (
     AuditView,
@@ -49,17 +49,17 @@ from .views import (
     HistoryView,
     JobPage,
     JobView,
-    Running,
+    RunningAttempt,
     Status,
     WorkerView,
     status_of,
 )
 
 if TYPE_CHECKING:
-    from holdfast.worker.registry import Definition
+    from holdfast.worker.registry import Registry
 
 T = TypeVar("T")
-Act = Callable[[Filter, Operation, int], Awaitable[Operated]]
+Act = Callable[[Filter, Attribution, int], Awaitable[AdminResult]]
 Told = Callable[[int], None]
 """Hears how many are done so far."""
 
@@ -82,8 +82,8 @@ class Operations:
     def __init__(
         self,
         engine: Engine,
-        definition: Definition | None = None,
-        worker: Slots | None = None,
+        definition: Registry | None = None,
+        worker: WorkerControl | None = None,
         *,
         default_max_attempts: int = 3,
         totals: Callable[[], Mapping[str, float]] = dict,
@@ -182,37 +182,37 @@ class Operations:
     async def replay(
         self,
         wanted: Filter,
-        who: Who,
+        who: Author,
         *,
         limit: int,
         fixed: str = "",
         told: Told = lambda _count: None,
-        pace: Pace | None = None,
-    ) -> Done:
+        pace: ReplayPace | None = None,
+    ) -> OperationResult:
         """Bring dead letters back, oldest first, up to this many, at this pace."""
         changes: dict[str, object] = {"fixed": fixed} if fixed else {}
         return await self._each(
             "replay",
-            lambda some, operation, most: self.engine.replay(
-                some, operation, limit=most, fixed=fixed
+            lambda some, attribution, most: self.engine.replay(
+                some, attribution, limit=most, fixed=fixed
             ),
             wanted,
             who,
             limit,
             told,
             changes,
-            pace or Pace(),
+            pace or ReplayPace(),
         )
 
     async def operate(
         self,
         verb: str,
         wanted: Filter,
-        who: Who,
+        who: Author,
         *,
         limit: int,
         told: Told = lambda _count: None,
-    ) -> Done:
+    ) -> OperationResult:
         """Archive, restore, cancel, purge or confirm jobs, oldest first, up to this many."""
         acts: Mapping[str, Act] = {
             "archive": lambda some, why, most: self.engine.archive(some, why, limit=most),
@@ -223,7 +223,9 @@ class Operations:
         }
         return await self._each(verb, acts[verb], wanted, who, limit, told)
 
-    async def preview(self, verb: str, wanted: Filter, *, limit: int, fixed: str = "") -> Preview:
+    async def preview(
+        self, verb: str, wanted: Filter, *, limit: int, fixed: str = ""
+    ) -> OperationPreview:
         """Return what an operation would change at this moment; nothing is."""
         asked = frozenset(wanted.states) & STATES[verb] if wanted.states else STATES[verb]
         if not asked:
@@ -243,7 +245,7 @@ class Operations:
             if not cursor or len(jobs) >= limit:
                 break
         jobs = jobs[:limit]
-        return Preview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
+        return OperationPreview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
 
     async def _without_deterministic(self, wanted: Filter) -> tuple[Filter, int]:
         """Return a filter without deterministic failures, and how many of those there are."""
@@ -257,26 +259,26 @@ class Operations:
             return replace(wanted, created_to_us=0), kept  # nothing was made before that
         return replace(wanted, classes=tuple(sorted(others))), kept
 
-    async def note(self, wanted: Filter, text: str, by: str) -> Done:
+    async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
         """Write something about these jobs into their history."""
-        operation = operation_of("job.note", "job", wanted, Who(by, text))
-        done = await self.engine.note(wanted, text, operation)
-        return Done(len(done.jobs), done.kept, _some_ids(done.jobs))
+        attribution = attribution_of("job.note", "job", wanted, Author(by, text))
+        done = await self.engine.note(wanted, text, attribution)
+        return OperationResult(len(done.jobs), done.kept, _some_ids(done.jobs))
 
     async def edit(
-        self, job_id: str, tenant: str, changes: Edit, who: Who, version: int | None
+        self, job_id: str, tenant: str, changes: Edit, who: Author, version: int | None
     ) -> JobView:
         """Change a job that nobody runs; return it as it is now."""
         named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
         entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
-        operation = Operation(who.by, who.why, (entry,))
+        attribution = Attribution(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
         return JobView.of(
-            await self.engine.edit(wanted, changes, operation, version=version),
+            await self.engine.edit(wanted, changes, attribution, version=version),
             self._run_of(job_id),
         )
 
-    async def reclaim(self, job_id: str, tenant: str, who: Who) -> JobView:
+    async def reclaim(self, job_id: str, tenant: str, who: Author) -> JobView:
         """End the lease of a job now: whoever holds it has lost it."""
         job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
@@ -285,8 +287,8 @@ class Operations:
             raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
         changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
         entry = entry_of("job.reclaim", "job", job_id, who, changes, tenant)
-        operation = Operation(who.by, who.why, (entry,))
-        found = await self.engine.reclaim(limit=1, forced=[job], operation=operation)
+        attribution = Attribution(who.by, who.why, (entry,))
+        found = await self.engine.reclaim(limit=1, forced=[job], attribution=attribution)
         for lost in found.lost:
             if (lost.tenant, lost.id) == (tenant, job_id):
                 return JobView.of(lost)
@@ -297,24 +299,24 @@ class Operations:
         verb: str,
         act: Act,
         wanted: Filter,
-        who: Who,
+        who: Author,
         limit: int,
         told: Told,
         changes: Mapping[str, object] | None = None,
-        pace: Pace | None = None,
-    ) -> Done:
+        pace: ReplayPace | None = None,
+    ) -> OperationResult:
         """Do this until so many are done or nothing is left; one commit for each thousand."""
         total = kept = 0
         ids: list[str] = []
-        pace = pace or Pace()
+        pace = pace or ReplayPace()
         size = min(CHUNK, pace.at_once)
         for some in _chunks(wanted, size):
             more, kept_here = True, 0
             while more and total < limit:
                 if total and pace.pause_seconds:
                     await asyncio.sleep(pace.pause_seconds)
-                operation = operation_of(f"job.{verb}", "job", some, who, changes)
-                found = await act(some, operation, min(limit - total, size))
+                attribution = attribution_of(f"job.{verb}", "job", some, who, changes)
+                found = await act(some, attribution, min(limit - total, size))
                 total += len(found.jobs)
                 ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
                 kept_here = found.kept
@@ -325,7 +327,7 @@ class Operations:
                 more = found.more and bool(found.jobs) and bool(left or not some.ids)
                 some = replace(some, ids=left)  # noqa: PLW2901
             kept += kept_here
-        return Done(total, kept, ids)
+        return OperationResult(total, kept, ids)
 
     # --- what governs work -------------------------------------------------------------------
 
@@ -334,29 +336,29 @@ class Operations:
         return await self.engine.policies()
 
     async def change_policy(
-        self, queue: str, changes: Mapping[str, object], who: Who
+        self, queue: str, changes: Mapping[str, object], who: Author
     ) -> QueuePolicy:
         """Change some of the policy of a queue; return it as it is now."""
         said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
         entry = entry_of("queue.policy", "queue", queue, who, said)
-        operation = Operation(who.by, who.why, (entry,))
+        attribution = Attribution(who.by, who.why, (entry,))
 
         async def change() -> QueuePolicy:
             before = (await self.engine.policies()).get(queue, DEFAULT_POLICY)
             policy = replace(before, **changes)
             policy.check()
-            await self.engine.set_policy(queue, policy, operation, expected=before)
+            await self.engine.set_policy(queue, policy, attribution, expected=before)
             return policy
 
         return await _insisting(change)
 
-    async def set_flag(self, name: str, who: Who, *, on: bool | None) -> None:
+    async def set_flag(self, name: str, who: Author, *, on: bool | None) -> None:
         """Switch a flag; None takes it away."""
         entry = entry_of("flag.set", "flag", name, who, {"on": on})
-        await self.engine.set_flag(name, Operation(who.by, who.why, (entry,)), on=on)
+        await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
 
     async def change_schedule(
-        self, name: str, who: Who, change: Callable[[ScheduleState], ScheduleState]
+        self, name: str, who: Author, change: Callable[[ScheduleState], ScheduleState]
     ) -> ScheduleState:
         """Change what is left out of a schedule; return it as it is now."""
 
@@ -367,13 +369,13 @@ class Operations:
             before, state = known[name], change(known[name])
             said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
             entry = entry_of("schedule.set", "schedule", name, who, said)
-            operation = Operation(who.by, who.why, (entry,))
-            await self.engine.set_schedule(name, state, operation, expected=before)
+            attribution = Attribution(who.by, who.why, (entry,))
+            await self.engine.set_schedule(name, state, attribution, expected=before)
             return state
 
         return await _insisting(set_changed)
 
-    async def run_schedule(self, name: str, who: Who, now_us: int) -> Receipt:
+    async def run_schedule(self, name: str, who: Author, now_us: int) -> Receipt:
         """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
         known = {} if self._definition is None else self._definition.schedules
         if name not in known:
@@ -386,7 +388,7 @@ class Operations:
 
     # --- those who work here -----------------------------------------------------------------
 
-    async def resize(self, slots: int, who: Who, *, queue: str = "") -> None:
+    async def resize(self, slots: int, who: Author, *, queue: str = "") -> None:
         """Change how many jobs the worker runs at once."""
         worker = self._here()
         worker.check_resize(slots, queue)
@@ -394,7 +396,7 @@ class Operations:
         await self.engine.audit([entry_of("worker.resize", "worker", "", who, changes)])
         worker.resize(slots, queue)
 
-    async def drain(self, who: Who, *, on: bool) -> None:
+    async def drain(self, who: Author, *, on: bool) -> None:
         """Have the worker claim no more, or again."""
         worker = self._here()
         action = "worker.drain" if on else "worker.resume"
@@ -404,17 +406,17 @@ class Operations:
         else:
             worker.resume()
 
-    async def note_reload(self, changed: Sequence[str], who: Who) -> None:
+    async def note_reload(self, changed: Sequence[str], who: Author) -> None:
         """Keep that settings of these names are about to change; their values are not kept."""
         entry = entry_of("config.reload", "config", "", who, {"changed": list(changed)})
         await self.engine.audit([entry])
 
-    def _here(self) -> Slots:
+    def _here(self) -> WorkerControl:
         if self._worker is None:
             raise InvalidInput("workers", "no worker runs here")
         return self._worker
 
-    def _run_of(self, job_id: str) -> Running | None:
+    def _run_of(self, job_id: str) -> RunningAttempt | None:
         running = [] if self._worker is None else self._worker.running()
         return next((run for run in running if run.job_id == job_id), None)
 

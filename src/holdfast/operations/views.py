@@ -11,12 +11,12 @@ import msgspec
 from holdfast.engines.contract import Counts
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.audit import AuditRecord
-from holdfast.model.history import Attempt, History, Note
+from holdfast.model.history import AttemptRecord, History, Note
 from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.search import Group
+from holdfast.model.search import FailureGroup
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningAttempt(msgspec.Struct, frozen=True):
     """An attempt under way, as a person sees it."""
 
     job_id: str
@@ -55,7 +55,7 @@ class Status(msgspec.Struct, frozen=True):
     cancelled: int
     archived: int
     queues: list[QueueStatus]
-    running: list[Running] = []
+    running: list[RunningAttempt] = []
     """What the daemon has under way; of jobs in its worker processes no progress is known."""
     slots: Mapping[str, int] = {}
     """How many slots there are in each process of the daemon, by the queues that they serve."""
@@ -106,10 +106,10 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     last_error: str = ""
     traceback: str = ""
     result: Any = None
-    running: Running | None = None
+    running: RunningAttempt | None = None
 
     @classmethod
-    def of(cls, job: Job, running: Running | None = None) -> JobView:
+    def of(cls, job: Job, running: RunningAttempt | None = None) -> JobView:
         """Return the job for people."""
         failure, replays = job.failure, job.replays
         return cls(
@@ -166,7 +166,7 @@ class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
     @classmethod
-    def of(cls, attempt: Attempt) -> AttemptView:
+    def of(cls, attempt: AttemptRecord) -> AttemptView:
         """Return the attempt for people."""
         failure = attempt.failure
         return cls(
@@ -206,7 +206,7 @@ class HistoryView(msgspec.Struct, frozen=True):
     notes: list[NoteView]
 
     @classmethod
-    def of(cls, history: History, running: Running | None = None) -> HistoryView:
+    def of(cls, history: History, running: RunningAttempt | None = None) -> HistoryView:
         """Return the history for people."""
         return cls(
             JobView.of(history.job, running),
@@ -237,7 +237,7 @@ class GroupView(msgspec.Struct, frozen=True):
     fingerprint: str
 
     @classmethod
-    def of(cls, group: Group) -> GroupView:
+    def of(cls, group: FailureGroup) -> GroupView:
         """Return the group for people."""
         return cls(
             error_reason=group.error_reason,
@@ -311,7 +311,7 @@ class AuditView(msgspec.Struct, frozen=True):
 
 def status_of(
     counts: Mapping[str, Counts],
-    running: Sequence[Running] = (),
+    running: Sequence[RunningAttempt] = (),
     slots: Mapping[str, int] | None = None,
     processes: Mapping[str, ProcessSlots | None] | None = None,
     totals: Mapping[str, float] | None = None,

@@ -51,7 +51,7 @@ _NAMES: Mapping[str, str] = {**{field: field for field in Settings.__struct_fiel
 _OURS: Mapping[str, str] = {f"HOLDFAST_{name.upper()}": field for name, field in _NAMES.items()}
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """Settings, and where each came from."""
 
     settings: Settings
@@ -61,10 +61,10 @@ class Loaded(msgspec.Struct, frozen=True):
     """A sentence for each thing that was hardly meant: a misspelt name, a setting without use."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class SettingsReport(msgspec.Struct, frozen=True):
     """What came in, and everything that is wrong with it."""
 
-    loaded: Loaded | None
+    loaded: LoadedSettings | None
     """None if there is a problem."""
     problems: tuple[InvalidInput, ...]
     warnings: tuple[str, ...]
@@ -77,7 +77,7 @@ def load(
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
-) -> Loaded:
+) -> LoadedSettings:
     """Read the file, the environment and the flags, and return what holds.
 
     Without a path ``DEFAULT_FILE`` is read if it exists. A flag of None was not given. Of
@@ -98,7 +98,7 @@ def read(
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
-) -> Reading:
+) -> SettingsReport:
     """Read as ``load`` does, and return everything that is wrong instead of raising the first."""
     problems: list[InvalidInput] = []
     if path is None and Path(DEFAULT_FILE).is_file():
@@ -116,12 +116,14 @@ def read(
     settings = _made(values, origins, problems)
     warnings = _misspelt(environ)
     if problems or settings is None:
-        return Reading(None, tuple(problems), warnings, path)
+        return SettingsReport(None, tuple(problems), warnings, path)
     warnings += tuple(doubts(settings))
-    return Reading(Loaded(settings, MappingProxyType(origins), warnings), (), warnings, path)
+    return SettingsReport(
+        LoadedSettings(settings, MappingProxyType(origins), warnings), (), warnings, path
+    )
 
 
-def unusable_places(loaded: Loaded) -> list[InvalidInput]:
+def unusable_places(loaded: LoadedSettings) -> list[InvalidInput]:
     """Return what is wrong with the places that the settings name, on this machine, now."""
     settings = loaded.settings
     found: list[InvalidInput] = []
@@ -145,7 +147,7 @@ def with_origin(problem: InvalidInput, origins: Mapping[str, str]) -> InvalidInp
 # --- what comes in ------------------------------------------------------------------------------
 
 
-class _Door(enum.IntEnum):
+class _Source(enum.IntEnum):
     """Where a value came in; a higher one wins."""
 
     DATABASE_URL = 1
@@ -154,10 +156,10 @@ class _Door(enum.IntEnum):
     FLAG = 4
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _SourcedValue(msgspec.Struct, frozen=True):
     value: object
     origin: str
-    door: _Door
+    door: _Source
 
 
 def _given(
@@ -165,27 +167,29 @@ def _given(
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     problems: list[InvalidInput],
-) -> dict[str, _Given]:
+) -> dict[str, _SourcedValue]:
     """Return what all doors gave, by field, each from the strongest."""
     from_environ = lambda name: f"environment {name}"
     given = _by_field(
-        _named(environ, DATABASE_URL), DATABASE_URL, _Door.DATABASE_URL, from_environ, problems
+        _named(environ, DATABASE_URL), DATABASE_URL, _Source.DATABASE_URL, from_environ, problems
     )
     content: dict[str, object] = {}
     try:
         content = {} if path is None else read_file(path)
     except InvalidInput as problem:
         problems.append(problem)
-    from_file = _by_field(content, _NAMES, _Door.FILE, lambda _name: f"file {path}", problems)
+    from_file = _by_field(content, _NAMES, _Source.FILE, lambda _name: f"file {path}", problems)
     for field, item in from_file.items():
         # A file that lists every default says nothing of places.
         if field not in given or not _usual_place(field, item.value):
             given[field] = item
     for names in (OLD_ENVIRONMENT, _OURS):
-        given |= _by_field(_named(environ, names), names, _Door.ENVIRONMENT, from_environ, problems)
+        given |= _by_field(
+            _named(environ, names), names, _Source.ENVIRONMENT, from_environ, problems
+        )
     options = {name.replace("-", "_"): value for name, value in flags.items() if value is not None}
     from_flag = lambda name: f"flag --{name.replace('_', '-')}"
-    return given | _by_field(options, _NAMES, _Door.FLAG, from_flag, problems)
+    return given | _by_field(options, _NAMES, _Source.FLAG, from_flag, problems)
 
 
 def _named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, object]:
@@ -195,12 +199,12 @@ def _named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, object
 def _by_field(
     named: Mapping[str, object],
     names: Mapping[str, str],
-    door: _Door,
+    door: _Source,
     origin: Callable[[str], str],
     problems: list[InvalidInput],
-) -> dict[str, _Given]:
+) -> dict[str, _SourcedValue]:
     """Return what one door gave, by field; note unknown names, and two for one field."""
-    found: dict[str, _Given] = {}
+    found: dict[str, _SourcedValue] = {}
     spelt: dict[str, str] = {}
     for name, value in named.items():
         field = names.get(name)
@@ -211,7 +215,7 @@ def _by_field(
             problem = f"the same setting as {spelt[field]}: give one of the two ({origin(name)})"
             problems.append(InvalidInput(name, problem))
         else:
-            found[field] = _Given(value, origin(name), door)
+            found[field] = _SourcedValue(value, origin(name), door)
             spelt[field] = name
     return found
 
@@ -234,9 +238,9 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[str, ...]:
 # --- what is made of it -------------------------------------------------------------------------
 
 
-def _read_value(field: str, given: _Given) -> object:
+def _read_value(field: str, given: _SourcedValue) -> object:
     try:
-        reader = database_url if given.door is _Door.DATABASE_URL else READERS[field]
+        reader = database_url if given.door is _Source.DATABASE_URL else READERS[field]
         return reader(field, given.value)
     except InvalidInput as error:
         seen, problem = shown(given.value), error.problem
@@ -266,13 +270,13 @@ def _usual_place(field: str, value: object) -> bool:
 
 
 def _settle_places(
-    values: dict[str, object], given: Mapping[str, _Given], origins: dict[str, str]
+    values: dict[str, object], given: Mapping[str, _SourcedValue], origins: dict[str, str]
 ) -> None:
     """Of places from different doors keep what the strongest says, and note who said it."""
     doors = dict.fromkeys(DEFAULT_PLACES, 0)
     for field in doors.keys() & values.keys():
         usual = values[field] == DEFAULT_PLACES[field]
-        if values[field] is None or (usual and given[field].door is _Door.FILE):
+        if values[field] is None or (usual and given[field].door is _Source.FILE):
             del values[field]
         else:
             doors[field] = given[field].door

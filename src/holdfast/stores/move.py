@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import astuple
 
 from holdfast.engines.contract import Engine
-from holdfast.engines.dump.digest import Contents
+from holdfast.engines.dump.digest import DumpDigest
 from holdfast.engines.dump.format import DumpedJob, DumpRecord
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """Where a store is: a directory, with its snapshots perhaps elsewhere, or a server."""
 
     shown: str
@@ -34,11 +34,11 @@ class Place(NamedTuple):
     schema: str
 
 
-def place_of(settings: Settings) -> Place:
+def place_of(settings: Settings) -> StoreLocation:
     """Return where the store of these settings is."""
     if settings.directory is None and not settings.on_server:
         raise InvalidInput("store", f"{settings.store} ends with the process that has it")
-    return Place(
+    return StoreLocation(
         settings.store_shown,
         settings.directory,
         settings.snapshot_directory,
@@ -47,15 +47,15 @@ def place_of(settings: Settings) -> Place:
     )
 
 
-class Moved(NamedTuple):
+class MoveResult(NamedTuple):
     """What there was, what was found when it was read back, and what was there before."""
 
-    contents: Contents
-    read_back: Contents
+    contents: DumpDigest
+    read_back: DumpDigest
     known_records: int = 0
 
 
-class Progress:
+class MoveProgress:
     """One measure for the way there and back: every job goes, and is read back."""
 
     def __init__(self, begin: Callable[[int], Callable[[int], None]]) -> None:
@@ -78,7 +78,7 @@ class Progress:
         self._show(self._gone + jobs)
 
 
-def check(source: Place, target: Place) -> None:
+def check(source: StoreLocation, target: StoreLocation) -> None:
     """Raise ``InvalidInput`` if there is nothing to move, or no room for it, as far as one sees."""
     if source.directory is not None and not (Path(source.directory) / LOG).is_dir():
         raise InvalidInput("--from", f"there is no store in {source.shown}")
@@ -94,7 +94,9 @@ def check(source: Place, target: Place) -> None:
         raise InvalidInput("--to", f"{target.shown} is where it is already")
 
 
-async def move(source: Place, target: Place, told: Progress, *, anew: bool = False) -> Moved:
+async def move(
+    source: StoreLocation, target: StoreLocation, told: MoveProgress, *, anew: bool = False
+) -> MoveResult:
     """Carry everything over. Interrupted, it is done again: a server goes on where it was.
 
     Nobody can use the target before everything is there. The source is left as it is; while it is
@@ -107,12 +109,12 @@ async def move(source: Place, target: Place, told: Progress, *, anew: bool = Fal
             contents, read_back = await fill(
                 Path(target.directory), engine.dump(), told.gone, told.read_back
             )
-            return Moved(contents, read_back)
+            return MoveResult(contents, read_back)
         return await _into_server(engine.dump(), target, told, anew=anew)
 
 
 @contextlib.asynccontextmanager
-async def _opened(place: Place) -> AsyncIterator[Engine]:
+async def _opened(place: StoreLocation) -> AsyncIterator[Engine]:
     engine: Engine
     if place.directory is None:
         from holdfast.engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
@@ -128,7 +130,7 @@ async def _opened(place: Place) -> AsyncIterator[Engine]:
         await engine.close()
 
 
-def server_options(place: Place) -> PostgresOptions:
+def server_options(place: StoreLocation) -> PostgresOptions:
     """Return how to use a server; raise ``InvalidInput`` if this installation cannot."""
     try:
         from holdfast.engines.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
@@ -139,7 +141,7 @@ def server_options(place: Place) -> PostgresOptions:
 
 
 async def load_into_server(
-    target: Place, batches: Iterable[Sequence[DumpRecord]], told: Progress
+    target: StoreLocation, batches: Iterable[Sequence[DumpRecord]], told: MoveProgress
 ) -> tuple[int, int]:
     """Load a dump into a server; return how many jobs there are now, and how many unfinished."""
     unfinished = 0
@@ -156,11 +158,15 @@ async def load_into_server(
 
 
 async def _into_server(
-    batches: AsyncIterator[Sequence[DumpRecord]], target: Place, told: Progress, *, anew: bool
-) -> Moved:
+    batches: AsyncIterator[Sequence[DumpRecord]],
+    target: StoreLocation,
+    told: MoveProgress,
+    *,
+    anew: bool,
+) -> MoveResult:
     options = server_options(target)
-    from holdfast.engines.postgres.restore.restore import Hooks, load  # noqa: PLC0415 - an extra
+    from holdfast.engines.postgres.restore.restore import ProgressHooks, load  # noqa: PLC0415 - an extra
 
-    hooks = Hooks(told.gone, told.read_back)
+    hooks = ProgressHooks(told.gone, told.read_back)
     loaded = await load(target.url, batches, options=options, hooks=hooks, anew=anew)
-    return Moved(*loaded)
+    return MoveResult(*loaded)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.contract import OWN_SLOT_PREFIX
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.journal.options import History, JournalOptions
+from holdfast.engines.journal.options import DamagedHistory, JournalOptions
 from holdfast.engines.journal.wal.disk import LocalDisk
-from holdfast.engines.journal.wal.group_commit import Sync
+from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.errors import DirectoryInUse, InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.settings import Settings, queue_slots
@@ -48,8 +48,8 @@ async def own_store(
     options = JournalOptions(
         remember_seconds=settings.remember_seconds,
         max_processing_seconds=settings.max_processing_seconds,
-        sync=Sync(settings.sync),
-        history=History(settings.history),
+        sync=SyncMode(settings.sync),
+        history=DamagedHistory(settings.history),
     )
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
     loop = asyncio.get_running_loop()

@@ -11,9 +11,9 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 from holdfast.engines.contract import EngineOptions
-from holdfast.engines.dump.digest import Contents, contents_of
+from holdfast.engines.dump.digest import DumpDigest, digest_of
 from holdfast.engines.dump.format import DumpRecord
-from holdfast.engines.journal.readonly_engine import open_reader
+from holdfast.engines.journal.readonly_engine import open_readonly
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.errors import InvalidInput, StorageError
@@ -31,20 +31,20 @@ async def fill(
     batches: AsyncIterator[Sequence[DumpRecord]],
     gone: Callable[[int], None],
     read_back: Callable[[int], None],
-) -> tuple[Contents, Contents]:
+) -> tuple[DumpDigest, DumpDigest]:
     """Write a dump into a new directory; return what was in it, and what was read back.
 
     Until everything is there the directory has another name. Raise ``StorageError`` if what was
     read back is something else.
     """
     unfinished = _make_room(target)
-    contents = Contents()
+    contents = DumpDigest()
     await _restored(unfinished, _counted(batches, contents, gone))
-    reader = await open_reader(
+    reader = await open_readonly(
         LocalDisk(unfinished), EngineOptions(remember_seconds=FOREVER_SECONDS)
     )
     try:
-        found = await contents_of(reader.dump(), read_back)
+        found = await digest_of(reader.dump(), read_back)
     finally:
         await reader.close()
     if found != contents:
@@ -82,7 +82,7 @@ def _put_in_place(unfinished: Path, target: Path) -> None:
 
 
 async def _counted(
-    batches: AsyncIterator[Sequence[DumpRecord]], contents: Contents, gone: Callable[[int], None]
+    batches: AsyncIterator[Sequence[DumpRecord]], contents: DumpDigest, gone: Callable[[int], None]
 ) -> AsyncIterator[Sequence[DumpRecord]]:
     async for batch in batches:
         for record in batch:

@@ -6,97 +6,122 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.engines.contract import Operated
-from holdfast.engines.forwarding import PassingEngine
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.contract import AdminResult
+from holdfast.engines.forwarding import ForwardingEngine
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, Operation
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.job import Edit, Job, JobRef
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
 
-log = EventLog("holdfast.audit")
+log = StructuredLog("holdfast.audit")
 
 
-class AnnouncedEngine(PassingEngine):
+class AuditLoggingEngine(ForwardingEngine):
     """Passes every verb on, and says who did what and why once it is done."""
 
     async def replay(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         run: str = "",
         fixed: str = "",
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.replay``."""
         done = await self.engine.replay(
-            wanted, operation, limit=limit, run=run, fixed=fixed, caller=caller
+            wanted, attribution, limit=limit, run=run, fixed=fixed, caller=caller
         )
-        return said("replay", operation, done)
+        return said("replay", attribution, done)
 
     async def archive(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.archive``."""
-        done = await self.engine.archive(wanted, operation, limit=limit, caller=caller)
-        return said("archive", operation, done)
+        done = await self.engine.archive(wanted, attribution, limit=limit, caller=caller)
+        return said("archive", attribution, done)
 
     async def restore(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.restore``."""
-        done = await self.engine.restore(wanted, operation, limit=limit, caller=caller)
-        return said("restore", operation, done)
+        done = await self.engine.restore(wanted, attribution, limit=limit, caller=caller)
+        return said("restore", attribution, done)
 
     async def cancel(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.cancel``."""
-        done = await self.engine.cancel(wanted, operation, limit=limit, caller=caller)
-        return said("cancel", operation, done)
+        done = await self.engine.cancel(wanted, attribution, limit=limit, caller=caller)
+        return said("cancel", attribution, done)
 
     async def purge(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.purge``."""
-        done = await self.engine.purge(wanted, operation, limit=limit, caller=caller)
-        return said("purge", operation, done)
+        done = await self.engine.purge(wanted, attribution, limit=limit, caller=caller)
+        return said("purge", attribution, done)
 
     async def confirm(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.confirm``."""
-        done = await self.engine.confirm(wanted, operation, limit=limit, caller=caller)
-        return said("confirm", operation, done)
+        done = await self.engine.confirm(wanted, attribution, limit=limit, caller=caller)
+        return said("confirm", attribution, done)
 
     async def note(
-        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
-    ) -> Operated:
+        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> AdminResult:
         """See ``Engine.note``."""
-        done = await self.engine.note(wanted, text, operation, caller=caller)
+        done = await self.engine.note(wanted, text, attribution, caller=caller)
         # What people write about a job is for those who may see it.
-        return said("note", msgspec.structs.replace(operation, why=""), done)
+        return said("note", msgspec.structs.replace(attribution, why=""), done)
 
     async def edit(
         self,
         job: JobRef,
         changes: Edit,
-        operation: Operation,
+        attribution: Attribution,
         *,
         version: int | None = None,
         caller: Caller = SYSTEM,
     ) -> Job:
         """See ``Engine.edit``."""
-        edited = await self.engine.edit(job, changes, operation, version=version, caller=caller)
+        edited = await self.engine.edit(job, changes, attribution, version=version, caller=caller)
         log.say(
             "audit.operation",
-            action=_action(operation, "edit"),
-            user=operation.by,
-            why=operation.why,
+            action=_action(attribution, "edit"),
+            user=attribution.by,
+            why=attribution.why,
             count=1,
             queue=edited.queue,
             job=edited.id,
@@ -108,51 +133,53 @@ class AnnouncedEngine(PassingEngine):
         self,
         queue: str,
         policy: QueuePolicy | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_policy``."""
-        await self.engine.set_policy(queue, policy, operation, expected=expected, caller=caller)
+        await self.engine.set_policy(queue, policy, attribution, expected=expected, caller=caller)
         log.say(
             "audit.operation",
-            action=_action(operation, "set_policy"),
-            user=operation.by,
-            why=operation.why,
+            action=_action(attribution, "set_policy"),
+            user=attribution.by,
+            why=attribution.why,
             queue=queue,
         )
 
     async def set_flag(
-        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
         """See ``Engine.set_flag``."""
-        await self.engine.set_flag(name, operation, on=on, caller=caller)
+        await self.engine.set_flag(name, attribution, on=on, caller=caller)
         log.say(
             "audit.operation",
-            action=_action(operation, "set_flag"),
+            action=_action(attribution, "set_flag"),
             resource=f"flag {name}",
-            user=operation.by,
-            why=operation.why,
+            user=attribution.by,
+            why=attribution.why,
         )
 
     async def set_schedule(
         self,
         name: str,
         schedule: ScheduleState | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_schedule``."""
-        await self.engine.set_schedule(name, schedule, operation, expected=expected, caller=caller)
+        await self.engine.set_schedule(
+            name, schedule, attribution, expected=expected, caller=caller
+        )
         log.say(
             "audit.operation",
-            action=_action(operation, "set_schedule"),
+            action=_action(attribution, "set_schedule"),
             resource=f"schedule {name}",
-            user=operation.by,
-            why=operation.why,
+            user=attribution.by,
+            why=attribution.why,
         )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -170,19 +197,19 @@ class AnnouncedEngine(PassingEngine):
         return head
 
 
-def _action(operation: Operation, otherwise: str) -> str:
+def _action(attribution: Attribution, otherwise: str) -> str:
     """Return what the audit calls it."""
-    return operation.audit[0].action if operation.audit else otherwise
+    return attribution.audit[0].action if attribution.audit else otherwise
 
 
-def said(action: str, operation: Operation, done: Operated) -> Operated:
+def said(action: str, attribution: Attribution, done: AdminResult) -> AdminResult:
     """Say that somebody operated on jobs; return what came of it."""
     one = done.jobs[0] if len(done.jobs) == 1 else None
     log.say(
         "audit.operation",
-        action=_action(operation, action),
-        user=operation.by,
-        why=operation.why or None,
+        action=_action(attribution, action),
+        user=attribution.by,
+        why=attribution.why or None,
         count=len(done.jobs),
         kept=done.kept,
         more=done.more,

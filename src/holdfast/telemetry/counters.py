@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from holdfast.engines.histogram import Histogram
-from holdfast.engines.queue_stats import StoreFigures
+from holdfast.engines.queue_stats import StoreMetrics
 
 from .metrics import DURATION_BOUNDS, MOST_NAMES, MOST_SERIES, OTHER
 
@@ -26,7 +26,7 @@ JOB_COUNTERS = (
 """What is counted for each queue, as ``queue_jobs_…_total``."""
 
 
-class QueueNumbers:
+class QueueCounters:
     """What happened to the jobs of one queue."""
 
     __slots__ = (*JOB_COUNTERS, "durations")
@@ -44,7 +44,7 @@ class QueueNumbers:
         self.durations = Histogram(DURATION_BOUNDS)
 
 
-class Names:
+class LabelValues:
     """The values of one label: the first so many have a name, the rest are ``other``."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
@@ -61,7 +61,7 @@ class Names:
         return name
 
 
-class ProcessFigures(msgspec.Struct, frozen=True):
+class ProcessMetrics(msgspec.Struct, frozen=True):
     """How a process that runs jobs is doing."""
 
     slots: int = 0
@@ -73,7 +73,7 @@ class ProcessFigures(msgspec.Struct, frozen=True):
     draining: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True):
+class CounterDelta(msgspec.Struct, frozen=True):
     """What another process has counted since it last said so."""
 
     queues: dict[str, dict[str, int]] = {}
@@ -87,39 +87,39 @@ class Counted(msgspec.Struct, frozen=True):
 class ProcessReport(msgspec.Struct, frozen=True):
     """What a worker process says of itself now and then."""
 
-    figures: ProcessFigures
-    counted: Counted = Counted()
+    figures: ProcessMetrics
+    counted: CounterDelta = CounterDelta()
 
 
 class Metrics:
     """Everything that is counted, and whom to ask for what is known elsewhere."""
 
     def __init__(self) -> None:
-        self.queues: dict[str, QueueNumbers] = {}
+        self.queues: dict[str, QueueCounters] = {}
         self.failed: Counter[tuple[str, str, str]] = Counter()
         """Attempts that failed, by queue, task and error_reason."""
         self.terminal: Counter[tuple[str, str]] = Counter()
         """Jobs that failed for good, by queue and error_reason."""
         self.late: Counter[str] = Counter(settle=0, extend=0)
         self.claims: Counter[str] = Counter(jobs=0, empty=0)
-        self.store: Callable[[], StoreFigures] | None = None
+        self.store: Callable[[], StoreMetrics] | None = None
         """Asked once per scrape."""
-        self.processes: Callable[[], dict[str, ProcessFigures]] = dict
+        self.processes: Callable[[], dict[str, ProcessMetrics]] = dict
         """Asked once per scrape; by the number of the process."""
-        self.queue_name = Names()
-        self._task_name = Names()
-        self._reason_name = Names()
+        self.queue_name = LabelValues()
+        self._task_name = LabelValues()
+        self._reason_name = LabelValues()
 
     def know(self, queues: Collection[str]) -> None:
         """Give these queues names of their own, and zeroes to begin with."""
         for queue in queues:
             self.queue(queue)
 
-    def queue(self, name: str) -> QueueNumbers:
+    def queue(self, name: str) -> QueueCounters:
         """Return the numbers of a queue, or of all those that have no name of their own."""
         numbers = self.queues.get(name)
         if numbers is None:
-            numbers = self.queues.setdefault(self.queue_name(name), QueueNumbers())
+            numbers = self.queues.setdefault(self.queue_name(name), QueueCounters())
         return numbers
 
     def totals(self) -> dict[str, int]:
@@ -129,14 +129,14 @@ class Metrics:
             for name in JOB_COUNTERS
         }
 
-    def take(self) -> Counted:
+    def take(self) -> CounterDelta:
         """Return what was counted so far, and begin anew."""
         queues, self.queues = self.queues, {}
         failed, self.failed = self.failed, Counter()
         terminal, self.terminal = self.terminal, Counter()
         late, self.late = self.late, Counter()
         claims, self.claims = self.claims, Counter()
-        return Counted(
+        return CounterDelta(
             {
                 queue: {name: getattr(numbers, name) for name in JOB_COUNTERS}
                 for queue, numbers in queues.items()
@@ -151,7 +151,7 @@ class Metrics:
             dict(claims),
         )
 
-    def add(self, counted: Counted) -> None:
+    def add(self, counted: CounterDelta) -> None:
         """Count what another process has counted."""
         for queue, counters in counted.queues.items():
             numbers = self.queue(queue)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.engines.histogram import Histogram
-from holdfast.engines.queue_stats import QueueSurvey, StoreFigures
+from holdfast.engines.queue_stats import QueueStats, StoreMetrics
 
-from .counters import JOB_COUNTERS, Metrics, ProcessFigures
+from .counters import JOB_COUNTERS, Metrics, ProcessMetrics
 from .metrics import METRICS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _counted(metrics: Metrics) -> Iterator[Found]:
     yield "holdfast_claims_total", [((result,), n) for result, n in metrics.claims.items()]
 
 
-def _processes(figures: Mapping[str, ProcessFigures]) -> Iterator[Found]:
+def _processes(figures: Mapping[str, ProcessMetrics]) -> Iterator[Found]:
     def of(field: str) -> Samples:
         return [((number,), getattr(one, field)) for number, one in sorted(figures.items())]
 
@@ -76,9 +76,9 @@ def _processes(figures: Mapping[str, ProcessFigures]) -> Iterator[Found]:
     yield "holdfast_event_loop_lag_seconds", of("loop_lag_seconds")
 
 
-def _stored(metrics: Metrics, figures: StoreFigures) -> Iterator[Found]:
+def _stored(metrics: Metrics, figures: StoreMetrics) -> Iterator[Found]:
     survey = figures.survey
-    found: defaultdict[str, list[tuple[QueueSurvey, float]]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[QueueStats, float]]] = defaultdict(list)
     for queue in metrics.queues:
         found[queue] = []
     for queue, one in survey.queues.items():
@@ -99,7 +99,7 @@ def _stored(metrics: Metrics, figures: StoreFigures) -> Iterator[Found]:
     yield "holdfast_commit_batch_records", [((), figures.batch_records)]
 
 
-_SUMMED: Mapping[str, Callable[[QueueSurvey], int]] = {
+_SUMMED: Mapping[str, Callable[[QueueStats], int]] = {
     "queue_depth": lambda one: one.counts.pending + one.counts.blocked,
     "queue_active_claims": lambda one: one.counts.in_flight,
     "queue_scheduled_jobs": lambda one: one.scheduled,
@@ -110,7 +110,7 @@ _SUMMED: Mapping[str, Callable[[QueueSurvey], int]] = {
     "outbox_inflight": lambda one: one.counts.in_flight,
     "stuck_processing_events": lambda one: one.stuck,
 }
-_WORST: Mapping[str, Callable[[QueueSurvey, float], float]] = {
+_WORST: Mapping[str, Callable[[QueueStats, float], float]] = {
     "outbox_oldest_age_seconds": lambda _one, age_seconds: age_seconds,
     "queue_paused": lambda one, _age: one.paused,
     "queue_outage": lambda one, _age: one.outage,

@@ -9,31 +9,31 @@ from msgspec.structs import replace
 from holdfast.engines.clock import monotonic
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    AdminResult,
     Admission,
     Claim,
     Engine,
     HeldJob,
     OnDuplicate,
-    Operated,
     Receipt,
     Reclaim,
     Renewal,
 )
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import effects as fx
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
-from .audit_logging import AnnouncedEngine, said
+from .audit_logging import AuditLoggingEngine, said
 from .counters import Metrics
 
-log = EventLog("holdfast.jobs")
+log = StructuredLog("holdfast.jobs")
 
 _COUNTER_OF: Mapping[type[fx.Effect], str] = {
     fx.Cancelled: "cancelled",
@@ -46,7 +46,7 @@ _STATE_AFTER_LOSS = {fx.Died: State.DEAD, fx.Cancelled: State.CANCELLED}
 _COMPLETED = OutcomeKind.COMPLETED
 
 
-class ObservedEngine(AnnouncedEngine):
+class InstrumentedEngine(AuditLoggingEngine):
     """Passes every verb on and counts what came of it."""
 
     def __init__(
@@ -145,7 +145,7 @@ class ObservedEngine(AnnouncedEngine):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
+        attribution: Attribution | None = None,
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
@@ -153,7 +153,7 @@ class ObservedEngine(AnnouncedEngine):
         found = await self.engine.reclaim(
             limit=limit,
             forced=forced,
-            operation=operation,
+            attribution=attribution,
             every_seconds=every_seconds,
             caller=caller,
         )
@@ -161,18 +161,23 @@ class ObservedEngine(AnnouncedEngine):
         for job in found.lost:
             if (job.tenant, job.id) not in named:
                 self.metrics.queue(job.queue).timeout += 1
-        if operation is not None:
-            said("reclaim", operation, Operated(list(found.lost)))
+        if attribution is not None:
+            said("reclaim", attribution, AdminResult(list(found.lost)))
         self.count_lost(found.lost)
         for job in found.expired:
             self._died(job, job.failure, job.losses)
         return found
 
     async def cancel(
-        self, wanted: Filter, operation: Operation, *, limit: int = 1_000, caller: Caller = SYSTEM
-    ) -> Operated:
+        self,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
         """See ``Engine.cancel``."""
-        done = await super().cancel(wanted, operation, limit=limit, caller=caller)
+        done = await super().cancel(wanted, attribution, limit=limit, caller=caller)
         for job in done.jobs:
             known = self._held.get(job.token) if job.state is State.IN_FLIGHT else None
             if known is not None:

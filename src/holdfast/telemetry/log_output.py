@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from holdfast.engines.clock import monotonic
-from holdfast.engines.structured_log import LEVELS, EventLog, Said, in_words, whereabouts
+from holdfast.engines.structured_log import LEVELS, LogMessage, StructuredLog, in_words, whereabouts
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.log_events import EVENTS, SUM_AFTER, SUM_SECONDS
 from holdfast.model.redaction import HIDDEN, names_a_secret, without_secrets
@@ -23,7 +23,7 @@ from holdfast.settings.parsers import LogFormat, LogLevel
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
-log = EventLog("holdfast.log")
+log = StructuredLog("holdfast.log")
 
 _MOST_KINDS = 1_000
 _DEEPEST = 6
@@ -32,14 +32,14 @@ _MACHINERY = ("holdfast", "asyncio", "uvicorn")
 _TASKS = "holdfast.task"
 
 
-class LogTerms(msgspec.Struct, frozen=True):
+class LogOptions(msgspec.Struct, frozen=True):
     """How a process logs; a process that it starts is told the same."""
 
     level: LogLevel = "info"
     format: LogFormat = "auto"
 
 
-class Sum(msgspec.Struct, frozen=True):
+class SuppressedCount(msgspec.Struct, frozen=True):
     """So many records of one kind that were left out."""
 
     of: str
@@ -60,7 +60,7 @@ class _Window:
         self.last_job: str | None = None
 
 
-class Sums:
+class FloodControl:
     """Decides which records of a flood are left out, and counts those."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -83,7 +83,7 @@ class Sums:
         window.last_job = _text(fields.get("job"))
         return True
 
-    def due(self, *, everything: bool = False) -> list[Sum]:
+    def due(self, *, everything: bool = False) -> list[SuppressedCount]:
         """Return the sums whose time is over, and begin anew."""
         now = self._clock()
         if now < self._next_due and not everything:
@@ -97,18 +97,20 @@ class Sums:
         for kind, _window in ended:
             del self._windows[kind]
         return [
-            Sum(of, window.left_out, round(now - window.began, 1), queue, reason, window.last_job)
+            SuppressedCount(
+                of, window.left_out, round(now - window.began, 1), queue, reason, window.last_job
+            )
             for (of, queue, reason), window in ended
             if window.left_out
         ]
 
 
-class SummingHandler(logging.StreamHandler[TextIO]):
+class RateLimitedHandler(logging.StreamHandler[TextIO]):
     """Writes records for people or as JSON; of a flood only a few and a sum."""
 
     def __init__(self, log_format: LogFormat, stream: TextIO | None = None) -> None:
         super().__init__(sys.stderr if stream is None else stream)
-        self._sums = Sums()
+        self._sums = FloodControl()
         self._as_json = log_format == "json" or (log_format == "auto" and not self.stream.isatty())
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -118,7 +120,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     def _leaves_out(self, message: object) -> bool:
-        if not isinstance(message, Said) or not EVENTS[message.event].summed:
+        if not isinstance(message, LogMessage) or not EVENTS[message.event].summed:
             return False
         return self._sums.leaves_out(message.event, message.fields)
 
@@ -149,7 +151,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
         super().close()
 
 
-class SummingUp:
+class SuppressedSummaryLoop:
     """A loop: says what was left out of the log when the flood is over."""
 
     async def step(self, now_us: int) -> int:
@@ -158,14 +160,14 @@ class SummingUp:
         return now_us + int(SUM_SECONDS * MICROSECONDS)
 
 
-_terms: LogTerms | None = None
+_terms: LogOptions | None = None
 
 
-def configure_logging(terms: LogTerms) -> None:
+def configure_logging(terms: LogOptions) -> None:
     """Send this process's log records to standard error, in place of whoever got them before."""
     global _terms  # noqa: PLW0603 - a process has one log
     root = logging.getLogger()
-    root.handlers[:] = [SummingHandler(terms.format)]
+    root.handlers[:] = [RateLimitedHandler(terms.format)]
     root.setLevel(logging.WARNING)
     _terms = terms
     set_log_level(terms.level)
@@ -175,11 +177,11 @@ def set_log_level(level: LogLevel) -> None:
     """Log from this level on, here and in processes that are started from now on."""
     global _terms  # noqa: PLW0603
     if _terms is not None:
-        _terms = LogTerms(level, _terms.format)
+        _terms = LogOptions(level, _terms.format)
     logging.getLogger("holdfast").setLevel(LEVELS[level.upper()])
 
 
-def log_terms() -> LogTerms | None:
+def log_terms() -> LogOptions | None:
     """Return how this process logs; None if that is the application's own business."""
     return _terms
 
@@ -187,7 +189,7 @@ def log_terms() -> LogTerms | None:
 def sum_up(*, everything: bool = False) -> None:
     """Say what was left out of this process's log."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, SummingHandler):
+        if isinstance(handler, RateLimitedHandler):
             handler.sum_up(everything=everything)
 
 
@@ -222,10 +224,10 @@ def _formatter(*, as_json: bool, colors: bool) -> logging.Formatter:
 def _named(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     """Give a record of ours the name of its event, and tell exceptions without their text."""
     record: logging.LogRecord = fields["_record"]
-    if isinstance(record.msg, Said):
+    if isinstance(record.msg, LogMessage):
         fields["event"] = record.msg.event
     ours = record.name.partition(".")[0] in _MACHINERY and record.name != _TASKS
-    if ours and not isinstance(record.msg, Said):
+    if ours and not isinstance(record.msg, LogMessage):
         fields["event"] = str(fields["event"]).partition("\n")[0]
         error = record.exc_info[1] if record.exc_info else None
         fields.pop("exc_info", None)

@@ -14,7 +14,7 @@ from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.job import Job, State
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
-from holdfast.worker.registry import Definition
+from holdfast.worker.registry import Registry
 from holdfast.worker.schedules import ScheduleLoop
 from holdfast.worker.worker import Worker, WorkerOptions
 
@@ -29,7 +29,7 @@ _STEP_SECONDS = 0.05
 _PATIENCE_SECONDS = 24 * 3_600.0
 
 
-class Named(Protocol):
+class NamedTask(Protocol):
     """A task, or whatever else has a task's name."""
 
     @property
@@ -37,7 +37,7 @@ class Named(Protocol):
         """The task's name."""
 
 
-class Bound(Protocol):
+class EngineBinding(Protocol):
     """What decides which engine an application talks to."""
 
     def rehearse(self, stage: Rehearsal | None, /) -> None:
@@ -53,7 +53,7 @@ class Rehearsal:
 
     __test__ = False
 
-    def __init__(self, definition: Definition, bound: Bound, slots: int = 8) -> None:
+    def __init__(self, definition: Registry, bound: EngineBinding, slots: int = 8) -> None:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         self._definition = definition
@@ -99,18 +99,18 @@ class Rehearsal:
                 raise AssertionError("after a day there is still work: does a task never end?")
             self.loop.advance(_STEP_SECONDS)
 
-    def jobs(self, task: Named | str | None = None) -> list[Job]:
+    def jobs(self, task: NamedTask | str | None = None) -> list[Job]:
         """Return the jobs, of this task if one is named, oldest first."""
         name = task if isinstance(task, str) or task is None else task.name
         found = [job for job in self._engine.kept() if name is None or job.task == name]
         return sorted(found, key=lambda job: (job.created_at_us, job.id))
 
-    def assert_completed(self, task: Named | str, times: int | None = None) -> list[Job]:
+    def assert_completed(self, task: NamedTask | str, times: int | None = None) -> list[Job]:
         """Check that the task has run to completion, this often if said; return its jobs."""
         return self._assert_state(task, State.COMPLETED, times)
 
     def assert_dead(
-        self, task: Named | str, error_reason: str | None = None, times: int | None = None
+        self, task: NamedTask | str, error_reason: str | None = None, times: int | None = None
     ) -> list[Job]:
         """Check that the task was buried, for this reason if said; return its jobs."""
         found = self._assert_state(task, State.DEAD, times)
@@ -120,11 +120,11 @@ class Rehearsal:
                 raise AssertionError(f"job {job.id} died of {reason!r}, not of {error_reason!r}")
         return found
 
-    def assert_pending(self, task: Named | str, times: int | None = None) -> list[Job]:
+    def assert_pending(self, task: NamedTask | str, times: int | None = None) -> list[Job]:
         """Check that the task waits to be run; return its jobs."""
         return self._assert_state(task, State.PENDING, times)
 
-    def _assert_state(self, task: Named | str, state: State, times: int | None) -> list[Job]:
+    def _assert_state(self, task: NamedTask | str, state: State, times: int | None) -> list[Job]:
         everything = self.jobs(task)
         found = [job for job in everything if job.state is state]
         if (times is None and not found) or (times is not None and len(found) != times):

@@ -10,11 +10,11 @@ from typing import TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Claim, Engine, EngineOptions, Operated, Reclaim
+from holdfast.engines.contract import AdminResult, Claim, Engine, EngineOptions, Reclaim
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.access import Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
-from holdfast.model.history import Attempt, History
+from holdfast.model.history import AttemptRecord, History
 from holdfast.model.job import Job
 from holdfast.model.search import MAX_PAGE, Filter, Page
 
@@ -28,7 +28,7 @@ TENANTS = ["default", "acme"]
 CALLERS = [Caller(), Caller("acme"), Caller("acme", ("library:42",))]
 
 
-class Comparing(RuleBasedStateMachine):
+class EngineComparison(RuleBasedStateMachine):
     """An engine and the oracle, through crashes of the former."""
 
     subject: Engine
@@ -154,7 +154,7 @@ async def pages(
             return found
 
 
-_OF_JOBS = (Claim, History, Operated, Page, Reclaim)
+_OF_JOBS = (Claim, History, AdminResult, Page, Reclaim)
 """Answers with jobs or attempts in them."""
 
 
@@ -162,7 +162,7 @@ def plain(answer: object) -> object:
     """Return an answer without what engines number as they like: tokens and places."""
     if isinstance(answer, Job):
         return replace(answer, token=0, seq=0, ties=replace(answer.ties, key_seq=0))
-    if isinstance(answer, Attempt):
+    if isinstance(answer, AttemptRecord):
         return replace(answer, token=0)
     if isinstance(answer, LeaseLost):
         return LeaseLost, answer.job_id

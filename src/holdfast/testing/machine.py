@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Claim, Engine, OnDuplicate, Operated
+from holdfast.engines.contract import AdminResult, Claim, Engine, OnDuplicate
 from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import UNFINISHED, Edit, Job, NewJob, State
@@ -25,13 +25,13 @@ from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 
-from .comparison import CALLERS, IDS, OPTIONS, TENANTS, Comparing, pages
+from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, pages
 
 __all__ = ["OPTIONS", "EngineMachine"]
 
 FAILURES = [Failure.of("timeout", "took 3 s"), Failure.of("mapping_error", "no column 'isbn'")]
 QUEUES = ["default", "slow"]
-OPERATION = Operation("ann", "because", (AuditEntry("operate", "job", "some", "ann"),))
+OPERATION = Attribution("ann", "because", (AuditEntry("operate", "job", "some", "ann"),))
 VERBS = {
     "archive": {State.DEAD},
     "restore": {State.ARCHIVED},
@@ -44,7 +44,7 @@ VERBS = {
 callers = st.sampled_from([*[Caller()] * 6, *CALLERS])
 
 
-class Ref(NamedTuple):
+class NameRef(NamedTuple):
     """The name of a job, which may not exist."""
 
     id: str
@@ -120,7 +120,7 @@ edits = st.builds(
 )
 
 
-class EngineMachine(Comparing):
+class EngineMachine(EngineComparison):
     """Does the same to both engines and compares every answer and every job."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ class EngineMachine(Comparing):
         verb = data.draw(st.sampled_from([one for one in VERBS if there & VERBS[one]] or [*VERBS]))
         wanted = self.some(data, *VERBS[verb])
 
-        def call(engine: Engine) -> Awaitable[Operated]:
+        def call(engine: Engine) -> Awaitable[AdminResult]:
             if verb == "note":
                 return engine.note(wanted, "look here", OPERATION, caller=caller)
             operations = {
@@ -315,7 +315,7 @@ class EngineMachine(Comparing):
         caller: Caller,
     ) -> None:
         """Change one."""
-        job = data.draw(st.sampled_from([Ref(one.id, one.tenant) for one in self.known]))
+        job = data.draw(st.sampled_from([NameRef(one.id, one.tenant) for one in self.known]))
         if later_seconds is not None:
             run_at_us = self.clock.now_us() + later_seconds * 1_000_000
             changes = Edit(payload=changes.payload, run_at_us=run_at_us)

@@ -11,12 +11,12 @@ from types import ModuleType
 
 from holdfast.model.errors import InvalidInput
 
-from .registry import Definition
+from .registry import Registry
 
 _BY_DEFAULT = ("app", "holdfast", "application")
 
 
-def load_definition(reference: str) -> Definition:
+def load_registry(reference: str) -> Registry:
     """Import the application that the reference names and return what it declares.
 
     Raise ``InvalidInput`` saying which part of the reference is wrong. Without an attribute the
@@ -27,7 +27,7 @@ def load_definition(reference: str) -> Definition:
     for name in [attribute] if attribute else _BY_DEFAULT:
         found = getattr(module, name, None)
         definition = getattr(found, "definition", None)
-        if isinstance(definition, Definition):
+        if isinstance(definition, Registry):
             definition.reference = f"{module_name}:{name}"
             return definition
         if attribute:

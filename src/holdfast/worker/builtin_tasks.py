@@ -7,7 +7,7 @@ import random
 
 import msgspec
 
-from .registry import Definition, Execution, TaskSpec
+from .registry import Execution, Registry, TaskSpec
 from .signature import Signature
 
 SIMULATE = "holdfast.simulate"
@@ -32,7 +32,7 @@ async def simulate(**payload: object) -> None:
         raise SimulatedFailure("simulated failure: one run of ten ends like this")
 
 
-def add_builtin(definition: Definition, default_task: str | None = None) -> Definition:
+def add_builtin(definition: Registry, default_task: str | None = None) -> Registry:
     """Give an application the built-in tasks as well, unless it has its own of that name."""
     default_task = default_task or SIMULATE
     for name in (SIMULATE, BY_TYPE):
@@ -44,7 +44,7 @@ def add_builtin(definition: Definition, default_task: str | None = None) -> Defi
     return definition
 
 
-def by_type(definition: Definition, payload: bytes) -> tuple[TaskSpec, bytes]:
+def by_type(definition: Registry, payload: bytes) -> tuple[TaskSpec, bytes]:
     """Return the task for a job that names none, and the payload to call it with.
 
     That is the task of the name in ``payload.type``, if there is one, else the default task.

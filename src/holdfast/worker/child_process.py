@@ -23,36 +23,36 @@ import msgspec
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome
 from holdfast.model.retry import RetryPolicy
-from holdfast.telemetry.log_output import LogTerms, configure_logging
+from holdfast.telemetry.log_output import LogOptions, configure_logging
 
-from .app_loader import load_definition
+from .app_loader import load_registry
 from .attempt import Attempt, enter, leave
 from .builtin_tasks import add_builtin
-from .registry import Definition, is_async
+from .registry import Registry, is_async
 from .verdicts import Verdicts
 
 LENGTH = struct.Struct(">I")
 _LOOK_SECONDS = 0.5
 
 
-class Charter(msgspec.Struct, frozen=True):
+class ChildConfig(msgspec.Struct, frozen=True):
     """What a child is told once."""
 
     reference: str | None
     retry: RetryPolicy
     default_task: str
     memory_limit_bytes: int | None = None
-    logs: LogTerms | None = None
+    logs: LogOptions | None = None
 
 
-class Order(msgspec.Struct, frozen=True):
+class ChildJob(msgspec.Struct, frozen=True):
     """Run this job."""
 
     job: Job
     timeout_seconds: float | None
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChildReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it goes, and in the end the outcome. ``ready`` and ``broken`` are about the child."""
 
     ready: bool = False
@@ -87,25 +87,25 @@ def main() -> None:
     charter_body = read_frame(orders_in)
     if charter_body is None:
         return
-    charter = msgspec.msgpack.decode(charter_body, type=Charter)
+    charter = msgspec.msgpack.decode(charter_body, type=ChildConfig)
     if charter.logs is not None:
         configure_logging(charter.logs)
-    orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[ChildJob] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(orders_in, orders), daemon=True).start()
     outlive_nobody(os.getppid(), _leave)
     try:
         if charter.memory_limit_bytes is not None:
             _limit_memory(charter.memory_limit_bytes)
-        definition = load_definition(charter.reference) if charter.reference else Definition()
+        definition = load_registry(charter.reference) if charter.reference else Registry()
         add_builtin(definition, charter.default_task)
     except BaseException as error:  # noqa: BLE001 - the worker must hear why there is no child
-        _tell(out, Report(broken=f"{type(error).__name__}: {error}"))
+        _tell(out, ChildReport(broken=f"{type(error).__name__}: {error}"))
         return
     verdicts = Verdicts(definition.classifier, charter.retry)
-    _tell(out, Report(ready=True))
+    _tell(out, ChildReport(ready=True))
     while True:
         outcome = _run(orders.get(), definition, verdicts, out)
-        _tell(out, Report(outcome=outcome))
+        _tell(out, ChildReport(outcome=outcome))
 
 
 def leave_no_input() -> None:
@@ -115,8 +115,8 @@ def leave_no_input() -> None:
     os.close(nothing)
 
 
-def _receive(orders_in: BinaryIO, orders: queue.SimpleQueue[Order]) -> None:
-    decoder = msgspec.msgpack.Decoder(Order)
+def _receive(orders_in: BinaryIO, orders: queue.SimpleQueue[ChildJob]) -> None:
+    decoder = msgspec.msgpack.Decoder(ChildJob)
     while (body := read_frame(orders_in)) is not None:
         orders.put(decoder.decode(body))
     _leave()
@@ -143,14 +143,14 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _run(order: Order, definition: Definition, verdicts: Verdicts, out: BinaryIO) -> Outcome:
+def _run(order: ChildJob, definition: Registry, verdicts: Verdicts, out: BinaryIO) -> Outcome:
     job = order.job
     task = definition.tasks.get(job.task)
     if task is None:
         return verdicts.of_error(job, None, LookupError(f"the child knows no task {job.task!r}"))
     attempt = Attempt(job, task, order.timeout_seconds)
     attempt.report_progress_to(
-        lambda share, note: _tell(out, Report(progress_share=share, progress_note=note))
+        lambda share, note: _tell(out, ChildReport(progress_share=share, progress_note=note))
     )
     token = enter(attempt)
     try:
@@ -165,7 +165,7 @@ def _run(order: Order, definition: Definition, verdicts: Verdicts, out: BinaryIO
         leave(token)
 
 
-def _tell(out: BinaryIO, report: Report) -> None:
+def _tell(out: BinaryIO, report: ChildReport) -> None:
     with contextlib.suppress(OSError):
         out.write(frame(report))
         out.flush()

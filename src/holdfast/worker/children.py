@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, lost
-from holdfast.telemetry.log_output import LogTerms, log_terms
+from holdfast.telemetry.log_output import LogOptions, log_terms
 
 from .attempt import Attempt
-from .child_process import LENGTH, Charter, Order, Report, frame
+from .child_process import LENGTH, ChildConfig, ChildJob, ChildReport, frame
 
 _BURIAL_SECONDS = 1.0
-_REPORT = msgspec.msgpack.Decoder(Report)
+_REPORT = msgspec.msgpack.Decoder(ChildReport)
 
 
 class ChildBroken(Exception):
@@ -29,7 +29,7 @@ class ChildBroken(Exception):
 class Children:
     """Runs jobs in child processes, which are kept for the next job, or killed when cancelled."""
 
-    def __init__(self, charter: Charter) -> None:
+    def __init__(self, charter: ChildConfig) -> None:
         self._charter = charter
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
@@ -64,7 +64,7 @@ class Children:
         self._bury(child)
         return outcome or lost(attempt.job, epitaph)
 
-    def change(self, charter: Charter) -> None:
+    def change(self, charter: ChildConfig) -> None:
         """Have children of another charter from now on; those of the old one end with their job."""
         if charter != self._charter:
             self._charter = charter
@@ -149,7 +149,7 @@ def _kill_group(leader: int) -> None:
 
 
 class _Child:
-    def __init__(self, process: asyncio.subprocess.Process, charter: Charter) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, charter: ChildConfig) -> None:
         self.charter = charter
         self._process = process
 
@@ -158,7 +158,7 @@ class _Child:
         """Whether it has not been seen to end."""
         return self._process.returncode is None
 
-    async def begin(self, logs: LogTerms | None) -> None:
+    async def begin(self, logs: LogOptions | None) -> None:
         self._send(msgspec.structs.replace(self.charter, logs=logs))
         report = await self._report()
         if report is None or not report.ready:
@@ -167,7 +167,7 @@ class _Child:
 
     async def run(self, attempt: Attempt) -> Outcome | None:
         """Return the outcome, or None when the child died over it."""
-        self._send(Order(attempt.job, attempt.timeout_seconds))
+        self._send(ChildJob(attempt.job, attempt.timeout_seconds))
         while (report := await self._report()) is not None:
             if report.outcome is not None:
                 return report.outcome
@@ -201,7 +201,7 @@ class _Child:
         if self._process.stdin is not None:
             self._process.stdin.write(frame(message))
 
-    async def _report(self) -> Report | None:
+    async def _report(self) -> ChildReport | None:
         stream = self._process.stdout
         if stream is None:
             return None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .slot_options import Terms
+from .slot_options import SlotOptions
 
 
-class Leaps:
+class ClockJumps:
     """Compares what answers say of the engine's clock with our own, and notices a leap forward."""
 
-    def __init__(self, clock: Callable[[], float], terms: Terms) -> None:
+    def __init__(self, clock: Callable[[], float], terms: SlotOptions) -> None:
         self._clock = clock
         self._terms = terms
         self._ahead: float | None = None

@@ -12,10 +12,10 @@ from holdfast.model.retry import RetryPolicy
 
 from .attempt import Attempt, enter, leave
 from .builtin_tasks import SIMULATE
-from .child_process import Charter
+from .child_process import ChildConfig
 from .children import Children
-from .registry import Definition, Execution, is_async
-from .threads import Threads
+from .registry import Execution, Registry, is_async
+from .threads import ThreadPool
 from .verdicts import Verdicts
 
 
@@ -24,7 +24,7 @@ class Executor:
 
     def __init__(
         self,
-        definition: Definition,
+        definition: Registry,
         retry: RetryPolicy,
         *,
         memory_limit_bytes: int | None = None,
@@ -33,7 +33,7 @@ class Executor:
         self._definition = definition
         self._verdicts = Verdicts(definition.classifier, retry)
         self._inline = inline
-        self._threads = Threads()
+        self._threads = ThreadPool()
         self._children = Children(self._charter(retry, memory_limit_bytes))
 
     @property
@@ -91,9 +91,9 @@ class Executor:
         self._threads.close()
         await self._children.close()
 
-    def _charter(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> Charter:
+    def _charter(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> ChildConfig:
         default_task = self._definition.default_task or SIMULATE
-        return Charter(self._definition.reference, retry, default_task, memory_limit_bytes)
+        return ChildConfig(self._definition.reference, retry, default_task, memory_limit_bytes)
 
     async def _call(self, attempt: Attempt, began: Callable[[Attempt], None]) -> object:
         task, job = attempt.task, attempt.job

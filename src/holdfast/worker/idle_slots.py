@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Resting:
+class IdleSlots:
     """Wakes slots one by one: whoever finds work for two wakes the next.
 
     So jobs that never wait are all done by the first, and one other at most wakes up for nothing.

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from holdfast.engines.clock import Clock
 from holdfast.engines.contract import DEFAULT_LEASE_SECONDS, Engine
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import DurabilityLost, EngineClosed
 from holdfast.model.job import MICROSECONDS
 
 from .worker import Worker
 
-log = EventLog("holdfast.loops")
+log = StructuredLog("holdfast.loops")
 
 _AFTER_ERROR_SECONDS = 1.0
 _MOST_LEASES = 10
@@ -100,7 +100,7 @@ class LeaseLoop:
             await worker.heartbeat()
 
 
-class Prunes(Protocol):
+class Prunable(Protocol):
     """An engine that forgets when it is told to; the journal does so by itself."""
 
     async def prune(self, *, every_seconds: float) -> object:
@@ -110,7 +110,7 @@ class Prunes(Protocol):
 class PruneLoop:
     """Has an engine forget what need not be remembered."""
 
-    def __init__(self, engine: Prunes, interval_seconds: float = 60.0) -> None:
+    def __init__(self, engine: Prunable, interval_seconds: float = 60.0) -> None:
         self.interval_seconds = interval_seconds
         self._engine = engine
 

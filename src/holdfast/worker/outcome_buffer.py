@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from holdfast.engines.contract import Engine
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -17,7 +17,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import Outcome
 
-log = EventLog("holdfast.worker")
+log = StructuredLog("holdfast.worker")
 
 PATIENCE_SECONDS = 0.5
 """How long to wait before the engine, which is away, is asked again."""
@@ -25,7 +25,7 @@ _GRACE_SECONDS = 1.0
 """How long what is being settled is waited for at the end, at least."""
 
 
-class Settling:
+class OutcomeBuffer:
     """What is done and not recorded yet. It goes with a claim, or by itself while a claim waits."""
 
     def __init__(self, engine: Engine, worker: str, stir: Callable[[], None]) -> None:

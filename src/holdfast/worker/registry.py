@@ -53,7 +53,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     max_processing_seconds: float | None = None
 
 
-class Definition:
+class Registry:
     """Everything that one application declares."""
 
     def __init__(self, classifier: Classifier | None = None) -> None:

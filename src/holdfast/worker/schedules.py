@@ -20,8 +20,8 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from holdfast.engines.contract import Engine, OnDuplicate, Receipt
-from holdfast.engines.structured_log import EventLog
-from holdfast.model.audit import Operation
+from holdfast.engines.structured_log import StructuredLog
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import (
@@ -34,7 +34,7 @@ from holdfast.model.job import (
 )
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 
-log = EventLog("holdfast.schedules")
+log = StructuredLog("holdfast.schedules")
 
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "allow"]
@@ -258,7 +258,7 @@ async def make_known(engine: Engine, schedules: Iterable[Schedule], now_us: int)
     What came before a schedule was known was not missed: it begins now.
     """
     known = await engine.schedules()
-    who = Operation("holdfast run", "the application declares it")
+    who = Attribution("holdfast run", "the application declares it")
     for schedule in schedules:
         old = known.get(schedule.name)
         state = ScheduleState(

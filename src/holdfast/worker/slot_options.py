@@ -6,7 +6,7 @@ import enum
 from typing import Protocol
 
 
-class Terms(Protocol):
+class SlotOptions(Protocol):
     """What every crew of a worker goes by; settings that may change are read each time."""
 
     @property
@@ -26,7 +26,7 @@ class Terms(Protocol):
         """How long a claim waits for work: then it looks again at which queues there are."""
 
 
-class End(enum.Enum):
+class StopReason(enum.Enum):
     """Why an attempt was ended from outside."""
 
     TIMEOUT = "timeout"

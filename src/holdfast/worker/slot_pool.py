@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from msgspec.structs import replace
 
 from holdfast.engines.contract import MAX_CLAIM, Engine, Renewal
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import (
     DurabilityLost,
     EngineClosed,
@@ -29,15 +29,15 @@ from holdfast.model.outcome import Outcome, cancelled, release
 
 from .attempt import Attempt
 from .builtin_tasks import BY_TYPE, by_type
-from .clock_jumps import Leaps
+from .clock_jumps import ClockJumps
 from .executor import Executor
-from .idle_slots import Resting
-from .outcome_buffer import PATIENCE_SECONDS, Settling
-from .registry import Definition
-from .slot_options import End, Terms
-from .timeouts import Deadlines
+from .idle_slots import IdleSlots
+from .outcome_buffer import PATIENCE_SECONDS, OutcomeBuffer
+from .registry import Registry
+from .slot_options import SlotOptions, StopReason
+from .timeouts import Timeouts
 
-log = EventLog("holdfast.worker")
+log = StructuredLog("holdfast.worker")
 
 _CHILD_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
@@ -45,19 +45,19 @@ _GRACE_SECONDS = 1.0
 """How long an attempt that was told to end may take for it."""
 
 
-class Crew:
+class SlotPool:
     """Some slots, the queues that they serve, and what they are at."""
 
     def __init__(
         self,
         engine: Engine,
         executor: Executor,
-        definition: Definition,
+        definition: Registry,
         *,
         worker: str,
         queues: Callable[[], Sequence[str]],
         size: int,
-        terms: Terms,
+        terms: SlotOptions,
     ) -> None:
         self.size = size
         self.running: dict[Hashable, Attempt] = {}
@@ -73,17 +73,17 @@ class Crew:
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
-        self._resting = Resting(self._loop)
-        self._ended: dict[Hashable, End] = {}
-        self._deadlines = Deadlines(lambda slot: self._end(slot, End.TIMEOUT))
+        self._resting = IdleSlots(self._loop)
+        self._ended: dict[Hashable, StopReason] = {}
+        self._deadlines = Timeouts(lambda slot: self._end(slot, StopReason.TIMEOUT))
         self._stirred = asyncio.Event()
         self._waiting = False
-        self._settling = Settling(engine, worker, self._stirred.set)
+        self._settling = OutcomeBuffer(engine, worker, self._stirred.set)
         self._stopping = False
         self._draining = False
         self._dispatchers: list[asyncio.Task[None]] = []
         self._asked = 0  # for how many slots work is on its way
-        self._leaps = Leaps(self._loop.time, terms)
+        self._leaps = ClockJumps(self._loop.time, terms)
 
     @property
     def refused(self) -> int:
@@ -145,16 +145,16 @@ class Crew:
             if self.running.get(slot) is not attempt:
                 continue
             if isinstance(answer, LeaseLost):
-                self._end(slot, End.LOST)
+                self._end(slot, StopReason.LOST)
                 continue
             self._leaps.look(answer.lease_until_us / MICROSECONDS - lease_seconds)
             # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
             ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
-                self._end(slot, End.LOST)
+                self._end(slot, StopReason.LOST)
             elif answer.stop_requested:
-                self._end(slot, End.STOPPED)
+                self._end(slot, StopReason.STOPPED)
 
     def has_overdue(self) -> bool:
         """Whether a lease of what is running has run out, by our clock, and can be renewed."""
@@ -178,7 +178,7 @@ class Crew:
             await asyncio.wait(self._dispatchers)
         await self._wait_for_running(drain_seconds)
         for slot in list(self.running):
-            self._end(slot, End.DRAINED)
+            self._end(slot, StopReason.DRAINED)
         await self._wait_for_running(_GRACE_SECONDS)
         # What would not even be cancelled is handed back over its head.
         self._settling.add(release(attempt.job) for attempt in self.running.values())
@@ -357,12 +357,12 @@ class Crew:
             return self._executor.failed(attempt, error)  # the task's own doing
         return self._outcome_of(end, attempt)
 
-    def _outcome_of(self, end: End, attempt: Attempt) -> Outcome | None:
-        if end is End.TIMEOUT:
+    def _outcome_of(self, end: StopReason, attempt: Attempt) -> Outcome | None:
+        if end is StopReason.TIMEOUT:
             return self._timed_out(attempt)
-        if end is End.STOPPED:
+        if end is StopReason.STOPPED:
             return cancelled(attempt.job)
-        return release(attempt.job) if end is End.DRAINED else None
+        return release(attempt.job) if end is StopReason.DRAINED else None
 
     def _leaving(self) -> bool:
         return self._stopping or self._torn_down()
@@ -379,14 +379,14 @@ class Crew:
             attempt, TimeoutError(f"it ran into its time-out of {seconds:g} s")
         )
 
-    def _end(self, slot: Hashable, end: End) -> None:
+    def _end(self, slot: Hashable, end: StopReason) -> None:
         if not isinstance(slot, int):
             return
         task = self._slots.get(slot)
         if task is not None and slot in self.running and slot not in self._ended:
             self._ended[slot] = end
             task.cancel()
-            if end is not End.DRAINED:
+            if end is not StopReason.DRAINED:
                 self._loop.call_later(_GRACE_SECONDS, self._abandon, slot, self.running[slot])
 
     def _abandon(self, slot: int, attempt: Attempt) -> None:

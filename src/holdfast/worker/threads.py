@@ -20,7 +20,7 @@ class _Call:
         self.error: BaseException | None = None
 
 
-class Threads:
+class ThreadPool:
     """Runs calls in threads and answers on the event loop.
 
     There are as many threads as calls were ever under way at once. A call that is abandoned

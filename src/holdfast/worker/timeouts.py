@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Hashable
 
 
-class Deadlines:
+class Timeouts:
     """Calls back when something has not been taken off again by its deadline.
 
     A timer per attempt would cost more than a short task itself. Here setting and taking off are

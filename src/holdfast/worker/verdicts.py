@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.engines.clock import utc_now
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import TooLarge
 from holdfast.model.failure import Classifier, Failure, FailureClass, bounded
 from holdfast.model.job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
@@ -18,7 +18,7 @@ from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
 
 from .registry import TaskSpec
 
-log = EventLog("holdfast.worker")
+log = StructuredLog("holdfast.worker")
 
 _NO_LIMIT = 1_000_000
 """The engine alone counts attempts: it buries a job whose budget is spent."""

@@ -12,12 +12,12 @@ from holdfast.engines.contract import Engine
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_size
 from holdfast.model.retry import RetryPolicy
-from holdfast.operations.views import ProcessSlots, Running
-from holdfast.telemetry.counters import ProcessFigures
+from holdfast.operations.views import ProcessSlots, RunningAttempt
+from holdfast.telemetry.counters import ProcessMetrics
 
 from .executor import Executor
-from .registry import Definition
-from .slot_pool import Crew
+from .registry import Registry
+from .slot_pool import SlotPool
 
 MAX_SLOTS = 10_000
 _FORGET_SECONDS = 3_600.0
@@ -49,7 +49,7 @@ class Worker:
     def __init__(
         self,
         engine: Engine,
-        definition: Definition,
+        definition: Registry,
         name: str,
         options: WorkerOptions,
     ) -> None:
@@ -68,7 +68,7 @@ class Worker:
             inline=options.inline,
         )
         self._crews = {
-            label: Crew(
+            label: SlotPool(
                 engine,
                 self._executor,
                 definition,
@@ -100,9 +100,9 @@ class Worker:
         """How many threads are held by attempts that timed out."""
         return self._executor.abandoned_threads
 
-    def figures(self, loop_lag_seconds: float = 0.0) -> ProcessFigures:
+    def figures(self, loop_lag_seconds: float = 0.0) -> ProcessMetrics:
         """Return how this worker, and the event loop that it shares, is doing."""
-        return ProcessFigures(
+        return ProcessMetrics(
             slots=sum(crew.size for crew in self._crews.values()),
             busy=sum(len(crew.running) for crew in self._crews.values()),
             abandoned_threads=self.abandoned_threads,
@@ -124,11 +124,11 @@ class Worker:
             attempt.job.token for crew in self._crews.values() for attempt in crew.running.values()
         }
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningAttempt]:
         """Return what is under way."""
         now = asyncio.get_running_loop().time()
         return [
-            Running(
+            RunningAttempt(
                 attempt.job.id,
                 attempt.job.task,
                 attempt.job.queue,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.daemon.rpc import http_protocol
-from holdfast.daemon.rpc.app import EngineApp, Route
-from holdfast.daemon.rpc.server import App, bind_socket, serving
+from holdfast.daemon.rpc.app import Route, RpcApp
+from holdfast.daemon.rpc.server import AsgiApp, bind_socket, serving
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.protocol import messages
 from holdfast.model.errors import InvariantViolation
@@ -79,7 +79,7 @@ ROUTES: dict[str, Route] = {
 class PlainAsgi:
     """The same application by way of a general ASGI server."""
 
-    def __init__(self, app: EngineApp) -> None:
+    def __init__(self, app: RpcApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -101,8 +101,8 @@ def served(by_way_of: str) -> Callable[..., None]:
     def run(talk: Callable[[Peer, MemoryEngine], Awaitable[None]]) -> None:
         async def main() -> None:
             engine = MemoryEngine()
-            app = EngineApp(engine, ROUTES, max_body_bytes=LIMIT)
-            served: App = app if by_way_of == "direct" else PlainAsgi(app)
+            app = RpcApp(engine, ROUTES, max_body_bytes=LIMIT)
+            served: AsgiApp = app if by_way_of == "direct" else PlainAsgi(app)
             with short_directory() as directory:
                 path = str(directory / "s")
                 async with serving(served, sockets=[bind_socket(path)]):
@@ -194,16 +194,16 @@ def test_each_of_several_calls_has_its_own_answer(served):
     async def talk(peer: Peer, engine: MemoryEngine) -> None:
         waiting = messages.ClaimCall(["default"], "w", None, 1, 30.0, 5.0, [])
         calls = [
-            messages.Call(
+            messages.BatchedCall(
                 "enqueue", messages.ENQUEUE.write_call(messages.EnqueueCall(jobs_named("a")))
             ),
-            messages.Call(
+            messages.BatchedCall(
                 "enqueue", messages.ENQUEUE.write_call(messages.EnqueueCall(jobs_named("a")))
             ),
-            messages.Call("counts", b"\xc1"),
-            messages.Call("calls", messages.write_calls([])),
-            messages.Call("claim", messages.CLAIM.write_call(waiting)),
-            messages.Call("counts", COUNTS),
+            messages.BatchedCall("counts", b"\xc1"),
+            messages.BatchedCall("calls", messages.write_calls([])),
+            messages.BatchedCall("claim", messages.CLAIM.write_call(waiting)),
+            messages.BatchedCall("counts", COUNTS),
         ]
         answer = await peer.ask("POST", "/engine/v1/calls", messages.write_calls(calls))
         answers = messages.read_answers(answer.body)
@@ -355,7 +355,7 @@ def test_without_an_engine_there_are_routes_only():
         raise AssertionError("nobody asks")
 
     async def main() -> None:
-        app = EngineApp(None, ROUTES)
+        app = RpcApp(None, ROUTES)
         assert (await app.respond("GET", "/health/live", b"", departure)).status == 200
         for path in ("/engine/v1/counts", "/engine/v2/counts"):
             answer = await app.respond("POST", path, COUNTS, departure)
@@ -370,7 +370,7 @@ def test_headers_without_end_are_refused():
     async def main() -> None:
         with short_directory() as directory:
             path = str(directory / "s")
-            async with serving(EngineApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
                 reader, writer = await asyncio.open_unix_connection(path)
                 writer.write(b"GET / HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaaaaaaa\r\n" * 3_000)
                 answer = await Peer(reader, writer).answer()
@@ -391,7 +391,7 @@ def test_a_peer_that_takes_no_answers_is_given_no_more_than_it_takes():
 
         with short_directory() as directory:
             path = str(directory / "s")
-            app = EngineApp(None, {"GET /large": large})
+            app = RpcApp(None, {"GET /large": large})
             async with serving(app, sockets=[bind_socket(path)]):
                 reader, writer = await asyncio.open_unix_connection(path, limit=1_000)
                 for _number in range(10):

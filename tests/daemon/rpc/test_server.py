@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.daemon.control_socket import in_control
 from holdfast.daemon.rpc import server as serving_module
-from holdfast.daemon.rpc.app import EngineApp
+from holdfast.daemon.rpc.app import RpcApp
 from holdfast.daemon.rpc.server import bind_loopback, bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.memory.engine import MemoryEngine
@@ -72,7 +72,7 @@ def test_a_socket_on_which_somebody_listens_is_left_alone():
     async def main() -> None:
         with short_directory() as directory:
             path = str(directory / "s")
-            app = EngineApp(MemoryEngine(), {})
+            app = RpcApp(MemoryEngine(), {})
             async with serving(app, sockets=[bind_socket(path)]):
                 with pytest.raises(DirectoryInUse, match="stop it first, or be its client"):
                     bind_socket(path)
@@ -117,7 +117,7 @@ def test_a_port_of_this_machine(host):
     async def main() -> None:
         sock = bind_loopback(host, 0)
         name = sock.getsockname()
-        async with serving(EngineApp(None, {"GET /health": health}), sockets=[sock]):
+        async with serving(RpcApp(None, {"GET /health": health}), sockets=[sock]):
             reader, writer = await asyncio.open_connection(name[0], name[1])
             writer.write(HEALTH)
             assert (await reader.read()).endswith(b"\r\n\r\nfine")
@@ -157,7 +157,7 @@ def test_signals_are_left_alone():
         with short_directory() as directory:
             before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
             path = str(directory / "s")
-            async with serving(EngineApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
                 during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
             assert during == before
 
@@ -170,7 +170,7 @@ def test_serving_on_several_sockets_at_once():
             paths = [str(directory / name) for name in "ab"]
             engine = MemoryEngine()
             sockets = [bind_socket(path) for path in paths]
-            async with serving(EngineApp(engine), sockets=sockets):
+            async with serving(RpcApp(engine), sockets=sockets):
                 for path in paths:
                     client = ClientEngine(path)
                     await client.enqueue(jobs_named(path))
@@ -190,7 +190,7 @@ def test_an_end_does_not_wait_for_claims_that_wait(monkeypatch):
             path = str(directory / "s")
             engine = MemoryEngine()
             client = ClientEngine(path, patience_seconds=0.05)
-            async with serving(EngineApp(engine), sockets=[bind_socket(path)]):
+            async with serving(RpcApp(engine), sockets=[bind_socket(path)]):
                 waiting = [
                     asyncio.create_task(
                         client.claim(queues=["default"], worker="w", wait_seconds=600)
@@ -212,7 +212,7 @@ def test_an_end_does_not_wait_for_peers_that_do_nothing():
     async def main() -> None:
         with short_directory() as directory:
             path = str(directory / "s")
-            async with serving(EngineApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
                 _, silent = await asyncio.open_unix_connection(path)
                 _, half = await asyncio.open_unix_connection(path)
                 half.write(b"POST /engine/v1/enqueue HTTP/1.1\r\nContent-Length: 100\r\n\r\nx")
@@ -238,7 +238,7 @@ def test_requests_that_do_not_end_are_ended(monkeypatch):
 
         with short_directory() as directory:
             path = str(directory / "s")
-            app = EngineApp(None, {"GET /health": for_ever})
+            app = RpcApp(None, {"GET /health": for_ever})
             async with serving(app, sockets=[bind_socket(path)]):
                 reader, writer = await asyncio.open_unix_connection(path)
                 writer.write(HEALTH)
@@ -255,7 +255,7 @@ def test_a_claim_that_comes_when_it_is_over_is_sent_away():
         await asyncio.get_running_loop().create_future()
 
     async def main() -> None:
-        app = EngineApp(MemoryEngine())
+        app = RpcApp(MemoryEngine())
         app.stop()
         call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 600.0, [])
         body = messages.CLAIM.write_call(call)

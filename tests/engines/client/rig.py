@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from holdfast.daemon.rpc.app import EngineApp, Response, Route
+from holdfast.daemon.rpc.app import HttpResponse, Route, RpcApp
 from holdfast.daemon.rpc.dispatch import Departure
 from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
@@ -29,14 +29,16 @@ def short_directory() -> Iterator[Path]:
         yield Path(directory)
 
 
-class CountingApp(EngineApp):
+class CountingApp(RpcApp):
     """Takes note of the verbs that are asked for, a request each."""
 
     def __init__(self, engine: JournalEngine, routes: dict[str, Route] | None = None) -> None:
         super().__init__(engine, routes)
         self.verbs: list[str] = []
 
-    async def respond(self, method: str, path: str, body: bytes, departure: Departure) -> Response:
+    async def respond(
+        self, method: str, path: str, body: bytes, departure: Departure
+    ) -> HttpResponse:
         self.verbs.append(path.removeprefix(messages.PREFIX))
         return await super().respond(method, path, body, departure)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.daemon.rpc import dumps as dumps_module
-from holdfast.daemon.rpc.dumps import Dumps
+from holdfast.daemon.rpc.dumps import OpenDumps
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
@@ -36,7 +36,7 @@ def test_dumps_that_nobody_asks_for_any_more_are_given_up(monkeypatch):
         with short_directory() as directory:
             owner = Owner(directory)
             await owner.start()
-            dumps = Dumps(owner.engine)
+            dumps = OpenDumps(owner.engine)
             sessions = [(await dumps.next("")).session for _ in range(dumps_module.MOST_AT_ONCE)]
             with pytest.raises(InvalidInput, match="under way"):
                 await dumps.next("")

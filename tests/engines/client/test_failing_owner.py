@@ -8,7 +8,7 @@ import pytest
 from holdfast.engines.client import connection
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Counts, Receipt
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import DurabilityLost, Unavailable
 from holdfast.model.outcome import completed
 from holdfast.testing import Fault
@@ -63,7 +63,7 @@ def test_a_call_that_changes_something_says_that_nobody_knows_when_the_log_fails
         owner = rig.owner
         owner.disk.faults[owner.disk.calls + 1] = Fault.EIO
         with pytest.raises(Unavailable, match="nobody here knows"):
-            await rig.client.set_flag("f", Operation("ann", "because"), on=True)
+            await rig.client.set_flag("f", Attribution("ann", "because"), on=True)
         with contextlib.suppress(DurabilityLost):
             await owner.stop()
         owner.disk = owner.disk.crash()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.daemon.rpc.app import EngineApp, Response
+from holdfast.daemon.rpc.app import HttpResponse, RpcApp
 from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Receipt
@@ -158,20 +158,20 @@ def test_an_owner_that_has_closed_its_engine_is_as_good_as_none():
 # --- whoever answers is something else -------------------------------------------------------
 
 
-class Impostor(EngineApp):
+class Impostor(RpcApp):
     """Answers everything in its own way."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: HttpResponse) -> None:
         super().__init__(None)
         self._response = response
 
-    async def respond(self, *_request: object) -> Response:
+    async def respond(self, *_request: object) -> HttpResponse:
         return self._response
 
 
-def problem(status: int, **fields: object) -> Response:
+def problem(status: int, **fields: object) -> HttpResponse:
     body = {"title": "t", "status": status, "detail": "why", **fields}
-    return Response(status, messages.PROBLEM_JSON, msgspec.json.encode(body))
+    return HttpResponse(status, messages.PROBLEM_JSON, msgspec.json.encode(body))
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def problem(status: int, **fields: object) -> Response:
         (problem(404, versions=[2, 3]), UnknownFormat, "version of the engine protocol 3"),
         (problem(404), HoldfastError, "404: why"),
         (problem(413), TooLarge, "send fewer"),
-        (Response(200, "text/html", b"<html>hello</html>"), Unavailable, "makes no sense"),
-        (Response(404, "text/html", b"<html>no</html>"), Unavailable, "no owner of a store"),
-        (Response(422, messages.MSGPACK, b"\xc1"), Unavailable, "no owner of a store"),
+        (HttpResponse(200, "text/html", b"<html>hello</html>"), Unavailable, "makes no sense"),
+        (HttpResponse(404, "text/html", b"<html>no</html>"), Unavailable, "no owner of a store"),
+        (HttpResponse(422, messages.MSGPACK, b"\xc1"), Unavailable, "no owner of a store"),
     ],
 )
 def test_a_strange_answer_is_a_clear_error(response, error, says):
@@ -203,7 +203,7 @@ def test_answers_that_are_none_leave_a_doubt():
     async def main() -> None:
         with short_directory() as directory:
             path = str(directory / "s")
-            app = Impostor(Response(200, messages.MSGPACK, b"\xc1"))
+            app = Impostor(HttpResponse(200, messages.MSGPACK, b"\xc1"))
             async with serving(app, sockets=[bind_socket(path)]):
                 client = ClientEngine(path, patience_seconds=0.05)
                 answered = await asyncio.gather(

@@ -4,12 +4,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Operated
-from holdfast.engines.embedded.dependents import Following
+from holdfast.engines.contract import AdminResult
+from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.engines.memory.state import PlainState
+from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import Claimed, Edited, PolicySet
 from holdfast.model.job import Job, State
 from holdfast.model.policy import DEFAULT_POLICY
@@ -19,14 +19,14 @@ from holdfast.model.search import Filter
 class _Careless(MemoryEngine):
     """A memory engine over a state of another kind."""
 
-    state_type: type[PlainState] = PlainState
+    state_type: type[MemoryState] = MemoryState
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         self._state = self._plain_state = self.state_type(self._plain_past)
 
 
-class _LowestPending(PlainState):
+class _LowestPending(MemoryState):
     def _first_of_its_key(self, job: Job) -> bool:
         return job.ties.key is None or not any(
             other.ties.key_seq < job.ties.key_seq and other.state in (State.PENDING, State.DEAD)
@@ -44,7 +44,7 @@ class KeysBesideEachOther(_Careless):
     state_type = _LowestPending
 
 
-class _NoHolds(PlainState):
+class _NoHolds(MemoryState):
     def _first_of_its_key(self, job: Job) -> bool:
         living = [other for other in self._of_key(job) if other.state is not State.DEAD]
         return job.ties.key is None or all(
@@ -60,7 +60,7 @@ class DeadOnesHoldNothing(_Careless):
     state_type = _NoHolds
 
 
-class _AnyTurn(PlainState):
+class _AnyTurn(MemoryState):
     def _offer(self, queue, due, flying, turns, spent_us, now_us):
         return super()._offer(queue, due, flying, {}, spent_us, now_us)
 
@@ -71,7 +71,7 @@ class NoTurns(_Careless):
     state_type = _AnyTurn
 
 
-class _NothingSpent(PlainState):
+class _NothingSpent(MemoryState):
     def fold(self, effect, seq):
         job = super().fold(effect, seq)
         if isinstance(effect, Claimed):
@@ -85,7 +85,7 @@ class RateByCall(_Careless):
     state_type = _NothingSpent
 
 
-class _StickyPolicy(PlainState):
+class _StickyPolicy(MemoryState):
     def fold(self, effect, seq):
         if isinstance(effect, PolicySet) and effect.policy is None:
             effect = replace(effect, policy=self.policies.get(effect.queue, DEFAULT_POLICY))
@@ -101,22 +101,22 @@ class PolicyStays(_Careless):
 class UnguardedReplay(MemoryEngine):
     """Brings back whatever is named, without a look at its state."""
 
-    async def replay(self, wanted: Filter, operation: Operation, **fields: Any) -> Operated:
+    async def replay(self, wanted: Filter, attribution: Attribution, **fields: Any) -> AdminResult:
         named = await self.find(replace(wanted, states=()), caller=fields.get("caller", SYSTEM))
         for job in named.jobs if wanted.ids else []:
             if job.state is not State.DEAD:
                 self._plain_past.jobs[job.tenant, job.id] = replace(job, state=State.DEAD)
-        return await super().replay(wanted, operation, **fields)
+        return await super().replay(wanted, attribution, **fields)
 
 
 class UnguardedEdit(MemoryEngine):
     """Changes a job whatever its version."""
 
-    async def edit(self, job, changes, operation, *, version=None, **fields):
-        return await super().edit(job, changes, operation, **fields)
+    async def edit(self, job, changes, attribution, *, version=None, **fields):
+        return await super().edit(job, changes, attribution, **fields)
 
 
-class _KeepsVersion(PlainState):
+class _KeepsVersion(MemoryState):
     def fold(self, effect, seq):
         if isinstance(effect, Edited):
             effect = replace(effect, job=replace(effect.job, version=effect.job.version - 1))
@@ -132,12 +132,12 @@ class VersionStays(_Careless):
 class AuditApart(MemoryEngine):
     """Writes the audit before the operation, not with it."""
 
-    async def _operate(self, wanted, states, operation, *others):
-        if isinstance(operation, Operation):
-            operation.check()
-            await self.audit(operation.audit)
-            operation = replace(operation, audit=())
-        return await super()._operate(wanted, states, operation, *others)
+    async def _operate(self, wanted, states, attribution, *others):
+        if isinstance(attribution, Attribution):
+            attribution.check()
+            await self.audit(attribution.audit)
+            attribution = replace(attribution, audit=())
+        return await super()._operate(wanted, states, attribution, *others)
 
 
 class Orphans(MemoryEngine):
@@ -156,7 +156,7 @@ class FirstDependencyFrees(MemoryEngine):
             replace(job, ties=replace(job.ties, waiting_for=(job_id,)))
             for job in self._state.dependents(tenant, job_id)
         ]
-        return Following(waits_for_little, now_us).after(effects)
+        return DependentEffects(waits_for_little, now_us).after(effects)
 
 
 class NobodyIsWoken(MemoryEngine):

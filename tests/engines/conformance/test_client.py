@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.rpc.app import EngineApp
+from holdfast.daemon.rpc.app import RpcApp
 from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine, EngineOptions
@@ -47,5 +47,5 @@ class TestClient(EngineConformance):
             options=journal_options(options, inline=True, segment_bytes=8 << 20),
         )
         owner.push_async_callback(engine.close)
-        await owner.enter_async_context(serving(EngineApp(engine), sockets=[bind_socket(path)]))
+        await owner.enter_async_context(serving(RpcApp(engine), sockets=[bind_socket(path)]))
         return OwnedClient(path, owner)

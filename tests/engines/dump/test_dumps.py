@@ -29,7 +29,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.model.audit import AuditEntry, AuditHead, Operation, follows, head_of
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, follows, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     CorruptDump,
@@ -47,7 +47,7 @@ from holdfast.testing import Fault, SimDisk, VirtualClock
 
 OPTIONS = EngineOptions(remember_seconds=10_000.0)
 JOURNAL = JournalOptions(inline=True, segment_bytes=8192, remember_seconds=10_000.0)
-WHY = Operation("ops", "the mail server is back", (AuditEntry("replay", "job", "d0", "ops"),))
+WHY = Attribution("ops", "the mail server is back", (AuditEntry("replay", "job", "d0", "ops"),))
 FAILURE = Failure.of("upstream_5xx", "503 from 10.0.0.7")
 
 

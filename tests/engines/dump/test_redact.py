@@ -11,7 +11,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, NewJob
 from holdfast.model.outcome import completed, dead, retry
@@ -20,7 +20,9 @@ from holdfast.model.search import Filter
 from holdfast.testing import SimDisk, VirtualClock
 
 CANARY = "canary-7f3a"
-WHY = Operation("ops", f"seen {CANARY}", (AuditEntry("replay", "job", "a", "ops", reason=CANARY),))
+WHY = Attribution(
+    "ops", f"seen {CANARY}", (AuditEntry("replay", "job", "a", "ops", reason=CANARY),)
+)
 FAILURE = Failure.of("upstream_5xx", f"503 for {CANARY}")
 TRACED = msgspec.structs.replace(FAILURE, traceback=f"raise Error({CANARY!r})")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.embedded.waiters import Arrivals
+from holdfast.engines.embedded.waiters import ClaimWaiters
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.conformance.fixture import settle_down
 
@@ -23,7 +23,7 @@ from holdfast.testing.conformance.fixture import settle_down
 )
 def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
     async def main() -> None:
-        arrivals = Arrivals(VirtualClock())
+        arrivals = ClaimWaiters(VirtualClock())
         wait = asyncio.ensure_future(arrivals.wait(["mail"], tasks, until_us=10**18))
         await settle_down()
         arrivals.announce(kinds)
@@ -39,7 +39,7 @@ def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
 @pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])
 def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
     async def main() -> None:
-        arrivals = Arrivals(VirtualClock())
+        arrivals = ClaimWaiters(VirtualClock())
         wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
         await settle_down()
         arrivals.announce((), [queue])

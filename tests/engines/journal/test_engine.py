@@ -11,7 +11,7 @@ from holdfast.engines.contract import Admission
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.wal.flush import InlineRunner
-from holdfast.engines.journal.wal.group_commit import GroupCommit, Sync
+from holdfast.engines.journal.wal.group_commit import GroupCommit, SyncMode
 from holdfast.model.errors import (
     DirectoryInUse,
     DurabilityLost,
@@ -341,10 +341,10 @@ def test_bad_options_are_refused_by_name(fields, field):
 
 
 def test_sync_may_be_given_as_a_word():
-    assert JournalOptions(sync="always").sync is Sync.ALWAYS  # type: ignore[arg-type]
+    assert JournalOptions(sync="always").sync is SyncMode.ALWAYS  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", list(Sync))
+@pytest.mark.parametrize("mode", list(SyncMode))
 def test_every_sync_mode_survives_a_kill(mode):
     async def run() -> None:
         disk, clock = SimDisk(), VirtualClock()
@@ -359,7 +359,7 @@ def test_every_sync_mode_survives_a_kill(mode):
 def test_sync_interval_syncs_within_the_interval():
     async def run() -> None:
         disk = SimDisk()
-        engine = await opened(disk, sync=Sync.INTERVAL, sync_interval_seconds=0.001)
+        engine = await opened(disk, sync=SyncMode.INTERVAL, sync_interval_seconds=0.001)
         before = engine._writer.syncs
         await engine.enqueue([job("a")])
         assert engine._writer.syncs == before

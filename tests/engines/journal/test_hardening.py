@@ -16,7 +16,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.snapshot import snapshot_names
 from holdfast.engines.journal.state.queries import JournalState
-from holdfast.engines.journal.wal.group_commit import ALONE_IN_A_ROW, Sync
+from holdfast.engines.journal.wal.group_commit import ALONE_IN_A_ROW, SyncMode
 from holdfast.engines.journal.wal.recovery import recover
 from holdfast.model.errors import (
     DirectoryInUse,
@@ -111,7 +111,7 @@ def test_time_goes_on_when_the_clock_is_behind_the_log():
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("mode", [Sync.INTERVAL, Sync.OFF])
+@pytest.mark.parametrize("mode", [SyncMode.INTERVAL, SyncMode.OFF])
 def test_a_power_cut_in_a_relaxed_mode_costs_the_tail_and_never_a_token(mode):
     """Several frames may be torn at once; a token that was lost with them is not issued again."""
 

@@ -9,10 +9,10 @@ import pytest
 from holdfast.engines.contract import Counts
 from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.journal.history.feed import ColdPast
-from holdfast.engines.journal.options import History, JournalOptions
+from holdfast.engines.journal.history.feed import HistoryFeed
+from holdfast.engines.journal.options import DamagedHistory, JournalOptions
 from holdfast.engines.journal.wal.disk import LocalDisk
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import (
     CorruptHistory,
     DuplicateId,
@@ -28,7 +28,7 @@ from holdfast.testing import SimDisk, VirtualClock
 from holdfast.testing.conformance.fixture import settle_down
 
 FAILURE = Failure.of("upstream_5xx", "503")
-WHY = Operation("ops", "mended")
+WHY = Attribution("ops", "mended")
 OPTIONS = JournalOptions(inline=True, segment_bytes=8192, remember_seconds=1e6)
 FILE = "cold.sqlite"
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_gone_or_damaged_stops_the_start_and_is_begun_anew_when_a
     async def run() -> None:
         with pytest.raises(error, match="history anew"):
             await opened(tmp_path)
-        engine = await opened(tmp_path, history=History.ANEW)
+        engine = await opened(tmp_path, history=DamagedHistory.ANEW)
         assert await engine.counts() == {"default": Counts(pending=1)}
         [job] = (await engine.claim(queues=["default"], worker="w")).jobs
         assert job.id == "j3"
@@ -154,8 +154,8 @@ def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkeypatch)
         await a_life(engine)
         with monkeypatch.context() as patched:
             # The purge is in the log when the process dies, and has not reached the past.
-            patched.setattr(ColdPast, "_feed_soon", lambda _past: None)
-            patched.setattr(ColdPast, "flush", settle_down_instead)
+            patched.setattr(HistoryFeed, "_feed_soon", lambda _past: None)
+            patched.setattr(HistoryFeed, "flush", settle_down_instead)
             await engine.purge(Filter(ids=("j1",)), WHY)
             found = disk.crash()
         again = await opened(found)
@@ -165,7 +165,7 @@ def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkeypatch)
     asyncio.run(run())
 
 
-async def settle_down_instead(_past: ColdPast) -> None:
+async def settle_down_instead(_past: HistoryFeed) -> None:
     await settle_down()
 
 
@@ -235,4 +235,4 @@ def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
 def test_a_word_for_the_history_that_is_not_known_is_refused():
     with pytest.raises(InvalidInput, match="required, anew"):
         JournalOptions(history="sometimes")  # type: ignore[arg-type]
-    assert JournalOptions(history="anew").history is History.ANEW  # type: ignore[arg-type]
+    assert JournalOptions(history="anew").history is DamagedHistory.ANEW  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.engines.journal.doctor import verify
-from holdfast.engines.journal.wal.group_commit import Sync
+from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job
 from holdfast.model.outcome import completed
@@ -14,7 +14,7 @@ from holdfast.testing import SimDisk
 from .test_engine import job, opened
 
 
-@pytest.mark.parametrize("mode", [Sync.INTERVAL, Sync.OFF])
+@pytest.mark.parametrize("mode", [SyncMode.INTERVAL, SyncMode.OFF])
 def test_a_life_of_which_nothing_is_left_has_used_up_its_tokens_all_the_same(mode):
     """Its segment is there, and blank: the next life must not begin with the same one."""
 

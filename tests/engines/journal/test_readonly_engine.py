@@ -13,9 +13,9 @@ import pytest
 from holdfast.engines.contract import Engine
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
-from holdfast.engines.journal.readonly_engine import LatePast, open_reader
+from holdfast.engines.journal.readonly_engine import ReadonlyHistory, open_readonly
 from holdfast.engines.journal.wal.disk import LocalDisk
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, EngineClosed, HistoryMissing
 from holdfast.model.failure import Failure, FailureClass
@@ -24,7 +24,7 @@ from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
 
-WHY = Operation("ann", "to see", (AuditEntry("job.test", "job", "", "ann"),))
+WHY = Attribution("ann", "to see", (AuditEntry("job.test", "job", "", "ann"),))
 IDS = [f"job-{number}" for number in range(24)]
 FILTERS = (
     Filter(),
@@ -111,7 +111,7 @@ async def operate(engine: Engine) -> None:
 
 
 async def read(path: Path, look: Callable[[Engine], Awaitable[Any]]) -> Any:
-    engine = await open_reader(LocalDisk(path))
+    engine = await open_readonly(LocalDisk(path))
     try:
         return await look(engine)
     finally:
@@ -158,7 +158,7 @@ def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, fed):
 
         async def look(reader: Engine) -> None:
             past = reader._past  # type: ignore[attr-defined]
-            assert isinstance(past, LatePast)
+            assert isinstance(past, ReadonlyHistory)
             assert past._late
             found = await answers(reader)
             assert found == expected
@@ -205,7 +205,7 @@ def test_what_was_purged_just_before_a_crash_is_gone(tmp_path, monkeypatch):
 
 def test_nothing_can_be_changed_and_nothing_is_made(tmp_path):
     async def scenario() -> None:
-        reader = await open_reader(LocalDisk(tmp_path / "nowhere"))
+        reader = await open_readonly(LocalDisk(tmp_path / "nowhere"))
         with pytest.raises(EngineClosed, match="to be looked at"):
             await reader.enqueue([NewJob(task="t")])
         with pytest.raises(EngineClosed):
@@ -227,11 +227,11 @@ def test_what_an_owner_would_refuse_a_reader_refuses_too(tmp_path):
         shutil.copytree(tmp_path / "store", tmp_path / "damaged")
         (tmp_path / "store" / "cold.sqlite").unlink()
         with pytest.raises(HistoryMissing):
-            await open_reader(LocalDisk(tmp_path / "store"))
+            await open_readonly(LocalDisk(tmp_path / "store"))
         for place in ("snapshots", "log"):
             for file in (tmp_path / "damaged" / place).iterdir():
                 file.write_bytes(file.read_bytes()[:100] + b"\xff" * 100 + file.read_bytes()[200:])
         with pytest.raises(CorruptLog):
-            await open_reader(LocalDisk(tmp_path / "damaged"))
+            await open_readonly(LocalDisk(tmp_path / "damaged"))
 
     asyncio.run(scenario())

@@ -11,13 +11,13 @@ import psycopg
 from holdfast.engines.contract import Admission, Claim, Receipt, Renewal
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.model import outcome
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, LeaseLost, Unavailable
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, Job, JobRef, NewJob, State
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
-from holdfast.model.uniform_batch import Alike
+from holdfast.model.uniform_batch import UniformBatch
 
 T = TypeVar("T")
 FAILURE = Failure.of("timeout", "too slow")
@@ -45,12 +45,12 @@ class Case:
         self._arm()
         return await verb(self._behind)
 
-    async def once(self, verb: Callable[[PostgresEngine, Operation], Awaitable[object]]) -> None:
+    async def once(self, verb: Callable[[PostgresEngine, Attribution], Awaitable[object]]) -> None:
         """Have a person's operation done: an error says that nobody knows; never is it two."""
         entry = AuditEntry("act", "job", self.queue, "ann")
-        operation = Operation("ann", "a test", (entry,))
+        attribution = Attribution("ann", "a test", (entry,))
         try:
-            await self.through(lambda engine: verb(engine, operation))
+            await self.through(lambda engine: verb(engine, attribution))
         except Unavailable as error:
             self.given_up = NOBODY_KNOWS in str(error)
             if not self.given_up:
@@ -124,7 +124,7 @@ async def enqueue_alike(case: Case) -> None:
     count = 200  # three statements
     payloads = [b'{"n":%d}' % n for n in range(count)]
     receipts = await case.through(
-        lambda engine: engine.enqueue(Alike(case.new(), iter(payloads), count))
+        lambda engine: engine.enqueue(UniformBatch(case.new(), iter(payloads), count))
     )
     assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
     jobs = await case.jobs()
@@ -135,14 +135,14 @@ async def enqueue_alike(case: Case) -> None:
 async def enqueue_alike_beside_bad_ones(case: Case) -> None:
     refused = InvalidInput("n", "is not a number")
 
-    def some(*, bad: bool) -> Alike:
+    def some(*, bad: bool) -> UniformBatch:
         def payloads() -> Iterator[bytes]:
             yield from [b"{}"] * 99
             if bad:
                 raise refused
             yield b"{}"
 
-        return Alike(case.new(), payloads(), 100)
+        return UniformBatch(case.new(), payloads(), 100)
 
     async def all_at_once(engine: PostgresEngine) -> list[list[Receipt] | BaseException]:
         calls = [engine.enqueue(some(bad=bad)) for bad in (True, False, True, False)]
@@ -233,7 +233,7 @@ async def claim(case: Case) -> None:
 
 async def claim_from_a_limited_queue(case: Case) -> None:
     await case.beside.set_policy(
-        case.queue, QueuePolicy(max_in_flight=2, fair=True), Operation("ann", "a test")
+        case.queue, QueuePolicy(max_in_flight=2, fair=True), Attribution("ann", "a test")
     )
     await case.beside.enqueue([case.new(n, id=case.id(n)) for n in range(4)])
     taken = await case.through(lambda engine: case.claim(engine, limit=5))
@@ -347,7 +347,7 @@ async def reclaim(case: Case) -> None:
 async def cancel(case: Case) -> None:
     await case.beside.enqueue([case.new(n, id=case.id(n)) for n in range(2)])
     wanted = Filter(queues=(case.queue,))
-    await case.once(lambda engine, operation: engine.cancel(wanted, operation))
+    await case.once(lambda engine, attribution: engine.cancel(wanted, attribution))
     expected = State.CANCELLED if await case.done() else State.PENDING
     assert {job.state for job in (await case.jobs()).values()} == {expected}
 
@@ -356,7 +356,7 @@ async def replay(case: Case) -> None:
     [job] = await case.held()
     await case.beside.settle([outcome.dead(job, FAILURE)])
     wanted = Filter(queues=(case.queue,))
-    await case.once(lambda engine, operation: engine.replay(wanted, operation))
+    await case.once(lambda engine, attribution: engine.replay(wanted, attribution))
     expected = State.PENDING if await case.done() else State.DEAD
     assert [job.state for job in (await case.jobs()).values()] == [expected]
 
@@ -365,7 +365,7 @@ async def edit(case: Case) -> None:
     await case.beside.enqueue([case.new(0, id=case.id(0))])
     change = Edit(priority=5)
     name = (await case.jobs())[case.id(0)]
-    await case.once(lambda engine, operation: engine.edit(name, change, operation))
+    await case.once(lambda engine, attribution: engine.edit(name, change, attribution))
     expected = 5 if await case.done() else 0
     assert [job.priority for job in (await case.jobs()).values()] == [expected]
 
@@ -373,7 +373,7 @@ async def edit(case: Case) -> None:
 async def note(case: Case) -> None:
     await case.beside.enqueue([case.new(0, id=case.id(0))])
     wanted = Filter(ids=(case.id(0),))
-    await case.once(lambda engine, operation: engine.note(wanted, "seen", operation))
+    await case.once(lambda engine, attribution: engine.note(wanted, "seen", attribution))
     [history] = await case.beside.history([case.id(0)])
     assert history is not None
     assert len(history.notes) == int(await case.done())
@@ -382,19 +382,21 @@ async def note(case: Case) -> None:
 async def end_a_lease(case: Case) -> None:
     [job] = await case.held()
     forced: list[JobRef] = [job]
-    await case.once(lambda engine, operation: engine.reclaim(forced=forced, operation=operation))
+    await case.once(
+        lambda engine, attribution: engine.reclaim(forced=forced, attribution=attribution)
+    )
     expected = State.PENDING if await case.done() else State.IN_FLIGHT
     assert [job.state for job in (await case.jobs()).values()] == [expected]
 
 
 async def set_policy(case: Case) -> None:
     policy = QueuePolicy(paused=True)
-    await case.once(lambda engine, operation: engine.set_policy(case.queue, policy, operation))
+    await case.once(lambda engine, attribution: engine.set_policy(case.queue, policy, attribution))
     assert (case.queue in await case.beside.policies()) == await case.done()
 
 
 async def set_flag(case: Case) -> None:
-    await case.once(lambda engine, operation: engine.set_flag(case.queue, operation, on=True))
+    await case.once(lambda engine, attribution: engine.set_flag(case.queue, attribution, on=True))
     assert (case.queue in await case.beside.flags()) == await case.done()
 
 

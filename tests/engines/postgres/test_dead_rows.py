@@ -14,12 +14,12 @@ from holdfast.engines.contract import DEFAULT_LEASE_SECONDS
 from holdfast.engines.postgres import engine as engine_module
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import settle
-from holdfast.engines.postgres.jobs.claim import Lanes
+from holdfast.engines.postgres.jobs.claim import WatermarkCache
 from holdfast.engines.postgres.maintenance import verbs
 from holdfast.engines.postgres.maintenance.lease_scan import (
     LATE_SECONDS,
     LOOK_AT_ALL_SECONDS,
-    Overdue,
+    LeaseScan,
 )
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.job import MICROSECONDS, NewJob
@@ -121,12 +121,12 @@ def test_what_was_in_flight_just_now_is_not_passed_by_to_reclaim(made, still):
 
 
 def test_control_lanes_that_are_forgotten_are_walked_again(made, still, monkeypatch):
-    monkeypatch.setattr(Lanes, "of", lambda _self, _wish: None)
+    monkeypatch.setattr(WatermarkCache, "of", lambda _self, _wish: None)
     assert entries_read(made) > ROUNDS * JOBS
 
 
 def test_control_leases_that_are_looked_at_from_the_beginning(made, still, monkeypatch):
-    monkeypatch.setattr(Overdue, "since_us", lambda _self: 0)
+    monkeypatch.setattr(LeaseScan, "since_us", lambda _self: 0)
     assert entries_read(made) > ROUNDS * JOBS
 
 
@@ -203,7 +203,7 @@ def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still,
 
 def test_a_look_at_all_that_took_long_counts_for_longer():
     moment = Moment()
-    overdue = Overdue(moment)
+    overdue = LeaseScan(moment)
     assert overdue.since_us() == 0
     overdue.looked(0, FIRST_US, took_seconds=10.0)
     moment.seconds = 199.0
@@ -215,7 +215,7 @@ def test_a_look_at_all_that_took_long_counts_for_longer():
 
 
 def test_all_is_looked_at_when_the_clock_was_set_back():
-    overdue = Overdue(Moment())
+    overdue = LeaseScan(Moment())
     overdue.looked(0, FIRST_US, took_seconds=0.0)
     overdue.looked(overdue.since_us(), FIRST_US - 3_600 * MICROSECONDS, took_seconds=0.0)
     assert overdue.since_us() == 0

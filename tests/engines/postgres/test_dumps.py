@@ -19,7 +19,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.engines.postgres.restore.batch import Numbers
+from holdfast.engines.postgres.restore.batch import HighestNumbers
 from holdfast.engines.postgres.restore.restore import load
 from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import (
@@ -290,7 +290,7 @@ async def settle_of_the_old_world(
     clock.advance(600)
     if monkeypatch is not None:
         no_numbers = lambda self, record: self
-        monkeypatch.setattr(Numbers, "with_record", no_numbers)
+        monkeypatch.setattr(HighestNumbers, "with_record", no_numbers)
     await load(url, source.dump())
     engine = await connected(url, clock)
     last = 0

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.daemon.stores import SurveyLoop
+from holdfast.daemon.stores import StatsLoop
 from holdfast.model.job import MICROSECONDS
 
 
@@ -20,7 +20,7 @@ class Server:
 
 def test_a_daemon_that_starts_takes_up_its_work_before_it_counts():
     server = Server(0.001)
-    loop = SurveyLoop(server)  # type: ignore[arg-type]
+    loop = StatsLoop(server)  # type: ignore[arg-type]
     next_us = asyncio.run(loop.step(0))
     assert (server.counted, next_us) == (0, 5 * MICROSECONDS)
     asyncio.run(loop.step(next_us))
@@ -28,6 +28,6 @@ def test_a_daemon_that_starts_takes_up_its_work_before_it_counts():
 
 
 def test_where_counting_takes_long_it_is_done_less_often():
-    loop = SurveyLoop(Server(1.0))  # type: ignore[arg-type]
+    loop = StatsLoop(Server(1.0))  # type: ignore[arg-type]
     asyncio.run(loop.step(0))
     assert asyncio.run(loop.step(0)) == 20 * MICROSECONDS

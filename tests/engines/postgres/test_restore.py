@@ -11,7 +11,7 @@ from holdfast.engines.dump.format import (
     DumpRecord,
 )
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.restore.restore import Hooks, Loaded, load
+from holdfast.engines.postgres.restore.restore import ProgressHooks, RestoreResult, load
 from holdfast.model.errors import (
     CorruptDump,
     InvalidInput,
@@ -190,7 +190,7 @@ def test_a_dump_without_a_head_or_with_a_job_twice_is_refused(url):
 def test_who_writes_into_it_meanwhile_is_noticed_before_anybody_uses_it(url):
     """An engine that was open before the load began."""
 
-    async def run() -> Loaded:
+    async def run() -> RestoreResult:
         clock = VirtualClock()
         early = await connected(url, clock)
         records = await everything(await filled(clock))
@@ -216,7 +216,7 @@ def test_progress_is_told(url):
         gone: list[int] = []
         back: list[int] = []
         source = await filled(VirtualClock())
-        hooks = Hooks(gone.append, back.append)
+        hooks = ProgressHooks(gone.append, back.append)
         await load(url, stream(await everything(source)), hooks=hooks)
         assert gone == sorted(gone)
         assert (gone[-1], back[-1]) == (11, 11)

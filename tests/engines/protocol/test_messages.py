@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Admission, Claim, Counts, Operated, Receipt, Reclaim
+from holdfast.engines.contract import AdminResult, Admission, Claim, Counts, Receipt, Reclaim
 from holdfast.engines.dump.format import DumpedJob, DumpedPolicy, DumpHead
 from holdfast.engines.protocol import messages
 from holdfast.model import errors
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditEntry, AuditHead, Operation, chain
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, chain
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import grouped
-from holdfast.model.history import Attempt, History, Note, NoteKind
+from holdfast.model.failure_groups import group_letters
+from holdfast.model.history import AttemptRecord, History, Note, NoteKind
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
@@ -31,10 +31,10 @@ CALLER = Caller("acme", ("library:42", "library:43"))
 
 WANTED = Filter(states=(State.DEAD,), classes=(FailureClass.UNKNOWN,), created_to_us=7, text="x")
 ENTRY = AuditEntry("replay", "job", "a", "ops", '{"n":1}', "why", "acme")
-OPERATION = Operation("ops", "because", (ENTRY,))
+OPERATION = Attribution("ops", "because", (ENTRY,))
 POLICY = QueuePolicy(paused=True, rate=Rate(10, 60.0), max_per_key=2)
 SCHEDULE = ScheduleState("* * * * *", "UTC", "t", "mail", paused=True)
-ATTEMPT = Attempt(1, 7, "w", 3, 5, "retry", Failure.of("timeout", "slow"))
+ATTEMPT = AttemptRecord(1, 7, "w", 3, 5, "retry", Failure.of("timeout", "slow"))
 
 ERRORS = [
     errors.InvalidInput("queue", "is empty"),
@@ -84,7 +84,7 @@ def test_every_error_that_there_is_can_travel() -> None:
 
 
 def test_an_error_of_a_code_that_is_not_known_here_is_a_plain_one() -> None:
-    problem = messages.Problem("from_the_future", "the flux is low", {"flux": 7})
+    problem = messages.ErrorMessage("from_the_future", "the flux is low", {"flux": 7})
     back = messages.read_error(msgspec.msgpack.encode(problem))
     assert type(back) is HoldfastError
     assert str(back) == "the flux is low"
@@ -118,11 +118,11 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
                 CALLER,
             ),
         ),
-        (messages.EXTEND, messages.ExtendCall([messages.Held("acme", "a", 7)], 60.0, CALLER)),
-        (messages.RECLAIM, messages.ReclaimCall(9, [messages.Named("acme", "a")], CALLER)),
+        (messages.EXTEND, messages.ExtendCall([messages.LeaseRef("acme", "a", 7)], 60.0, CALLER)),
+        (messages.RECLAIM, messages.ReclaimCall(9, [messages.JobName("acme", "a")], CALLER)),
         (messages.GET, messages.GetCall(["a", "ü"], "acme", CALLER)),
         (messages.COUNTS, messages.CountsCall(CALLER)),
-        (messages.VALIDATE, messages.Nothing()),
+        (messages.VALIDATE, messages.Empty()),
         (messages.FIND, messages.FindCall(WANTED, "abc", 7, True, CALLER)),
         (messages.GROUPS, messages.GroupsCall(WANTED, CALLER)),
         (messages.HISTORY, messages.GetCall(["a"], "acme", CALLER)),
@@ -130,7 +130,7 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
         (messages.NOTE, messages.OperateCall(WANTED, OPERATION, text="odd", caller=CALLER)),
         (
             messages.EDIT,
-            messages.EditCall(messages.Named("acme", "a"), Edit(payload=b"{}"), OPERATION, 3),
+            messages.EditCall(messages.JobName("acme", "a"), Edit(payload=b"{}"), OPERATION, 3),
         ),
         (messages.SET_POLICY, messages.SetPolicyCall("mail", POLICY, OPERATION, CALLER)),
         (messages.SET_POLICY, messages.SetPolicyCall("mail", None, OPERATION)),
@@ -149,23 +149,26 @@ def test_a_call_arrives_as_it_was_made(verb, call):
     ("verb", "answer"),
     [
         (messages.ENQUEUE, [Receipt("a"), Receipt("b", Admission.EXISTING)]),
-        (messages.CLAIM, messages.ClaimAnswer([JOB], [None, messages.Lost("a", 2**62)])),
-        (messages.SETTLE, [None, messages.Lost("a", 7)]),
+        (messages.CLAIM, messages.ClaimAnswer([JOB], [None, messages.LostLease("a", 2**62)])),
+        (messages.SETTLE, [None, messages.LostLease("a", 7)]),
         (
             messages.EXTEND,
-            [messages.Extended(7, True), messages.Extended(0, lost=messages.Lost("a", 7))],
+            [
+                messages.ExtendAnswer(7, True),
+                messages.ExtendAnswer(0, lost=messages.LostLease("a", 7)),
+            ],
         ),
         (messages.RECLAIM, Reclaim([JOB], [JOB])),
         (messages.GET, [JOB, None]),
         (messages.COUNTS, {"mail": Counts(pending=7)}),
         (messages.VALIDATE, ["something is wrong"]),
         (messages.FIND, Page([JOB], "abc")),
-        (messages.GROUPS, grouped([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
+        (messages.GROUPS, group_letters([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
         (
             messages.HISTORY,
             [None, History(JOB, [ATTEMPT], [Note(NoteKind.EDIT, 7, "x", "y", b"{}")])],
         ),
-        (messages.REPLAY, Operated([JOB], 3, more=True)),
+        (messages.REPLAY, AdminResult([JOB], 3, more=True)),
         (messages.EDIT, JOB),
         (messages.POLICIES, {"mail": POLICY}),
         (messages.FLAGS, {"f": True}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.exit_codes import EXIT_FAILED
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options
 from holdfast.cli.output import cut, document, lines, moment, note, progress, table
 from holdfast.model.errors import InvalidInput
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.operations.views import AuditView
 
 
-@click.group("audit", cls=Commands)
+@click.group("audit", cls=CommandGroup)
 def audit_group() -> None:
     """Look at what people did, and check that nobody altered the record of it."""
 
@@ -40,7 +40,7 @@ def audit_group() -> None:
 @stream_options
 @click.pass_obj
 def list_audit(
-    context: Context,
+    context: CommandContext,
     *,
     after: int,
     limit: int,
@@ -100,7 +100,7 @@ def list_audit(
 @click.option("--head", metavar="COUNT:HASH", help="A head noted earlier: it must be part of it.")
 @json_option
 @click.pass_obj
-def verify_audit(context: Context, *, head: str | None, as_json: bool) -> None:
+def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) -> None:
     """Follow the chain of hashes; exit 1 if an entry was altered, left out or put in.
 
     Note the head somewhere else: with --head, nothing before it can be changed unseen.

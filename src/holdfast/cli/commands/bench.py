@@ -24,7 +24,7 @@ _PRODUCERS = 32
 _SLOTS = 64
 
 
-class Figures(msgspec.Struct, frozen=True):
+class BenchFigures(msgspec.Struct, frozen=True):
     """What was measured."""
 
     directory: str
@@ -90,16 +90,16 @@ def bench(*, jobs: int, directory: Path | None, sync: str, as_json: bool) -> Non
     click.echo(f"{jobs:,} jobs that do nothing, sync={sync}, in {found.directory}")
 
 
-async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None]) -> Figures:
+async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None]) -> BenchFigures:
     import asyncio  # noqa: PLC0415
 
     from holdfast.engines.journal.engine import JournalEngine  # noqa: PLC0415
     from holdfast.engines.journal.options import JournalOptions  # noqa: PLC0415
-    from holdfast.engines.journal.wal.group_commit import Sync  # noqa: PLC0415
+    from holdfast.engines.journal.wal.group_commit import SyncMode  # noqa: PLC0415
 
     syncs = await asyncio.to_thread(_sync_rate, place / "probe")
     told(1)
-    engine = await JournalEngine.open(place / "store", options=JournalOptions(sync=Sync(sync)))
+    engine = await JournalEngine.open(place / "store", options=JournalOptions(sync=SyncMode(sync)))
     try:
         few = max(50, min(500, jobs // 10))
         alone = await _enqueue(engine, few, 1)
@@ -111,7 +111,7 @@ async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None
         told(4)
     finally:
         await engine.close()
-    return Figures(
+    return BenchFigures(
         directory=str(place.parent),
         sync=sync,
         jobs=jobs,
@@ -203,11 +203,11 @@ async def _latencies(engine: JournalEngine, jobs: int) -> list[float]:
 
 
 def _worker(engine: JournalEngine, function: Callable[..., object]) -> Worker:
-    from holdfast.worker.registry import Definition, Execution, TaskSpec  # noqa: PLC0415
+    from holdfast.worker.registry import Execution, Registry, TaskSpec  # noqa: PLC0415
     from holdfast.worker.signature import Signature  # noqa: PLC0415
     from holdfast.worker.worker import Worker, WorkerOptions  # noqa: PLC0415
 
-    definition = Definition()
+    definition = Registry()
     spec = TaskSpec("nothing", function, Signature(function, "nothing"), Execution.LOOP)
     definition.add_task(spec)
     return Worker(engine, definition, "bench", WorkerOptions(slots=_SLOTS))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from holdfast.cli.group import Commands, Context
-from holdfast.cli.job_actions import Order, carry_out
+from holdfast.cli.group import CommandContext, CommandGroup
+from holdfast.cli.job_actions import JobAction, carry_out
 from holdfast.cli.options import (
     MOST,
     by_option,
@@ -33,12 +33,12 @@ from .jobs import page_options, print_job, print_page
 from .queues import rate_of
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Pace, Who
+    from holdfast.operations.operation_types import Author, ReplayPace
 
 _ARCHIVED = click.option("--archived", is_flag=True, help="Those laid aside instead.")
 
 
-@click.group("dead", cls=Commands)
+@click.group("dead", cls=CommandGroup)
 def dead_group() -> None:
     """Look after dead letters: jobs that failed for good."""
 
@@ -47,7 +47,7 @@ def dead_group() -> None:
 @filter_options()
 @stream_options
 @click.pass_obj
-def groups(context: Context, *, wanted: Filter, as_json: bool, ndjson: bool) -> None:
+def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bool) -> None:
     """Count dead letters by reason, queue, shape of the error and hour, the most first."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -85,7 +85,7 @@ def groups(context: Context, *, wanted: Filter, as_json: bool, ndjson: bool) -> 
 @stream_options
 @click.pass_obj
 def list_dead(
-    context: Context,
+    context: CommandContext,
     *,
     wanted: Filter,
     archived: bool,
@@ -107,7 +107,7 @@ def list_dead(
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is.")
 @json_option
 @click.pass_obj
-def show_dead(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+def show_dead(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
     """Show one dead letter: every attempt, its error, and what people did and said."""
     print_job(context, job_id, tenant, as_json=as_json)
 
@@ -120,7 +120,7 @@ def show_dead(context: Context, job_id: str, tenant: str, *, as_json: bool) -> N
 @json_option
 @click.pass_obj
 def note_dead(
-    context: Context, job_id: str, text: str, *, tenant: str, by: str | None, as_json: bool
+    context: CommandContext, job_id: str, text: str, *, tenant: str, by: str | None, as_json: bool
 ) -> None:
     """Write something about a job into its history."""
     from holdfast.cli import store_access  # noqa: PLC0415
@@ -147,13 +147,13 @@ def note_dead(
 @json_option
 @click.pass_obj
 def archive(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     wanted: Filter,
     everything: bool,
     limit: int,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -164,7 +164,7 @@ def archive(
     """
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = Order(
+    order = JobAction(
         "archive",
         wanted,
         who,
@@ -187,20 +187,20 @@ def archive(
 @json_option
 @click.pass_obj
 def restore(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     wanted: Filter,
     everything: bool,
     limit: int,
     dry_run: bool,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     as_json: bool,
 ) -> None:
     """Take archived jobs back among the dead letters, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = Order("restore", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json)
+    order = JobAction("restore", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json)
     carry_out(context, order)
 
 
@@ -221,7 +221,7 @@ def restore(
 @json_option
 @click.pass_obj
 def replay(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     wanted: Filter,
@@ -229,7 +229,7 @@ def replay(
     fixed: str,
     rate: str | None,
     dry_run: bool,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     as_json: bool,
 ) -> None:
     """Bring dead letters back, the oldest first, with a fresh budget of attempts.
@@ -240,7 +240,7 @@ def replay(
     wanted = with_ids(wanted, ids)
     if fixed:
         check_text("--fixed", fixed)
-    order = Order(
+    order = JobAction(
         "replay",
         wanted,
         who,
@@ -253,7 +253,7 @@ def replay(
     carry_out(context, order)
 
 
-def _pace(text: str) -> Pace:
-    from holdfast.operations.operation_types import Pace  # noqa: PLC0415
+def _pace(text: str) -> ReplayPace:
+    from holdfast.operations.operation_types import ReplayPace  # noqa: PLC0415
 
-    return Pace.of(rate_of("--rate", text))
+    return ReplayPace.of(rate_of("--rate", text))

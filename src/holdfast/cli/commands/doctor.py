@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from holdfast.cli.exit_codes import EXIT_FAILED
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import clean, count_of, document
 from holdfast.model.errors import HoldfastError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Verdict = Literal["ok", "warning", "wrong"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What one check found, and what to do if that is not good."""
 
     check: str
@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True):
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @json_option
 @click.pass_obj
-def doctor(context: Context, *, strict: bool, as_json: bool) -> None:
+def doctor(context: CommandContext, *, strict: bool, as_json: bool) -> None:
     """Check settings, store, daemon and work; say what is wrong and what to do.
 
     Nothing is changed. Exit 1 if something is wrong; a warning alone is not.
@@ -59,7 +59,7 @@ def doctor(context: Context, *, strict: bool, as_json: bool) -> None:
         raise SystemExit(EXIT_FAILED)
 
 
-def examine(context: Context) -> list[Finding]:
+def examine(context: CommandContext) -> list[CheckResult]:
     """Make every check that can be made; one that cannot be made says so itself."""
     from holdfast.cli import doctor_checks  # noqa: PLC0415 - with all that a store needs
 
@@ -67,12 +67,14 @@ def examine(context: Context) -> list[Finding]:
         loaded = context.load()
     except HoldfastError as error:
         return [
-            Finding("settings", "wrong", str(error), "mend it: nothing else can be checked before")
+            CheckResult(
+                "settings", "wrong", str(error), "mend it: nothing else can be checked before"
+            )
         ]
     settings = loaded.settings
-    found = [Finding("settings", "ok", f"store {settings.store_shown}, sync {settings.sync}")]
+    found = [CheckResult("settings", "ok", f"store {settings.store_shown}, sync {settings.sync}")]
     found += [
-        Finding("settings", "warning", warning, "spell it right, or take it away")
+        CheckResult("settings", "warning", warning, "spell it right, or take it away")
         for warning in loaded.warnings
     ]
     for check in doctor_checks.OF_THE_PLACE:
@@ -82,30 +84,30 @@ def examine(context: Context) -> list[Finding]:
     return found + _of_the_work(settings, doctor_checks.OF_THE_WORK)
 
 
-def _made(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _made(name: str, check: Callable[[], list[CheckResult]]) -> list[CheckResult]:
     try:
         return check()
     except HoldfastError as error:
-        return [Finding(name, "wrong", str(error))]
+        return [CheckResult(name, "wrong", str(error))]
     except OSError as error:
-        return [Finding(name, "wrong", f"the system says: {error}")]
+        return [CheckResult(name, "wrong", f"the system says: {error}")]
 
 
-Check = Callable[["Operations", "Settings", "Status"], Awaitable[list[Finding]]]
+Check = Callable[["Operations", "Settings", "Status"], Awaitable[list[CheckResult]]]
 
 
-def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[Finding]:
+def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckResult]:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     from .status import read_status  # noqa: PLC0415
 
-    async def make(operations: Operations) -> list[Finding]:
-        found: list[Finding] = []
+    async def make(operations: Operations) -> list[CheckResult]:
+        found: list[CheckResult] = []
         for check in checks:
             try:
                 found += await check(operations, settings, status)
             except HoldfastError as error:
-                found.append(Finding(check.__name__.replace("_", " "), "wrong", str(error)))
+                found.append(CheckResult(check.__name__.replace("_", " "), "wrong", str(error)))
         return found
 
     try:
@@ -115,9 +117,9 @@ def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[Finding]
         seconds = time.monotonic() - began
     except HoldfastError as error:
         advice = "`holdfast journal verify` shows the extent of any damage"
-        return [Finding("store", "wrong", str(error), advice)]
+        return [CheckResult("store", "wrong", str(error), advice)]
     except OSError as error:
-        return [Finding("store", "wrong", f"the system says: {error}")]
+        return [CheckResult("store", "wrong", f"the system says: {error}")]
     if not store_access.owned(settings):
-        found.append(Finding("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
+        found.append(CheckResult("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
     return found

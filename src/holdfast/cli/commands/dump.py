@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document, progress
 from holdfast.model.errors import InvalidInput, StorageError
 
 if TYPE_CHECKING:
-    from holdfast.engines.dump.format import DumpRecord, Manifest
+    from holdfast.engines.dump.format import DumpManifest, DumpRecord
     from holdfast.operations.operations import Operations
     from holdfast.settings import Settings
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--redact", is_flag=True, help="Leave out what work is about, to show it to others.")
 @json_option
 @click.pass_obj
-def dump_store(context: Context, file: Path, *, redact: bool, as_json: bool) -> None:
+def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bool) -> None:
     """Write everything that the store keeps into FILE: a backup, or to move it.
 
     Works while the daemon runs, as of one moment, and without it. With --redact payloads, results,
@@ -57,7 +57,7 @@ def dump_store(context: Context, file: Path, *, redact: bool, as_json: bool) -> 
 
 async def _write(
     operations: Operations, file: Path, told: Callable[[int], None], *, redact: bool
-) -> Manifest:
+) -> DumpManifest:
     from holdfast.engines.dump.format import write_dump  # noqa: PLC0415
     from holdfast.engines.dump.redact import redacted  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ async def _write(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 @click.pass_obj
-def load_store(context: Context, file: Path, *, as_json: bool) -> None:
+def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     """Make a new store (--store) of a dump. A dump that is not whole is refused.
 
     A store that has anything in it is never loaded over: name another one. Into a server it goes
@@ -122,19 +122,19 @@ def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, 
 
     from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
     from holdfast.stores.move import (  # noqa: PLC0415
-        Progress,
+        MoveProgress,
         load_into_server,
         place_of,
     )
 
     with file.open("rb") as source, contextlib.ExitStack() as stack:
         begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
-        told = Progress(begin)
+        told = MoveProgress(begin)
         told.total(verify_dump(source).records.get("job", 0))
         return asyncio.run(load_into_server(place_of(settings), read_dump(source), told))
 
 
-def _said(manifest: Manifest) -> str:
+def _said(manifest: DumpManifest) -> str:
     counts = ", ".join(
         f"{count:,} {kind}{'' if count == 1 else 's'}"
         for kind, count in sorted(manifest.records.items())

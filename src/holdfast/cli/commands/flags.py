@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import stream_options, who_options
 from holdfast.cli.output import clean, document, lines, note, table
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
 
 
-@click.group("flags", cls=Commands)
+@click.group("flags", cls=CommandGroup)
 def flags_group() -> None:
     """Look at flags, and switch them."""
 
@@ -25,7 +25,7 @@ def flags_group() -> None:
 @flags_group.command("list")
 @stream_options
 @click.pass_obj
-def list_flags(context: Context, *, as_json: bool, ndjson: bool) -> None:
+def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List the flags that were switched."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -48,7 +48,7 @@ def list_flags(context: Context, *, as_json: bool, ndjson: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_obj
 def set_flag(
-    context: Context, name: str, state: str, *, who: Callable[[], Who], as_json: bool
+    context: CommandContext, name: str, state: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
     """Switch a flag on or off, or take it away with unset."""
     from holdfast.cli import store_access  # noqa: PLC0415

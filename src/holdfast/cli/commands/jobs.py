@@ -7,8 +7,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Commands, Context
-from holdfast.cli.job_actions import Order, carry_out
+from holdfast.cli.group import CommandContext, CommandGroup
+from holdfast.cli.job_actions import JobAction, carry_out
 from holdfast.cli.options import (
     MOST,
     check_job,
@@ -26,7 +26,7 @@ from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.search import MAX_PAGE, Filter
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
     from holdfast.operations.operations import Operations
     from holdfast.operations.views import HistoryView, JobView
 
@@ -35,7 +35,7 @@ _TENANT = click.option(
 )
 
 
-@click.group("jobs", cls=Commands)
+@click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
     """Look at jobs, and act on them."""
 
@@ -63,7 +63,7 @@ def page_options(command: Callable[..., None]) -> Callable[..., None]:
 @stream_options
 @click.pass_obj
 def list_jobs(
-    context: Context,
+    context: CommandContext,
     *,
     wanted: Filter,
     newest: bool,
@@ -82,7 +82,7 @@ def list_jobs(
 
 
 def print_page(
-    context: Context,
+    context: CommandContext,
     wanted: Filter,
     *,
     newest: bool,
@@ -125,24 +125,24 @@ def print_page(
 @_TENANT
 @json_option
 @click.pass_obj
-def show_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+def show_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
     """Show one job: its state, lease and last error, and everything that happened to it."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
-def print_job(context: Context, job_id: str, tenant: str, *, as_json: bool) -> None:
+def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
     """Print a job with its history."""
     import msgspec  # noqa: PLC0415
 
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import HistoryRequest  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import HistoryBody  # noqa: PLC0415
     from holdfast.operations.views import HistoryView  # noqa: PLC0415
 
     check_job(job_id, tenant)
     settings = context.settings()
     store_access.check_kept(settings)
-    body = msgspec.json.encode(HistoryRequest(job_id, tenant))
+    body = msgspec.json.encode(HistoryBody(job_id, tenant))
     view = store_access.ask(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
     if view is None:
         view = store_access.look(settings, lambda operations: operations.history(job_id, tenant))
@@ -214,13 +214,13 @@ def _print_past(view: HistoryView) -> None:
 @json_option
 @click.pass_obj
 def cancel_jobs(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     wanted: Filter,
     everything: bool,
     limit: int,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -228,7 +228,7 @@ def cancel_jobs(
     """Cancel unfinished jobs, by id or by filter; those in flight are asked to stop."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = Order(
+    order = JobAction(
         "cancel",
         wanted,
         who,
@@ -251,13 +251,13 @@ def cancel_jobs(
 @json_option
 @click.pass_obj
 def purge_jobs(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     wanted: Filter,
     everything: bool,
     limit: int,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -265,7 +265,7 @@ def purge_jobs(
     """Forget finished jobs and their history for good, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = Order(
+    order = JobAction(
         "purge", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
     )
     carry_out(context, order)
@@ -278,16 +278,16 @@ def purge_jobs(
 @json_option
 @click.pass_obj
 def confirm_jobs(
-    context: Context,
+    context: CommandContext,
     ids: tuple[str, ...],
     *,
     tenant: str | None,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     as_json: bool,
 ) -> None:
     """Agree to jobs that wait for a person."""
     wanted = with_ids(Filter(tenant=tenant), ids)
-    carry_out(context, Order("confirm", wanted, who, limit=MOST, as_json=as_json))
+    carry_out(context, JobAction("confirm", wanted, who, limit=MOST, as_json=as_json))
 
 
 @jobs_group.command("reclaim")
@@ -297,7 +297,7 @@ def confirm_jobs(
 @json_option
 @click.pass_obj
 def reclaim_job(
-    context: Context, job_id: str, *, tenant: str, who: Callable[[], Who], as_json: bool
+    context: CommandContext, job_id: str, *, tenant: str, who: Callable[[], Author], as_json: bool
 ) -> None:
     """End the lease of a job in flight now: whoever holds it has lost it.
 
@@ -328,7 +328,7 @@ def reclaim_job(
 @json_option
 @click.pass_obj
 def edit_job(
-    context: Context,
+    context: CommandContext,
     job_id: str,
     *,
     payload: IO[bytes] | None,
@@ -337,7 +337,7 @@ def edit_job(
     run_at: str | None,
     version: int | None,
     tenant: str,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     as_json: bool,
 ) -> None:
     """Change a job that nobody runs: its payload, priority, attempts or time."""

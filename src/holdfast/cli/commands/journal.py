@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.cli.exit_codes import EXIT_FAILED
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document
 from holdfast.model.errors import InvalidInput
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 
-@click.group("journal", cls=Commands)
+@click.group("journal", cls=CommandGroup)
 def journal_group() -> None:
     """Look into the log of a store, or save what is whole of a damaged one."""
 
@@ -27,7 +27,7 @@ def journal_group() -> None:
 @journal_group.command("verify")
 @json_option
 @click.pass_obj
-def verify(context: Context, *, as_json: bool) -> None:
+def verify(context: CommandContext, *, as_json: bool) -> None:
     """Check every frame of log and snapshots; exit 1 if anything is damaged."""
     from holdfast.engines.journal import doctor  # noqa: PLC0415 - reads everything
 
@@ -58,7 +58,7 @@ def verify(context: Context, *, as_json: bool) -> None:
 @click.option("--ndjson", is_flag=True, help="The same as --json.")
 @click.option("--snapshot", is_flag=True, help="Print the newest snapshot instead.")
 @click.pass_obj
-def dump(context: Context, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
+def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
     """Print every record of the log."""
     from holdfast.engines.journal import doctor  # noqa: PLC0415
     from holdfast.operations.views import JobView  # noqa: PLC0415
@@ -88,7 +88,7 @@ def dump(context: Context, *, as_json: bool, ndjson: bool, snapshot: bool) -> No
 @click.argument("target", metavar="NEW_DIRECTORY")
 @json_option
 @click.pass_obj
-def salvage(context: Context, target: str, *, as_json: bool) -> None:
+def salvage(context: CommandContext, target: str, *, as_json: bool) -> None:
     """Copy everything that is whole into a new directory. The damaged one is left as it is."""
     from holdfast.engines.journal import doctor  # noqa: PLC0415
     from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document, note
 from holdfast.model.errors import InvalidInput
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--sql", is_flag=True, help="Print the SQL, for psql, and change nothing.")
 @json_option
 @click.pass_obj
-def migrate(context: Context, *, sql: bool, as_json: bool) -> None:
+def migrate(context: CommandContext, *, sql: bool, as_json: bool) -> None:
     """Make or update the schema of a PostgreSQL store.
 
     Does nothing if it is up to date, and may run twice at once. Migrate before the new version is

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import be_sure, json_option
 from holdfast.cli.output import count_of, document, progress, table
 from holdfast.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.stores.move import Moved, Place
+    from holdfast.stores.move import MoveResult, StoreLocation
 
 
 @click.command("move")
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def move_store(
-    context: Context, from_place: str, to_place: str, *, anew: bool, yes: bool, as_json: bool
+    context: CommandContext, from_place: str, to_place: str, *, anew: bool, yes: bool, as_json: bool
 ) -> None:
     """Carry everything in a store over to another one, and compare the two.
 
@@ -56,7 +56,7 @@ def move_store(
     _show(moved, source, target)
 
 
-def _place(context: Context, option: str, text: str) -> Place:
+def _place(context: CommandContext, option: str, text: str) -> StoreLocation:
     from holdfast.stores.move import place_of  # noqa: PLC0415
 
     usual = context.settings()
@@ -70,17 +70,17 @@ def _place(context: Context, option: str, text: str) -> Place:
         raise InvalidInput(option, error.problem) from None
 
 
-def _move(source: Place, target: Place, *, anew: bool, quiet: bool) -> Moved:
+def _move(source: StoreLocation, target: StoreLocation, *, anew: bool, quiet: bool) -> MoveResult:
     import asyncio  # noqa: PLC0415
 
-    from holdfast.stores.move import Progress, move  # noqa: PLC0415
+    from holdfast.stores.move import MoveProgress, move  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
         begin = lambda steps: stack.enter_context(progress("move", steps, wanted=not quiet))
-        return asyncio.run(move(source, target, Progress(begin), anew=anew))
+        return asyncio.run(move(source, target, MoveProgress(begin), anew=anew))
 
 
-def _show(moved: Moved, source: Place, target: Place) -> None:
+def _show(moved: MoveResult, source: StoreLocation, target: StoreLocation) -> None:
     kinds = sorted({*moved.contents.counts, *moved.read_back.counts})
     rows = [
         (kind, f"{moved.contents.counts[kind]:,}", f"{moved.read_back.counts[kind]:,}")

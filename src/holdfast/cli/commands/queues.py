@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import clean, document, lines, note, table
 from holdfast.model.durations import seconds_of, shown
@@ -17,13 +17,13 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
 if TYPE_CHECKING:
     from holdfast.engines.contract import Counts
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
     from holdfast.operations.operations import Operations
 
 _UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 
 
-@click.group("queues", cls=Commands)
+@click.group("queues", cls=CommandGroup)
 def queues_group() -> None:
     """Look at queues, pause them, and set what they allow."""
 
@@ -31,7 +31,7 @@ def queues_group() -> None:
 @queues_group.command("list")
 @stream_options
 @click.pass_obj
-def list_queues(context: Context, *, as_json: bool, ndjson: bool) -> None:
+def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List every queue: how many jobs in each state, and what it allows."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -78,7 +78,7 @@ async def _both(
 @who_options
 @json_option
 @click.pass_obj
-def pause(context: Context, queue: str, *, who: Callable[[], Who], as_json: bool) -> None:
+def pause(context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Hand out no more jobs of a queue; what runs goes on."""
     _change(context, queue, {"paused": True}, who, as_json=as_json)
 
@@ -88,7 +88,9 @@ def pause(context: Context, queue: str, *, who: Callable[[], Who], as_json: bool
 @who_options
 @json_option
 @click.pass_obj
-def resume(context: Context, queue: str, *, who: Callable[[], Who], as_json: bool) -> None:
+def resume(
+    context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool
+) -> None:
     """Hand out jobs of a queue again, and take an outage for over."""
     _change(context, queue, {"paused": False, "outage_until_us": 0}, who, as_json=as_json)
 
@@ -106,12 +108,12 @@ def resume(context: Context, queue: str, *, who: Callable[[], Who], as_json: boo
 @json_option
 @click.pass_obj
 def set_policy(
-    context: Context,
+    context: CommandContext,
     /,
     queue: str,
     *,
     reset: bool,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     as_json: bool,
     **asked: str | bool | None,
 ) -> None:
@@ -135,10 +137,10 @@ def set_policy(
 
 
 def _change(
-    context: Context,
+    context: CommandContext,
     queue: str,
     changes: Mapping[str, object],
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     *,
     as_json: bool,
 ) -> None:

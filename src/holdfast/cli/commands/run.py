@@ -8,14 +8,16 @@ from collections.abc import Callable
 import click
 
 from holdfast.daemon.daemon import Daemon
-from holdfast.settings import Loaded, Settings
+from holdfast.settings import LoadedSettings, Settings
 from holdfast.stores.opening import looping
-from holdfast.telemetry.log_output import LogTerms, configure_logging
-from holdfast.worker.app_loader import load_definition
-from holdfast.worker.registry import Definition
+from holdfast.telemetry.log_output import LogOptions, configure_logging
+from holdfast.worker.app_loader import load_registry
+from holdfast.worker.registry import Registry
 
 
-def run(load: Callable[[], Loaded], app: str | None, definition: Definition | None = None) -> int:
+def run(
+    load: Callable[[], LoadedSettings], app: str | None, definition: Registry | None = None
+) -> int:
     """Run the daemon for an application, named or at hand; return its exit code."""
     loaded = load()
     for warning in loaded.warnings:
@@ -23,7 +25,7 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
     settings = loaded.settings
     _configure(settings)
     if definition is None:
-        definition = Definition() if app is None else load_definition(app)
+        definition = Registry() if app is None else load_registry(app)
     served = definition
 
     async def serve() -> int:
@@ -43,7 +45,7 @@ def run(load: Callable[[], Loaded], app: str | None, definition: Definition | No
 
 
 def _configure(settings: Settings) -> None:
-    configure_logging(LogTerms(settings.log_level, settings.log_format))
+    configure_logging(LogOptions(settings.log_level, settings.log_format))
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import clean, document, lines, moment, note, table
 from holdfast.model.errors import InvalidInput, Unavailable
@@ -19,7 +19,7 @@ from holdfast.model.job import MICROSECONDS, check_id
 
 if TYPE_CHECKING:
     from holdfast.model.effects import ScheduleState
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     next_at: datetime | None
 
 
-@click.group("schedules", cls=Commands)
+@click.group("schedules", cls=CommandGroup)
 def schedules_group() -> None:
     """Look at schedules, run one now, or leave ticks out."""
 
@@ -43,7 +43,7 @@ def schedules_group() -> None:
 @schedules_group.command("list")
 @stream_options
 @click.pass_obj
-def list_schedules(context: Context, *, as_json: bool, ndjson: bool) -> None:
+def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List the schedules of the application that was last run, and when each comes next."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -79,18 +79,18 @@ def list_schedules(context: Context, *, as_json: bool, ndjson: bool) -> None:
 @json_option
 @click.pass_obj
 def run_schedule(
-    context: Context, name: str, *, app: str | None, who: Callable[[], Who], as_json: bool
+    context: CommandContext, name: str, *, app: str | None, who: Callable[[], Author], as_json: bool
 ) -> None:
     """Enqueue the job of a schedule now, as if it were time."""
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import RunScheduleRequest  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import RunScheduleBody  # noqa: PLC0415
     from holdfast.engines.contract import Admission, Receipt  # noqa: PLC0415
 
     check_id(name, "name")
     asked, settings = who(), context.settings()
     store_access.check_kept(settings)
-    body = msgspec.json.encode(RunScheduleRequest(name, asked))
+    body = msgspec.json.encode(RunScheduleBody(name, asked))
 
     def ask_owner() -> list[Receipt] | None:
         found = store_access.ask(settings, "POST", f"{OPERATIONS}run_schedule", body, Receipt)
@@ -102,9 +102,9 @@ def run_schedule(
                 f"nobody runs the application that has {name!r}: start it, or name it with --app"
             )
         from holdfast.operations.operations import Operations  # noqa: PLC0415
-        from holdfast.worker.app_loader import load_definition  # noqa: PLC0415
+        from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-        definition = load_definition(app)
+        definition = load_registry(app)
         now_us = int(time.time() * MICROSECONDS)
         return store_access.with_store(
             settings,
@@ -127,7 +127,7 @@ def run_schedule(
 @who_options
 @json_option
 @click.pass_obj
-def skip(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+def skip(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Leave the next tick of a schedule out; once more, the one after it as well."""
 
     def next_out(state: ScheduleState) -> ScheduleState:
@@ -144,7 +144,7 @@ def skip(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) 
 @who_options
 @json_option
 @click.pass_obj
-def pause(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+def pause(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Leave out every tick of a schedule until it is resumed."""
     _change(context, name, who, lambda state: replace(state, paused=True), as_json=as_json)
 
@@ -154,7 +154,7 @@ def pause(context: Context, name: str, *, who: Callable[[], Who], as_json: bool)
 @who_options
 @json_option
 @click.pass_obj
-def resume(context: Context, name: str, *, who: Callable[[], Who], as_json: bool) -> None:
+def resume(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Run a schedule again: neither paused nor skipped any more."""
     again: Callable[[ScheduleState], ScheduleState] = lambda state: replace(
         state, paused=False, skip_until_us=0
@@ -163,9 +163,9 @@ def resume(context: Context, name: str, *, who: Callable[[], Who], as_json: bool
 
 
 def _change(
-    context: Context,
+    context: CommandContext,
     name: str,
-    who: Callable[[], Who],
+    who: Callable[[], Author],
     change: Callable[[ScheduleState], ScheduleState],
     *,
     as_json: bool,

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from holdfast.cli.exit_codes import EXIT_FAILED
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document
 from holdfast.model.durations import seconds_of, shown
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the ids as JSON.")
 @click.pass_obj
 def enqueue(
-    context: Context, file: IO[bytes], app: str | None, *, skip_duplicates: bool, as_json: bool
+    context: CommandContext,
+    file: IO[bytes],
+    app: str | None,
+    *,
+    skip_duplicates: bool,
+    as_json: bool,
 ) -> None:
     """Enqueue jobs from a file: a JSON array, one object, or an object per line.
 
@@ -40,7 +45,7 @@ def enqueue(
 
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import EnqueueRequest  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import EnqueueBody  # noqa: PLC0415
     from holdfast.engines.contract import Receipt  # noqa: PLC0415
     from holdfast.operations.inputs import new_jobs, read_inputs  # noqa: PLC0415
     from holdfast.operations.operations import Operations, created  # noqa: PLC0415
@@ -48,13 +53,13 @@ def enqueue(
     settings = context.settings()
     inputs = read_inputs(file.read())
     on_duplicate: OnDuplicate = "skip" if skip_duplicates else "refuse"
-    body = msgspec.json.encode(EnqueueRequest(inputs, on_duplicate))
+    body = msgspec.json.encode(EnqueueBody(inputs, on_duplicate))
     definition = None
     if app is not None:
-        from holdfast.worker.app_loader import load_definition  # noqa: PLC0415
+        from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
         from holdfast.worker.builtin_tasks import add_builtin  # noqa: PLC0415
 
-        definition = add_builtin(load_definition(app), settings.default_task)
+        definition = add_builtin(load_registry(app), settings.default_task)
         new_jobs(inputs, definition, settings.max_attempts)  # the owner may know other tasks
 
     def ask_owner() -> list[list[Receipt]] | None:
@@ -86,7 +91,7 @@ def enqueue(
 @click.option("--interval", default="1s", metavar="DURATION", help="How often, with --watch.")
 @json_option
 @click.pass_obj
-def status(context: Context, *, watch: bool, interval: str, as_json: bool) -> None:
+def status(context: CommandContext, *, watch: bool, interval: str, as_json: bool) -> None:
     """Count the jobs: pending, in flight, completed, dead."""
     pause_seconds = max(0.1, seconds_of("interval", interval))
     settings = context.settings()
@@ -112,7 +117,7 @@ def status(context: Context, *, watch: bool, interval: str, as_json: bool) -> No
 @click.command("validate")
 @json_option
 @click.pass_obj
-def validate(context: Context, *, as_json: bool) -> None:
+def validate(context: CommandContext, *, as_json: bool) -> None:
     """Check every invariant of the work that is kept; exit 1 if one does not hold.
 
     `journal verify` checks the files.

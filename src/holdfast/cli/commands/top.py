@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.group import Context
+from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import ago, document, table
 from holdfast.model.durations import seconds_of, shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Group as Screen
 
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import Running, Status
+    from holdfast.operations.views import RunningAttempt, Status
     from holdfast.settings import Settings
 
 MOST_LOOKED_AT = 50_000
@@ -35,7 +35,7 @@ RATES = {
 }
 
 
-class QueueLine(msgspec.Struct, frozen=True):
+class QueueRow(msgspec.Struct, frozen=True):
     """One queue."""
 
     queue: str
@@ -47,7 +47,7 @@ class QueueLine(msgspec.Struct, frozen=True):
     oldest_pending_at: datetime | None
 
 
-class ReasonLine(msgspec.Struct, frozen=True):
+class ReasonRow(msgspec.Struct, frozen=True):
     """Why jobs are dead."""
 
     error_reason: str
@@ -56,7 +56,7 @@ class ReasonLine(msgspec.Struct, frozen=True):
     last_at: datetime
 
 
-class View(msgspec.Struct, frozen=True):
+class TopScreen(msgspec.Struct, frozen=True):
     """One look."""
 
     at: float
@@ -66,9 +66,9 @@ class View(msgspec.Struct, frozen=True):
     busy: int
     draining: bool
     totals: Mapping[str, float]
-    queues: list[QueueLine]
-    reasons: list[ReasonLine]
-    running: list[Running]
+    queues: list[QueueRow]
+    reasons: list[ReasonRow]
+    running: list[RunningAttempt]
     rates_per_second: Mapping[str, float] = {}
 
 
@@ -77,7 +77,7 @@ class View(msgspec.Struct, frozen=True):
 @click.option("--once", is_flag=True, help="Look once, and end.")
 @json_option
 @click.pass_obj
-def top(context: Context, *, interval: str, once: bool, as_json: bool) -> None:
+def top(context: CommandContext, *, interval: str, once: bool, as_json: bool) -> None:
     """Show depth, rates, ages, slots and failing reasons, live on a terminal.
 
     Without a terminal it looks once, or with --json prints an object per look.
@@ -101,7 +101,7 @@ def top(context: Context, *, interval: str, once: bool, as_json: bool) -> None:
 
 
 def _stream(settings: Settings, pause_seconds: float) -> None:
-    found: View | None = None
+    found: TopScreen | None = None
     while True:
         found = _look(settings, found)
         document(found)
@@ -120,7 +120,7 @@ def _live(settings: Settings, pause_seconds: float) -> None:
             live.update(_screen(settings, found), refresh=True)
 
 
-def _look(settings: Settings, before: View | None) -> View:
+def _look(settings: Settings, before: TopScreen | None) -> TopScreen:
     """Look once; rates are since the look before."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
 
@@ -129,7 +129,7 @@ def _look(settings: Settings, before: View | None) -> View:
     status = read_status(settings)
     at = time.monotonic()
     lines, reasons = store_access.look(settings, lambda operations: _lines(operations, status))
-    found = View(
+    found = TopScreen(
         at=at,
         running_daemon=bool(status.slots),
         slots=sum(one.slots for one in status.processes.values() if one is not None),
@@ -151,12 +151,10 @@ def _look(settings: Settings, before: View | None) -> View:
     return msgspec.structs.replace(found, rates_per_second=rates)
 
 
-async def _lines(
-    operations: Operations, status: Status
-) -> tuple[list[QueueLine], list[ReasonLine]]:
+async def _lines(operations: Operations, status: Status) -> tuple[list[QueueRow], list[ReasonRow]]:
     policies = await operations.policies()
     cheap = status.pending <= MOST_LOOKED_AT
-    lines: list[QueueLine] = []
+    lines: list[QueueRow] = []
     for item in status.queues:
         oldest: datetime | None = None
         if item.counts.pending and cheap:
@@ -164,7 +162,7 @@ async def _lines(
             page = await operations.page(wanted, limit=1, newest=False)
             oldest = page.jobs[0].created_at if page.jobs else None
         lines.append(
-            QueueLine(
+            QueueRow(
                 item.queue,
                 item.counts.pending,
                 item.counts.blocked,
@@ -174,16 +172,16 @@ async def _lines(
                 oldest,
             )
         )
-    reasons: dict[tuple[str, str], ReasonLine] = {}
+    reasons: dict[tuple[str, str], ReasonRow] = {}
     for group in await operations.groups():
         key = group.error_reason, group.failure_class
         known = reasons.get(key)
         count, last = (0, group.last_at) if known is None else (known.count, known.last_at)
-        reasons[key] = ReasonLine(*key, count + group.count, max(last, group.last_at))
+        reasons[key] = ReasonRow(*key, count + group.count, max(last, group.last_at))
     return lines, sorted(reasons.values(), key=lambda one: -one.count)[:10]
 
 
-def _head(found: View) -> str:
+def _head(found: TopScreen) -> str:
     if not found.running_daemon:
         return "no daemon runs: nothing moves"
     drained = " (draining)" if found.draining else ""
@@ -196,7 +194,7 @@ _REASON_NAMES = ("REASON", "CLASS", "DEAD", "LAST")
 _RUN_NAMES = ("RUNNING", "TASK", "FOR", "PROGRESS")
 
 
-def _queue_rows(found: View) -> list[tuple[str, ...]]:
+def _queue_rows(found: TopScreen) -> list[tuple[str, ...]]:
     return [
         (
             one.queue,
@@ -211,14 +209,14 @@ def _queue_rows(found: View) -> list[tuple[str, ...]]:
     ]
 
 
-def _reason_rows(found: View) -> list[tuple[str, ...]]:
+def _reason_rows(found: TopScreen) -> list[tuple[str, ...]]:
     return [
         (one.error_reason, one.failure_class, f"{one.count:,}", ago(one.last_at))
         for one in found.reasons
     ]
 
 
-def _run_rows(found: View) -> list[tuple[str, ...]]:
+def _run_rows(found: TopScreen) -> list[tuple[str, ...]]:
     return [
         (
             run.job_id,
@@ -230,7 +228,7 @@ def _run_rows(found: View) -> list[tuple[str, ...]]:
     ]
 
 
-def _print(found: View) -> None:
+def _print(found: TopScreen) -> None:
     click.echo(_head(found))
     right = ("PENDING", "BLOCKED", "IN FLIGHT", "DEAD", "FOR")
     for names, rows in (
@@ -243,7 +241,7 @@ def _print(found: View) -> None:
             table(names, rows, right=right)
 
 
-def _screen(settings: Settings, found: View) -> Screen:
+def _screen(settings: Settings, found: TopScreen) -> Screen:
     from rich.console import Group as Screen  # noqa: PLC0415 - only for a terminal
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

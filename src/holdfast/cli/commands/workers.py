@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.group import Commands, Context
+from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import ago, count_of, document, lines, note, progress, table
 from holdfast.model.durations import seconds_of, shown
@@ -17,14 +17,14 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.job import check_id
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Who
+    from holdfast.operations.operation_types import Author
     from holdfast.operations.views import Status
     from holdfast.settings import Settings
 
 _LOOK_AGAIN_SECONDS = 0.1
 
 
-@click.group("workers", cls=Commands)
+@click.group("workers", cls=CommandGroup)
 def workers_group() -> None:
     """Look at who works, resize them, or have them claim no more."""
 
@@ -32,7 +32,7 @@ def workers_group() -> None:
 @workers_group.command("list")
 @stream_options
 @click.pass_obj
-def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
+def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List everybody who holds leases, and the slots and attempts of the daemon."""
     from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
     from holdfast.cli.commands.status import read_status  # noqa: PLC0415
@@ -101,15 +101,15 @@ def list_workers(context: Context, *, as_json: bool, ndjson: bool) -> None:
 @json_option
 @click.pass_obj
 def resize(
-    context: Context, slots: int, *, queue: str, who: Callable[[], Who], as_json: bool
+    context: CommandContext, slots: int, *, queue: str, who: Callable[[], Author], as_json: bool
 ) -> None:
     """Change how many jobs each process of the daemon runs at once, until it is started again."""
-    from holdfast.daemon.rpc.bodies import ResizeRequest  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import ResizeBody  # noqa: PLC0415
 
     if queue:
         check_id(queue, "--queue")
     settings = context.settings()
-    found = _tell(settings, "resize", msgspec.json.encode(ResizeRequest(who(), slots, queue)))
+    found = _tell(settings, "resize", msgspec.json.encode(ResizeBody(who(), slots, queue)))
     if as_json:
         document({"slots": found.slots, "processes": len(found.processes)})
     else:
@@ -123,7 +123,9 @@ def resize(
 @who_options
 @json_option
 @click.pass_obj
-def drain(context: Context, *, patience: str | None, who: Callable[[], Who], as_json: bool) -> None:
+def drain(
+    context: CommandContext, *, patience: str | None, who: Callable[[], Author], as_json: bool
+) -> None:
     """Have the daemon claim no more; what runs goes on, and so does the daemon.
 
     `workers resume` is the way back, and so is starting it again.
@@ -155,7 +157,7 @@ def drain(context: Context, *, patience: str | None, who: Callable[[], Who], as_
 @who_options
 @json_option
 @click.pass_obj
-def resume(context: Context, *, who: Callable[[], Who], as_json: bool) -> None:
+def resume(context: CommandContext, *, who: Callable[[], Author], as_json: bool) -> None:
     """Have the daemon claim again after a drain."""
     found = _drain(context.settings(), who(), on=False)
     if as_json:
@@ -181,10 +183,10 @@ def _drained(found: Status) -> bool:
     )
 
 
-def _drain(settings: Settings, who: Who, *, on: bool) -> Status:
-    from holdfast.daemon.rpc.bodies import DrainRequest  # noqa: PLC0415
+def _drain(settings: Settings, who: Author, *, on: bool) -> Status:
+    from holdfast.daemon.rpc.bodies import DrainBody  # noqa: PLC0415
 
-    return _tell(settings, "drain", msgspec.json.encode(DrainRequest(who, on)))
+    return _tell(settings, "drain", msgspec.json.encode(DrainBody(who, on)))
 
 
 def _ask_status(settings: Settings) -> Status:

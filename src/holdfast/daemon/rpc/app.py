@@ -12,17 +12,17 @@ from typing import NamedTuple, TypedDict
 from holdfast.engines.contract import Engine
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.protocol import messages
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 
 from .dispatch import Departure, ServedEngine, request_problem
 
-log = EventLog("holdfast.http")
+log = StructuredLog("holdfast.http")
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 """Takes the body of a request; returns a status, a content type and a body."""
 
 
-class Scope(TypedDict):
+class RequestScope(TypedDict):
     """What is known of a request before its body is read."""
 
     type: str
@@ -31,7 +31,7 @@ class Scope(TypedDict):
     headers: list[tuple[bytes, bytes]]
 
 
-class Event(TypedDict, total=False):
+class AsgiMessage(TypedDict, total=False):
     """What the server has to say of a request under way."""
 
     type: str
@@ -39,11 +39,11 @@ class Event(TypedDict, total=False):
     more_body: bool
 
 
-Receive = Callable[[], Awaitable[Event]]
+Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[dict[str, object]], Awaitable[None]]
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """What is sent back."""
 
     status: int
@@ -52,7 +52,7 @@ class Response(NamedTuple):
     headers: Sequence[tuple[str, str]] = ()
 
 
-class EngineApp:
+class RpcApp:
     """Serves an engine's verbs, and these routes, which are named as in ``"GET /health/live"``.
 
     Without an engine it serves the routes alone. ``stop`` ends the claims that wait.
@@ -74,14 +74,16 @@ class EngineApp:
         if self._served is not None:
             self._served.stop()
 
-    async def respond(self, method: str, path: str, body: bytes, departure: Departure) -> Response:
+    async def respond(
+        self, method: str, path: str, body: bytes, departure: Departure
+    ) -> HttpResponse:
         """Answer one request, whatever happens. ``departure`` tells when the client has left."""
         try:
             if self._served is not None and path.startswith(messages.PREFIX):
                 return await _verb(self._served, method, path, body, departure)
             route = self._routes.get(f"{method} {path}")
             if route is not None:
-                return Response(*await route(body))
+                return HttpResponse(*await route(body))
             return self._nothing_there(method, path)
         except asyncio.CancelledError:
             # Only a server that shuts down does this; it wants an answer, not an exception.
@@ -93,7 +95,7 @@ class EngineApp:
                 500, f"a bug in Holdfast: the owner's log says more of request {request_id}"
             )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
         """Answer one request of an ASGI server."""
         if scope["type"] != "http":
             return
@@ -116,12 +118,12 @@ class EngineApp:
         await send({"type": "http.response.start", "status": response.status, "headers": encoded})
         await send({"type": "http.response.body", "body": response.body})
 
-    def too_large(self) -> Response:
+    def too_large(self) -> HttpResponse:
         """Return the answer to a body that is over the limit."""
         detail = f"a body has at most {self.max_body_bytes:,} bytes: send less at once"
         return problem(messages.BODY_TOO_LARGE, detail)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _read(self, scope: RequestScope, receive: Receive) -> bytes | None:
         """Return the body, or None if it is too large."""
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self.max_body_bytes:
@@ -135,7 +137,7 @@ class EngineApp:
             more = event.get("more_body", False)
         return b"".join(parts) if size <= self.max_body_bytes else None
 
-    def _nothing_there(self, method: str, path: str) -> Response:
+    def _nothing_there(self, method: str, path: str) -> HttpResponse:
         others = [name.split()[0] for name in self._routes if name.split()[1] == path]
         if others:
             return _wrong_method(method, others)
@@ -147,7 +149,7 @@ class EngineApp:
 
 async def _verb(
     served: ServedEngine, method: str, path: str, body: bytes, departure: Departure
-) -> Response:
+) -> HttpResponse:
     if method != "POST":
         return _wrong_method(method, ["POST"])
     if path == messages.CALLS_PATH:
@@ -155,20 +157,20 @@ async def _verb(
     return _response(await served.answer(path[len(messages.PREFIX) :], body, departure))
 
 
-def _response(answer: messages.Answer) -> Response:
+def _response(answer: messages.BatchedAnswer) -> HttpResponse:
     packed = answer.status in (messages.OK, messages.REFUSED)
-    return Response(
+    return HttpResponse(
         answer.status, messages.MSGPACK if packed else messages.PROBLEM_JSON, answer.body
     )
 
 
-def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
+def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
     """Return the answer to a request with which something is wrong."""
     answer = request_problem(status, detail)
-    return Response(answer.status, messages.PROBLEM_JSON, answer.body, headers)
+    return HttpResponse(answer.status, messages.PROBLEM_JSON, answer.body, headers)
 
 
-def _wrong_method(method: str, allowed: Sequence[str]) -> Response:
+def _wrong_method(method: str, allowed: Sequence[str]) -> HttpResponse:
     names = ", ".join(sorted(allowed))
     return problem(
         messages.WRONG_METHOD, f"{method} is not for this: use {names}", [("allow", names)]

@@ -7,46 +7,46 @@ import msgspec
 from holdfast.engines.contract import OnDuplicate
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.operations.inputs import JobInput
-from holdfast.operations.operation_types import Who
+from holdfast.operations.operation_types import Author
 
 
-class EnqueueRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EnqueueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Take these jobs."""
 
     jobs: list[JobInput]
     on_duplicate: OnDuplicate = "refuse"
 
 
-class HistoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HistoryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Show this job and what happened to it."""
 
     id: str
     tenant: str = DEFAULT_TENANT
 
 
-class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Claim no more, or again."""
 
-    who: Who
+    who: Author
     on: bool
 
 
-class RunScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Enqueue the job of this schedule now."""
 
     name: str
-    who: Who
+    who: Author
 
 
-class ResizeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Have this many slots."""
 
-    who: Who
+    who: Author
     slots: int
     queue: str = ""
 
 
-class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReloadBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Read the settings again."""
 
-    who: Who
+    who: Author

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.engines.contract import Claim, Engine
 from holdfast.engines.protocol import messages
-from holdfast.engines.structured_log import EventLog, in_words
+from holdfast.engines.structured_log import StructuredLog, in_words
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -20,10 +20,10 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 
-from .dumps import Dumps
+from .dumps import OpenDumps
 from .verbs import DOORS, Performance, door
 
-log = EventLog("holdfast.http")
+log = StructuredLog("holdfast.http")
 
 Departure = Callable[[], Awaitable[None]]
 """Returns when whoever asked has left."""
@@ -37,7 +37,7 @@ class ServedEngine:
         self._waiting: dict[asyncio.Task[Claim], None] = {}
         """In the order in which they came."""
         self._stopping = False
-        dumps = Dumps(engine)
+        dumps = OpenDumps(engine)
         self._doors = {
             **DOORS,
             messages.DUMP.name: door(messages.DUMP, lambda _e, c: dumps.next(c.session)),
@@ -45,7 +45,7 @@ class ServedEngine:
 
     async def answer(
         self, verb: str, body: bytes, departure: Departure | None = None
-    ) -> messages.Answer:
+    ) -> messages.BatchedAnswer:
         """Answer one call. Without a way to learn of a departure no claim waits."""
         ready = self._doors.get(verb)
         if ready is None and verb != messages.CLAIM.name:
@@ -55,26 +55,26 @@ class ServedEngine:
         except (InvalidInput, *messages.UNREADABLE) as error:
             return request_problem(messages.BAD_REQUEST, f"this is no call of {verb}: {error}")
         try:
-            return messages.Answer(messages.OK, await perform(self._engine))
+            return messages.BatchedAnswer(messages.OK, await perform(self._engine))
         except (EngineClosed, Unavailable) as error:
             return request_problem(messages.UNAVAILABLE, str(error))
         except HoldfastError as error:
-            return messages.Answer(messages.REFUSED, messages.write_error(error))
+            return messages.BatchedAnswer(messages.REFUSED, messages.write_error(error))
         except Exception as error:  # noqa: BLE001 - it is an answer, and said here
             log.say("engine.failed", verb=verb, error=error)
             bug = InvariantViolation(
                 f"{verb} failed ({in_words(error)}): the owner's log says where"
             )
-            return messages.Answer(messages.REFUSED, messages.write_error(bug))
+            return messages.BatchedAnswer(messages.REFUSED, messages.write_error(bug))
 
-    async def answer_all(self, body: bytes) -> messages.Answer:
+    async def answer_all(self, body: bytes) -> messages.BatchedAnswer:
         """Answer several calls, each for itself. They start in their order and run at once."""
         try:
             calls = messages.read_calls(body)
         except messages.UNREADABLE as error:
             return request_problem(messages.BAD_REQUEST, f"this is no list of calls: {error}")
         answers = await asyncio.gather(*(self.answer(call.verb, call.body) for call in calls))
-        return messages.Answer(messages.OK, messages.write_answers(answers))
+        return messages.BatchedAnswer(messages.OK, messages.write_answers(answers))
 
     def stop(self) -> None:
         """Send claims that wait away, and those to come."""
@@ -119,10 +119,12 @@ class ServedEngine:
         return claimed
 
 
-def request_problem(status: int, detail: str, versions: tuple[int, ...] = ()) -> messages.Answer:
+def request_problem(
+    status: int, detail: str, versions: tuple[int, ...] = ()
+) -> messages.BatchedAnswer:
     """Return the answer to a request with which something is wrong."""
     found = messages.RequestProblem(HTTPStatus(status).phrase, status, detail, list(versions))
-    return messages.Answer(status, msgspec.json.encode(found))
+    return messages.BatchedAnswer(status, msgspec.json.encode(found))
 
 
 async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:

@@ -16,19 +16,19 @@ IDLE_SECONDS = 60.0
 MOST_AT_ONCE = 8
 
 
-class _Dump:
+class _OpenDump:
     def __init__(self, batches: AsyncIterator[Sequence[DumpRecord]]) -> None:
         self.batches = batches
         self.turn = asyncio.Lock()
         self.used_at = monotonic()
 
 
-class Dumps:
+class OpenDumps:
     """Each is of one moment, and is let go of when it is through or nobody has asked for long."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._open: dict[str, _Dump] = {}
+        self._open: dict[str, _OpenDump] = {}
 
     async def next(self, session: str) -> messages.DumpAnswer:
         """Return the next part; without a session the first one of a new dump."""
@@ -53,5 +53,5 @@ class Dumps:
         if len(self._open) >= MOST_AT_ONCE:
             raise InvalidInput("session", f"{MOST_AT_ONCE} dumps are under way: wait for one")
         session = secrets.token_hex(16)
-        self._open[session] = _Dump(self._engine.dump())
+        self._open[session] = _OpenDump(self._engine.dump())
         return session

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for an ``EngineApp``, without ASGI in between.
+"""HTTP/1.1 for an ``RpcApp``, without ASGI in between.
 
 A small call costs less than half of what it costs by way of a general server: one read into a
 buffer that is there already, one task, one write.
@@ -16,7 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from holdfast.engines.protocol import messages
 
-from .app import EngineApp, Response, problem
+from .app import HttpResponse, RpcApp, problem
 
 BUFFER_BYTES = 64 * 1024
 MAX_HEAD_BYTES = 32 * 1024
@@ -24,11 +24,11 @@ MAX_LINED_UP = 16
 """How many requests a connection may send ahead before it is read no further."""
 
 
-class Served(Protocol):
+class ServerState(Protocol):
     """What a server knows of its connections, and of the requests under way."""
 
     @property
-    def connections(self) -> set[EngineProtocol]:
+    def connections(self) -> set[HttpProtocol]:
         """Everything that is connected."""
 
     @property
@@ -36,7 +36,7 @@ class Served(Protocol):
         """Everything that is being answered."""
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request, whole."""
 
     method: str
@@ -45,17 +45,17 @@ class Request(NamedTuple):
     keep_alive: bool
 
 
-class EngineProtocol(asyncio.BufferedProtocol):
+class HttpProtocol(asyncio.BufferedProtocol):
     """One connection. Its requests are answered one after another, by a task of its own."""
 
-    def __init__(self, app: EngineApp, served: Served) -> None:
+    def __init__(self, app: RpcApp, served: ServerState) -> None:
         self._app = app
         self._served = served
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._parser = HttpRequestParser(self)
-        self._requests: deque[Request] = deque()
+        self._requests: deque[HttpRequest] = deque()
         self._nudge: asyncio.Future[None] | None = None
         """Whatever the task waits for between two requests."""
         self._answering = False
@@ -141,7 +141,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
             return
         parts = self._parts
         self._requests.append(
-            Request(
+            HttpRequest(
                 self._parser.get_method().decode(),
                 self._url.partition(b"?")[0].decode("latin-1"),
                 parts[0] if len(parts) == 1 else b"".join(parts),
@@ -163,7 +163,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
         if size > self._app.max_body_bytes:
             self._refuse(self._app.too_large())
 
-    def _refuse(self, response: Response) -> None:
+    def _refuse(self, response: HttpResponse) -> None:
         """Close; say why if no answer is due before that."""
         if not self._leaving and not self._answering:
             self._write(response, keep_alive=False)
@@ -190,7 +190,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
             self._answering = False
         self.transport.close()
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         response = await self._app.respond(
             request.method, request.path, request.body, self._departure
         )
@@ -202,7 +202,7 @@ class EngineProtocol(asyncio.BufferedProtocol):
     async def _departure(self) -> None:
         await asyncio.shield(self._ended)
 
-    def _write(self, response: Response, *, keep_alive: bool, bare: bool = False) -> None:
+    def _write(self, response: HttpResponse, *, keep_alive: bool, bare: bool = False) -> None:
         head = b"%b%d\r\n" % (_head(response.status, response.kind), len(response.body))
         for name, value in response.headers:
             head += f"{name}: {value}\r\n".encode()

@@ -19,11 +19,11 @@ from holdfast.telemetry.exposition import exposition
 
 from . import OPERATIONS
 from .bodies import (
-    DrainRequest,
-    EnqueueRequest,
-    HistoryRequest,
-    ResizeRequest,
-    RunScheduleRequest,
+    DrainBody,
+    EnqueueBody,
+    HistoryBody,
+    ResizeBody,
+    RunScheduleBody,
 )
 
 Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
@@ -70,28 +70,28 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
     clock = SystemClock()
 
     async def enqueue(body: bytes) -> object:
-        request = read_body(body, EnqueueRequest)
+        request = read_body(body, EnqueueBody)
         return await operations.enqueue(request.jobs, request.on_duplicate)
 
     async def status(_body: bytes) -> object:
         return await operations.status()
 
     async def history(body: bytes) -> object:
-        request = read_body(body, HistoryRequest)
+        request = read_body(body, HistoryBody)
         return await operations.history(request.id, request.tenant)
 
     async def resize(body: bytes) -> object:
-        request = read_body(body, ResizeRequest)
+        request = read_body(body, ResizeBody)
         await operations.resize(request.slots, request.who, queue=request.queue)
         return await operations.status()
 
     async def drain(body: bytes) -> object:
-        request = read_body(body, DrainRequest)
+        request = read_body(body, DrainBody)
         await operations.drain(request.who, on=request.on)
         return await operations.status()
 
     async def run_schedule(body: bytes) -> object:
-        request = read_body(body, RunScheduleRequest)
+        request = read_body(body, RunScheduleBody)
         return await operations.run_schedule(request.name, request.who, clock.now_us())
 
     return {

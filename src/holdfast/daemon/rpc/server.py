@@ -17,8 +17,8 @@ import uvicorn
 
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
 
-from .app import EngineApp, Receive, Scope, Send
-from .http_protocol import EngineProtocol, Served
+from .app import Receive, RequestScope, RpcApp, Send
+from .http_protocol import HttpProtocol, ServerState
 
 GRACE_SECONDS = 1
 """How long requests under way may take once the server shuts down."""
@@ -27,10 +27,10 @@ IDLE_SECONDS = 24 * 3_600
 """A client keeps its connection; one that was closed behind its back would cost it a doubt."""
 
 
-class App(Protocol):
+class AsgiApp(Protocol):
     """An ASGI application."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
 
@@ -43,10 +43,10 @@ class Stoppable(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
+async def serving(app: AsgiApp, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
     """Serve the application while the context is open; it answers from the first moment.
 
-    An ``EngineApp`` is served without ASGI in between, any other application with it. The sockets
+    An ``RpcApp`` is served without ASGI in between, any other application with it. The sockets
     belong to the server: they are closed at the end, and Unix ones removed. Signals are left alone.
     """
     config = uvicorn.Config(
@@ -65,7 +65,7 @@ async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterato
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     config.load()
-    if isinstance(app, EngineApp):
+    if isinstance(app, RpcApp):
         config.http_protocol_class = partial(_connection, app)  # type: ignore[assignment]
     server = _Server(config)
     paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
@@ -84,13 +84,13 @@ async def serving(app: App, *, sockets: Sequence[socket.socket]) -> AsyncIterato
 
 
 def _connection(
-    app: EngineApp,
+    app: RpcApp,
     *,
-    server_state: Served,
+    server_state: ServerState,
     **_rest: object,
-) -> EngineProtocol:
+) -> HttpProtocol:
     """Make what uvicorn wants for a new connection."""
-    return EngineProtocol(app, server_state)
+    return HttpProtocol(app, server_state)
 
 
 class _Server(uvicorn.Server):

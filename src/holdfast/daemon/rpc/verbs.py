@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from holdfast.engines.contract import Counts, Engine, Operated
+from holdfast.engines.contract import AdminResult, Counts, Engine
 from holdfast.engines.protocol import messages
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
@@ -22,16 +22,16 @@ Performance = Callable[[Engine], Awaitable[bytes]]
 
 class _Act(Protocol):
     def __call__(
-        self, wanted: Filter, operation: Operation, *, limit: int, caller: Caller
-    ) -> Awaitable[Operated]: ...
+        self, wanted: Filter, attribution: Attribution, *, limit: int, caller: Caller
+    ) -> Awaitable[AdminResult]: ...
 
 
-async def _settle(engine: Engine, call: messages.SettleCall) -> list[messages.Lost | None]:
+async def _settle(engine: Engine, call: messages.SettleCall) -> list[messages.LostLease | None]:
     answers = await engine.settle(call.outcomes, caller=call.caller)
     return [messages.lost(answer) for answer in answers]
 
 
-async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.Extended]:
+async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.ExtendAnswer]:
     answers = await engine.extend(call.held, lease_seconds=call.lease_seconds, caller=call.caller)
     return [messages.extended(answer) for answer in answers]
 
@@ -40,10 +40,10 @@ async def _counts(engine: Engine, call: messages.CountsCall) -> dict[str, Counts
     return dict(await engine.counts(caller=call.caller))
 
 
-async def _replay(engine: Engine, call: messages.OperateCall) -> Operated:
+async def _replay(engine: Engine, call: messages.OperateCall) -> AdminResult:
     return await engine.replay(
         call.wanted,
-        call.operation,
+        call.attribution,
         limit=call.limit,
         run=call.run,
         fixed=call.fixed,
@@ -51,49 +51,49 @@ async def _replay(engine: Engine, call: messages.OperateCall) -> Operated:
     )
 
 
-async def _note(engine: Engine, call: messages.OperateCall) -> Operated:
-    return await engine.note(call.wanted, call.text, call.operation, caller=call.caller)
+async def _note(engine: Engine, call: messages.OperateCall) -> AdminResult:
+    return await engine.note(call.wanted, call.text, call.attribution, caller=call.caller)
 
 
-async def _policies(engine: Engine, _call: messages.Nothing) -> dict[str, QueuePolicy]:
+async def _policies(engine: Engine, _call: messages.Empty) -> dict[str, QueuePolicy]:
     return dict(await engine.policies())
 
 
-async def _set_policy(engine: Engine, call: messages.SetPolicyCall) -> messages.Nothing:
+async def _set_policy(engine: Engine, call: messages.SetPolicyCall) -> messages.Empty:
     await engine.set_policy(
-        call.queue, call.policy, call.operation, expected=call.expected, caller=call.caller
+        call.queue, call.policy, call.attribution, expected=call.expected, caller=call.caller
     )
-    return messages.Nothing()
+    return messages.Empty()
 
 
-async def _flags(engine: Engine, _call: messages.Nothing) -> dict[str, bool]:
+async def _flags(engine: Engine, _call: messages.Empty) -> dict[str, bool]:
     return dict(await engine.flags())
 
 
-async def _set_flag(engine: Engine, call: messages.SetFlagCall) -> messages.Nothing:
-    await engine.set_flag(call.name, call.operation, on=call.on, caller=call.caller)
-    return messages.Nothing()
+async def _set_flag(engine: Engine, call: messages.SetFlagCall) -> messages.Empty:
+    await engine.set_flag(call.name, call.attribution, on=call.on, caller=call.caller)
+    return messages.Empty()
 
 
-async def _schedules(engine: Engine, _call: messages.Nothing) -> dict[str, ScheduleState]:
+async def _schedules(engine: Engine, _call: messages.Empty) -> dict[str, ScheduleState]:
     return dict(await engine.schedules())
 
 
-async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messages.Nothing:
+async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messages.Empty:
     await engine.set_schedule(
-        call.name, call.schedule, call.operation, expected=call.expected, caller=call.caller
+        call.name, call.schedule, call.attribution, expected=call.expected, caller=call.caller
     )
-    return messages.Nothing()
+    return messages.Empty()
 
 
 def _operate(
-    verb: messages.Verb[messages.OperateCall, Operated], act: Callable[[Engine], _Act]
+    verb: messages.Verb[messages.OperateCall, AdminResult], act: Callable[[Engine], _Act]
 ) -> Callable[[bytes], Performance]:
     """Return the door of a verb that takes a filter, an operation and a limit."""
     return door(
         verb,
         lambda engine, call: act(engine)(
-            call.wanted, call.operation, limit=call.limit, caller=call.caller
+            call.wanted, call.attribution, limit=call.limit, caller=call.caller
         ),
     )
 
@@ -126,7 +126,7 @@ DOORS = {
     messages.RECLAIM.name: door(
         messages.RECLAIM,
         lambda engine, call: engine.reclaim(
-            limit=call.limit, forced=call.forced, operation=call.operation, caller=call.caller
+            limit=call.limit, forced=call.forced, attribution=call.attribution, caller=call.caller
         ),
     ),
     messages.GET.name: door(
@@ -165,7 +165,7 @@ DOORS = {
     messages.EDIT.name: door(
         messages.EDIT,
         lambda engine, call: engine.edit(
-            call.job, call.changes, call.operation, version=call.version, caller=call.caller
+            call.job, call.changes, call.attribution, version=call.version, caller=call.caller
         ),
     ),
     messages.POLICIES.name: door(messages.POLICIES, _policies),

@@ -7,41 +7,41 @@ from typing import TypeVar
 
 from holdfast.engines.argument_checks import (
     check_all,
+    check_attribution,
     check_edit,
     check_filter,
     check_limit,
-    check_operation,
     check_policy,
     check_schedule,
     check_switch,
 )
-from holdfast.engines.contract import MOST_PAYLOAD_BYTES, Counts, Operated
+from holdfast.engines.contract import MOST_PAYLOAD_BYTES, AdminResult, Counts
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation, check_text
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord, check_text
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, Unavailable
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, check_id, check_size
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import EVERYTHING, Filter, Group, Page, check_page, read_cursor
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
 
-from .connection import Broken
-from .transport import Remote
+from .connection import ConnectionBroken
+from .transport import Transport
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
 class RemoteOperations:
-    """These verbs, by way of a ``Remote``.
+    """These verbs, by way of a ``Transport``.
 
     What changes something is sent once: if the answer is lost, ``Unavailable`` says that nobody
     here knows whether it was done.
     """
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Transport) -> None:
         self._remote = remote
 
     # --- look --------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class RemoteOperations:
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
-        body = messages.VALIDATE.write_call(messages.Nothing())
+        body = messages.VALIDATE.write_call(messages.Empty())
         return await self._remote.call(messages.VALIDATE, body)
 
     async def find(
@@ -90,7 +90,9 @@ class RemoteOperations:
         call = messages.FindCall(wanted, cursor, limit, newest, caller)
         return await self._remote.call(messages.FIND, messages.FIND.write_call(call))
 
-    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         check_filter(wanted)
         check_caller(caller)
@@ -129,100 +131,100 @@ class RemoteOperations:
     async def replay(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         run: str = "",
         fixed: str = "",
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.replay``."""
-        call = messages.OperateCall(wanted, operation, limit, run, fixed, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, run, fixed, caller=caller)
         return await self._operate(messages.REPLAY, call)
 
     async def archive(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.archive``."""
-        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
         return await self._operate(messages.ARCHIVE, call)
 
     async def restore(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.restore``."""
-        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
         return await self._operate(messages.RESTORE, call)
 
     async def cancel(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.cancel``."""
-        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
         return await self._operate(messages.CANCEL, call)
 
     async def purge(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.purge``."""
-        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
         return await self._operate(messages.PURGE, call)
 
     async def confirm(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.confirm``."""
-        call = messages.OperateCall(wanted, operation, limit, caller=caller)
+        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
         return await self._operate(messages.CONFIRM, call)
 
     async def note(
-        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
-    ) -> Operated:
+        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> AdminResult:
         """See ``Engine.note``."""
         check_text("text", text)
-        call = messages.OperateCall(wanted, operation, text=text, caller=caller)
+        call = messages.OperateCall(wanted, attribution, text=text, caller=caller)
         return await self._operate(messages.NOTE, call)
 
     async def edit(
         self,
         job: JobRef,
         changes: Edit,
-        operation: Operation,
+        attribution: Attribution,
         *,
         version: int | None = None,
         caller: Caller = SYSTEM,
     ) -> Job:
         """See ``Engine.edit``."""
         check_edit(changes, MOST_PAYLOAD_BYTES)
-        check_operation(operation)
+        check_attribution(attribution)
         check_caller(caller)
-        named = messages.Named(check_id(job.tenant, "tenant"), check_id(job.id))
-        call = messages.EditCall(named, changes, operation, version, caller)
+        named = messages.JobName(check_id(job.tenant, "tenant"), check_id(job.id))
+        call = messages.EditCall(named, changes, attribution, version, caller)
         return await self._once(messages.EDIT, call)
 
     # --- what governs work -------------------------------------------------------------------
@@ -230,14 +232,14 @@ class RemoteOperations:
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""
         return await self._remote.call(
-            messages.POLICIES, messages.POLICIES.write_call(messages.Nothing())
+            messages.POLICIES, messages.POLICIES.write_call(messages.Empty())
         )
 
     async def set_policy(
         self,
         queue: str,
         policy: QueuePolicy | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
@@ -246,38 +248,36 @@ class RemoteOperations:
         check_id(queue, "queue")
         check_policy(policy)
         check_policy(expected)
-        check_operation(operation)
+        check_attribution(attribution)
         check_caller(caller)
-        call = messages.SetPolicyCall(queue, policy, operation, caller, expected)
+        call = messages.SetPolicyCall(queue, policy, attribution, caller, expected)
         await self._once(messages.SET_POLICY, call)
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
-        return await self._remote.call(
-            messages.FLAGS, messages.FLAGS.write_call(messages.Nothing())
-        )
+        return await self._remote.call(messages.FLAGS, messages.FLAGS.write_call(messages.Empty()))
 
     async def set_flag(
-        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
         """See ``Engine.set_flag``."""
         check_id(name, "name")
         check_switch(on)
-        check_operation(operation)
+        check_attribution(attribution)
         check_caller(caller)
-        await self._once(messages.SET_FLAG, messages.SetFlagCall(name, on, operation, caller))
+        await self._once(messages.SET_FLAG, messages.SetFlagCall(name, on, attribution, caller))
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
         return await self._remote.call(
-            messages.SCHEDULES, messages.SCHEDULES.write_call(messages.Nothing())
+            messages.SCHEDULES, messages.SCHEDULES.write_call(messages.Empty())
         )
 
     async def set_schedule(
         self,
         name: str,
         schedule: ScheduleState | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
@@ -286,9 +286,9 @@ class RemoteOperations:
         check_id(name, "name")
         check_schedule(schedule)
         check_schedule(expected)
-        check_operation(operation)
+        check_attribution(attribution)
         check_caller(caller)
-        call = messages.SetScheduleCall(name, schedule, operation, caller, expected)
+        call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._once(messages.SET_SCHEDULE, call)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -300,10 +300,10 @@ class RemoteOperations:
         return await self._once(messages.AUDIT, messages.AuditCall(checked, caller))
 
     async def _operate(
-        self, verb: messages.Verb[messages.OperateCall, Operated], call: messages.OperateCall
-    ) -> Operated:
+        self, verb: messages.Verb[messages.OperateCall, AdminResult], call: messages.OperateCall
+    ) -> AdminResult:
         check_filter(call.wanted)
-        check_operation(call.operation)
+        check_attribution(call.attribution)
         check_limit(call.limit)
         check_caller(call.caller)
         return await self._once(verb, call)
@@ -311,7 +311,7 @@ class RemoteOperations:
     async def _once(self, verb: messages.Verb[Q, A], call: Q) -> A:
         try:
             return await self._remote.once(verb, verb.write_call(call))
-        except Broken:
+        except ConnectionBroken:
             raise Unavailable(
                 f"the connection broke before the answer came, so that nobody here knows whether "
                 f"this {verb.name} was done: look before you do it again"

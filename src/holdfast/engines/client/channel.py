@@ -9,7 +9,7 @@ from collections.abc import Callable
 from holdfast.engines.protocol import messages
 from holdfast.model.errors import HoldfastError
 
-from .connection import Broken, Connection, closed, dial
+from .connection import Connection, ConnectionBroken, closed, dial
 
 MAX_TOGETHER = 1_000
 MAX_TOGETHER_BYTES = 16 << 20
@@ -20,7 +20,7 @@ Orphaned = Callable[[int, bytes], None]
 """Takes a reply for which nobody waits any more."""
 
 
-class Errand:
+class PendingCall:
     """One call: what is asked, and whoever waits for the reply."""
 
     __slots__ = ("body", "orphaned", "reply", "until", "verb")
@@ -52,7 +52,7 @@ class Errand:
             self.reply.set_exception(error)
 
 
-class CallLine:
+class CallChannel:
     """The connection that calls share.
 
     One request is under way at a time. Calls that come meanwhile go out together with the next.
@@ -63,8 +63,8 @@ class CallLine:
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._queue: deque[Errand] = deque()
-        self._under_way: list[Errand] = []
+        self._queue: deque[PendingCall] = deque()
+        self._under_way: list[PendingCall] = []
         self._quiet: asyncio.Future[None] | None = None
         self._closing: asyncio.Future[None] = self._loop.create_future()
         self.requests = 0
@@ -75,13 +75,13 @@ class CallLine:
     ) -> asyncio.Future[Reply]:
         """Send a call, or line it up; return a future of the reply.
 
-        It fails with ``Broken`` when the call was sent and the connection ended, with ``NoOwner``
-        when nobody was there by ``until`` (by the loop's time), with ``EngineClosed`` when the
-        line was closed before the call was sent.
+        It fails with ``ConnectionBroken`` if the connection ended after the call was sent, with
+        ``NoOwner`` if no owner answered by ``until`` (loop time), and with ``EngineClosed`` if the
+        channel was closed before the call was sent.
         """
         if self._closing.done():
             raise closed()
-        errand = Errand(verb, body, self._loop.create_future(), until, orphaned)
+        errand = PendingCall(verb, body, self._loop.create_future(), until, orphaned)
         connection = self._connection
         if connection is not None and connection.usable and not self._under_way:
             self._send(connection, [errand])
@@ -120,7 +120,7 @@ class CallLine:
         errands, self._under_way = self._under_way, []
         self._connection = None
         for errand in errands:
-            errand.fail(Broken())
+            errand.fail(ConnectionBroken())
         self._go_on()
 
     def _go_on(self) -> None:
@@ -135,7 +135,7 @@ class CallLine:
 
     def _send_together(self, connection: Connection) -> None:
         """Send what has lined up, as much as one request takes, in order."""
-        together: list[Errand] = []
+        together: list[PendingCall] = []
         size = 0
         while self._queue and len(together) < MAX_TOGETHER:
             if self._queue[0].reply.done():
@@ -148,13 +148,13 @@ class CallLine:
         if together:
             self._send(connection, together)
 
-    def _send(self, connection: Connection, errands: list[Errand]) -> None:
+    def _send(self, connection: Connection, errands: list[PendingCall]) -> None:
         self._under_way = errands
         self.requests += 1
         if len(errands) == 1:
             connection.request(messages.PREFIX + errands[0].verb, errands[0].body)
         else:
-            calls = [messages.Call(errand.verb, errand.body) for errand in errands]
+            calls = [messages.BatchedCall(errand.verb, errand.body) for errand in errands]
             connection.request(messages.CALLS_PATH, messages.write_calls(calls))
 
     def _connect(self) -> None:
@@ -181,26 +181,26 @@ class CallLine:
         self._go_on()
 
 
-class WaitingLines:
+class ClaimChannels:
     """Connections for claims that wait: each has one to itself, and they are used again."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
-        self._busy: dict[_Wait, None] = {}
+        self._busy: dict[_WaitingClaim, None] = {}
         """In the order in which they came."""
         self._closing: asyncio.Future[None] = self._loop.create_future()
 
     async def ask(self, verb: str, body: bytes, until: float, orphaned: Orphaned) -> Reply:
         """Send the call and wait for its reply, however long it takes.
 
-        Fails as ``CallLine.submit`` does. Cancelled, it lets the owner know that nobody waits.
+        Fails as ``CallChannel.submit`` does. Cancelled, it lets the owner know that nobody waits.
         """
         if self._closing.done():
             raise closed()
-        errand = Errand(verb, body, self._loop.create_future(), until, orphaned)
-        wait = _Wait(errand, self._busy, self._idle)
+        errand = PendingCall(verb, body, self._loop.create_future(), until, orphaned)
+        wait = _WaitingClaim(errand, self._busy, self._idle)
         self._busy[wait] = None
         try:
             connection = self._reuse()
@@ -238,10 +238,12 @@ class WaitingLines:
         return None
 
 
-class _Wait:
+class _WaitingClaim:
     """A claim that waits, on the connection that it has to itself."""
 
-    def __init__(self, errand: Errand, busy: dict[_Wait, None], idle: list[Connection]) -> None:
+    def __init__(
+        self, errand: PendingCall, busy: dict[_WaitingClaim, None], idle: list[Connection]
+    ) -> None:
         self.connection: Connection | None = None
         self._errand = errand
         self._busy = busy
@@ -264,10 +266,10 @@ class _Wait:
 
     def broke(self) -> None:
         self._busy.pop(self, None)
-        self._errand.fail(Broken())
+        self._errand.fail(ConnectionBroken())
 
 
-def _share_out(errands: list[Errand], status: int, body: bytes) -> None:
+def _share_out(errands: list[PendingCall], status: int, body: bytes) -> None:
     """Give each its own answer; what was wrong with the request was wrong for all."""
     if status != messages.OK:
         for errand in errands:
@@ -279,7 +281,7 @@ def _share_out(errands: list[Errand], status: int, body: bytes) -> None:
         answers = []
     if len(answers) != len(errands):
         for errand in errands:
-            errand.fail(Broken())  # whatever it was, it was no answer
+            errand.fail(ConnectionBroken())  # whatever it was, it was no answer
         return
     for errand, answer in zip(errands, answers, strict=True):
         errand.finish(answer.status, answer.body)

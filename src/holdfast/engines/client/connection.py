@@ -16,11 +16,11 @@ LONGEST_PAUSE_SECONDS = 0.25
 BUFFER_BYTES = 64 * 1024
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The connection ended before the answer came: nobody here knows what was done."""
 
 
-class Listener(Protocol):
+class ReplyListener(Protocol):
     """Who is told what comes of a request."""
 
     def replied(self, status: int, body: bytes) -> None:
@@ -34,7 +34,7 @@ class Connection(asyncio.BufferedProtocol):
     """A connection that is kept alive between requests. Use ``dial`` to get one."""
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
-        self.listener: Listener | None = None
+        self.listener: ReplyListener | None = None
         self.ended = ended
         """Done when the connection has ended."""
         self.usable = False
@@ -116,7 +116,7 @@ async def dial(path: str, until: float, closing: asyncio.Future[None]) -> Connec
     ``EngineClosed`` as soon as ``closing`` is done.
     """
     loop = asyncio.get_running_loop()
-    pauses = Pauses()
+    pauses = Backoff()
     while not closing.done():
         connection = Connection(loop.create_future())
         try:
@@ -145,7 +145,7 @@ def closed() -> EngineClosed:
     return EngineClosed("this engine was closed: open another one")
 
 
-class Pauses:
+class Backoff:
     """How long to wait before the next try: ever longer, and never in step with others."""
 
     def __init__(self) -> None:

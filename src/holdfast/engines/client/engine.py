@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import (
     check_all,
+    check_attribution,
     check_limit,
     check_names,
-    check_operation,
     check_reach,
 )
 from holdfast.engines.clock import Clock, SystemClock
@@ -33,10 +33,10 @@ from holdfast.engines.contract import (
     Renewal,
 )
 from holdfast.engines.entropy import random_bytes as pooled_bytes
-from holdfast.engines.lost_replies import Known, Order, accepted
+from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.protocol import messages
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import DuplicateId, HoldfastError, InvalidInput, LeaseLost
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
@@ -51,8 +51,8 @@ from holdfast.model.job import (
 from holdfast.model.outcome import Outcome, release
 
 from .admin import RemoteOperations, check_caller
-from .connection import Broken
-from .transport import Remote
+from .connection import ConnectionBroken
+from .transport import Transport
 
 LONGEST_ADDRESS_BYTES = 107
 
@@ -81,7 +81,7 @@ class ClientEngine(RemoteOperations):
         check_seconds("patience_seconds", patience_seconds)
         self.capabilities = Capabilities(name="client", durable=True, shared=True)
         self.leases_refused = 0
-        super().__init__(Remote(path, patience_seconds))
+        super().__init__(Transport(path, patience_seconds))
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._handing_back: set[asyncio.Task[None]] = set()
@@ -110,9 +110,9 @@ class ClientEngine(RemoteOperations):
         body = messages.ENQUEUE.write_call(messages.EnqueueCall(named, caller, on_duplicate))
         try:
             return await self._remote.once(messages.ENQUEUE, body)
-        except Broken:
+        except ConnectionBroken:
             fresh = [new.id for new, job in zip(named, jobs, strict=True) if job.id is None]
-            order = Order(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
+            order = SentEnqueue(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
             return await self._enqueue_again(order)
 
     async def settle(
@@ -126,7 +126,7 @@ class ClientEngine(RemoteOperations):
         try:
             answer = await self._remote.once(messages.SETTLE, body)
             return self._counted([messages.lease_lost(lost) for lost in answer])
-        except Broken:
+        except ConnectionBroken:
             answer = await self._remote.insist(messages.SETTLE, body)
             return await self._settled_again(outcomes, answer, caller, now_us)
 
@@ -175,7 +175,7 @@ class ClientEngine(RemoteOperations):
             return Claim(
                 answer.jobs, self._counted([messages.lease_lost(a) for a in answer.settled])
             )
-        except Broken:
+        except ConnectionBroken:
             answer = await self._remote.insist(messages.CLAIM, body, orphaned=self._hand_back)
             settled = await self._settled_again(outcomes, answer.settled, caller, now_us)
             return Claim(answer.jobs, settled)
@@ -187,7 +187,7 @@ class ClientEngine(RemoteOperations):
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
         check_caller(caller)
-        names = [messages.Held(lease.tenant, lease.id, lease.token) for lease in leases]
+        names = [messages.LeaseRef(lease.tenant, lease.id, lease.token) for lease in leases]
         body = messages.EXTEND.write_call(messages.ExtendCall(names, float(lease_seconds), caller))
         answers: list[Renewal | LeaseLost] = []
         for answer in await self._remote.call(messages.EXTEND, body):
@@ -203,7 +203,7 @@ class ClientEngine(RemoteOperations):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
+        attribution: Attribution | None = None,
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
@@ -212,11 +212,11 @@ class ClientEngine(RemoteOperations):
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
         check_caller(caller)
-        names = [messages.Named(ref.tenant, ref.id) for ref in refs]
-        if operation is not None:
-            check_operation(operation)
-        call = messages.ReclaimCall(limit, names, caller, operation)
-        if operation is not None:
+        names = [messages.JobName(ref.tenant, ref.id) for ref in refs]
+        if attribution is not None:
+            check_attribution(attribution)
+        call = messages.ReclaimCall(limit, names, caller, attribution)
+        if attribution is not None:
             return await self._once(messages.RECLAIM, call)  # a person's is done once
         return await self._remote.call(messages.RECLAIM, messages.RECLAIM.write_call(call))
 
@@ -228,7 +228,7 @@ class ClientEngine(RemoteOperations):
 
     # --- when an answer was lost -------------------------------------------------------------
 
-    async def _enqueue_again(self, order: Order) -> list[Receipt]:
+    async def _enqueue_again(self, order: SentEnqueue) -> list[Receipt]:
         advice = f"ask for {_some(order.jobs)} before you enqueue again"
         call = messages.EnqueueCall(order.jobs, order.caller, order.on_duplicate)
         try:
@@ -250,7 +250,7 @@ class ClientEngine(RemoteOperations):
     async def _settled_again(
         self,
         outcomes: Sequence[Outcome],
-        answer: Sequence[messages.Lost | None],
+        answer: Sequence[messages.LostLease | None],
         caller: Caller,
         sent_at_us: int,
     ) -> list[LeaseLost | None]:

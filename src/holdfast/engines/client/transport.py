@@ -21,8 +21,8 @@ from holdfast.model.errors import (
     WrongLoop,
 )
 
-from .channel import CallLine, Orphaned, WaitingLines
-from .connection import Broken, Pauses, closed
+from .channel import CallChannel, ClaimChannels, Orphaned
+from .connection import Backoff, ConnectionBroken, closed
 
 LEAVE_SECONDS = 1.0
 """How long a close waits for the owner to let go of claims that wait."""
@@ -31,7 +31,7 @@ A = TypeVar("A")
 Q = TypeVar("Q")
 
 
-class Remote:
+class Transport:
     """Bound to the event loop, and the process, of its first call."""
 
     def __init__(self, path: str, patience_seconds: float) -> None:
@@ -45,7 +45,7 @@ class Remote:
         """Return the answer to a call that does no harm when it is made twice."""
         try:
             return await self.once(verb, body)
-        except Broken:
+        except ConnectionBroken:
             return await self.insist(verb, body)
 
     async def once(
@@ -58,24 +58,23 @@ class Remote:
     ) -> A:
         """Return the answer, or raise what the engine raised.
 
-        Raise ``Broken`` when the connection ended, or the owner's log failed, and nobody knows
-        whether the call was taken; ``NoOwner`` when nobody was there to take it, up to ``until``
-        by the loop's time.
+        Raise ``ConnectionBroken`` if the connection ended, or the owner's log failed, and the
+        outcome is unknown; ``NoOwner`` if no owner answered by ``until`` (loop time).
         """
         loop = self._enter()
         if len(body) > messages.MAX_BODY_BYTES:
             raise TooLarge(verb.name, len(body), messages.MAX_BODY_BYTES, "send fewer at once")
         if until is None:
             until = loop.time() + self.patience_seconds
-        pauses = Pauses()
+        pauses = Backoff()
         while True:
             try:
                 status, answer = await self._line.submit(verb.name, body, until, orphaned)
-            except Broken:
+            except ConnectionBroken:
                 self._check_open()
                 raise
             if _has_failed(status, answer):
-                raise Broken
+                raise ConnectionBroken
             left = until - loop.time()
             if status != messages.UNAVAILABLE or left <= 0:
                 return self._read(verb, status, answer, len(body))
@@ -96,7 +95,7 @@ class Remote:
         """
         loop = self._enter()
         until = loop.time() + self.patience_seconds
-        pauses = Pauses()
+        pauses = Backoff()
         doubt = (
             f"the connection broke before the answer came, so that nobody here knows whether this "
             f"{verb.name} was recorded: {advice}"
@@ -105,7 +104,7 @@ class Remote:
             await asyncio.sleep(pauses.next())
             try:
                 return await self.once(verb, body, orphaned=orphaned, until=until)
-            except Broken:
+            except ConnectionBroken:
                 if loop.time() >= until:
                     raise Unavailable(f"{self.path} cannot be relied on: {doubt}") from None
             except Unavailable as error:
@@ -126,12 +125,12 @@ class Remote:
         loop = self._enter()
         give_up = loop.time() + wait_seconds
         until = loop.time() + self.patience_seconds
-        pauses = Pauses()
+        pauses = Backoff()
         while True:
             body = verb.write_call(call_for(max(0.0, give_up - loop.time())))
             try:
                 status, answer = await self._waits.ask(verb.name, body, until, orphaned)
-            except Broken:
+            except ConnectionBroken:
                 self._check_open()
                 status, answer = messages.UNAVAILABLE, b""
             if _has_failed(status, answer):
@@ -168,8 +167,8 @@ class Remote:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._pid = os.getpid()
-            self._line = CallLine(self.path)
-            self._waits = WaitingLines(self.path)
+            self._line = CallChannel(self.path)
+            self._waits = ClaimChannels(self.path)
         if self._pid != os.getpid():
             raise WrongLoop(
                 "this client was in use before a fork, and its connections are its parent's: "

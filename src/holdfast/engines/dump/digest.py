@@ -14,7 +14,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _HASH_BITS = 256
 
 
-class Contents:
+class DumpDigest:
     """How many records of each kind there are, and a hash of all. The head does not count."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Contents:
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same in them."""
-        return isinstance(other, Contents) and (self.counts, self.sha256) == (
+        return isinstance(other, DumpDigest) and (self.counts, self.sha256) == (
             other.counts,
             other.sha256,
         )
@@ -58,11 +58,11 @@ def encoded_evenly(record: DumpRecord) -> bytes:
     return _ENCODER.encode(msgspec.msgpack.decode(encoded, type=type(record)))
 
 
-async def contents_of(
+async def digest_of(
     batches: AsyncIterator[Sequence[DumpRecord]], told: Callable[[int], None]
-) -> Contents:
+) -> DumpDigest:
     """Return what is in a dump; ``told`` is told how many jobs were seen so far."""
-    contents = Contents()
+    contents = DumpDigest()
     async for batch in batches:
         for record in batch:
             contents.add(record)

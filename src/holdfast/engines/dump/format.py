@@ -21,7 +21,7 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.policy import QueuePolicy
 
@@ -53,7 +53,7 @@ class DumpedAttempt(msgspec.Struct, frozen=True, array_like=True, tag="attempt")
     tenant: str
     id: str
     created_at_us: Whole
-    attempt: Attempt
+    attempt: AttemptRecord
 
 
 class DumpedNote(msgspec.Struct, frozen=True, array_like=True, tag="note"):
@@ -112,7 +112,7 @@ def _batches() -> msgspec.msgpack.Decoder[list[DumpRecord]]:
     return msgspec.msgpack.Decoder(list[DumpRecord])
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class DumpManifest(msgspec.Struct, frozen=True):
     """What a dump has in it, by kind, and the SHA-256 of all before this."""
 
     format: int
@@ -122,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True):
     sha256: str
 
 
-async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]]) -> Manifest:
+async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]]) -> DumpManifest:
     """Write the stream into a file that is open for writing; return its manifest."""
     digest = hashlib.sha256()
     counts: Counter[str] = Counter()
@@ -143,12 +143,12 @@ async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]
     put(_BLOCK.pack(0, 0))
     if head is None:
         raise CorruptDump(_name(file), "the stream has no head")
-    manifest = Manifest(FORMAT, head.engine, head.at_us, dict(counts), digest.hexdigest())
+    manifest = DumpManifest(FORMAT, head.engine, head.at_us, dict(counts), digest.hexdigest())
     file.write(msgspec.json.encode(manifest) + b"\n")
     return manifest
 
 
-def verify_dump(file: BinaryIO) -> Manifest:
+def verify_dump(file: BinaryIO) -> DumpManifest:
     """Read a dump from its beginning to its end; raise ``CorruptDump`` or ``UnknownFormat``."""
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
@@ -157,12 +157,12 @@ def verify_dump(file: BinaryIO) -> Manifest:
         head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
         counts.update(kind_of(record) for record in batch)
     try:
-        manifest = msgspec.json.decode(file.readline(), type=Manifest)
+        manifest = msgspec.json.decode(file.readline(), type=DumpManifest)
     except (msgspec.MsgspecError, ValueError) as error:
         raise CorruptDump(_name(file), f"its manifest cannot be read ({error})") from None
     if manifest.sha256 != digest.hexdigest():
         raise CorruptDump(_name(file), "it is not what its manifest has the hash of")
-    if head is None or manifest != Manifest(
+    if head is None or manifest != DumpManifest(
         FORMAT, head.engine, head.at_us, dict(counts), manifest.sha256
     ):
         raise CorruptDump(_name(file), "it does not have in it what its manifest says")

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import (
     check_all,
+    check_attribution,
     check_edit,
     check_limit,
-    check_operation,
     check_policy,
     check_schedule,
     check_switch,
     for_states,
 )
-from holdfast.engines.contract import Operated
+from holdfast.engines.contract import AdminResult
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, Operation, check_text
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, check_text
 from holdfast.model.effects import (
     Confirmed,
     Effect,
@@ -46,8 +46,8 @@ from holdfast.model.job import UNFINISHED, Edit, Job, JobRef, State, check_id
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
 
-from .dependents import Following
-from .queries import Looking
+from .dependents import DependentEffects
+from .queries import Queries
 
 Decide = Callable[[Job, int], Effect]
 """Says what becomes of a job, at this time."""
@@ -61,27 +61,27 @@ _ARCHIVED = frozenset({State.ARCHIVED})
 _FINISHED = frozenset(State) - UNFINISHED
 
 
-class Operating(Looking):
+class Admin(Queries):
     """Every verb that operates on work, and on what governs it."""
 
     async def replay(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         run: str = "",
         fixed: str = "",
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.replay``."""
-        check_operation(operation)
+        check_attribution(attribution)
         asked = for_states(wanted, _DEAD)
         if run:
             check_id(run, "run")
         if fixed:
             check_text("fixed", fixed)
-        why = f"{operation.why} (fixed: {fixed})" if fixed else operation.why
+        why = f"{attribution.why} (fixed: {fixed})" if fixed else attribution.why
         firsts: dict[tuple[str, str, str], str] = {}
 
         def spares(job: Job) -> bool:
@@ -96,94 +96,94 @@ class Operating(Looking):
 
         def decide(job: Job, now_us: int) -> Effect:
             left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
-            return lifecycle.replay(job, now_us, operation.by, why, run=run, waiting_for=left)
+            return lifecycle.replay(job, now_us, attribution.by, why, run=run, waiting_for=left)
 
         kept = 0
         if not fixed and not asked.ids:
             asked, kept = await self._without_deterministic(asked, caller)
-        done = await self._operate(asked, _DEAD, operation, limit, caller, decide, spares)
+        done = await self._operate(asked, _DEAD, attribution, limit, caller, decide, spares)
         return replace(done, kept=done.kept + kept)
 
     async def archive(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.archive``."""
-        decide = lambda job, now: lifecycle.archive(job, now, operation.by, operation.why)
-        return await self._operate(wanted, _DEAD, operation, limit, caller, decide)
+        decide = lambda job, now: lifecycle.archive(job, now, attribution.by, attribution.why)
+        return await self._operate(wanted, _DEAD, attribution, limit, caller, decide)
 
     async def restore(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.restore``."""
-        decide = lambda job, now: lifecycle.restore(job, now, operation.by, operation.why)
-        return await self._operate(wanted, _ARCHIVED, operation, limit, caller, decide)
+        decide = lambda job, now: lifecycle.restore(job, now, attribution.by, attribution.why)
+        return await self._operate(wanted, _ARCHIVED, attribution, limit, caller, decide)
 
     async def cancel(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.cancel``."""
-        decide = lambda job, now: lifecycle.cancel(job, now, operation.why, operation.by)
+        decide = lambda job, now: lifecycle.cancel(job, now, attribution.why, attribution.by)
         asked_already = lambda job: job.stop_requested
         return await self._operate(
-            wanted, UNFINISHED, operation, limit, caller, decide, asked_already
+            wanted, UNFINISHED, attribution, limit, caller, decide, asked_already
         )
 
     async def purge(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.purge``."""
-        done = await self._operate(wanted, _FINISHED, operation, limit, caller, lifecycle.purge)
+        done = await self._operate(wanted, _FINISHED, attribution, limit, caller, lifecycle.purge)
         await self._past.flush()  # only the past had them: now nobody finds them any more
         return done
 
     async def confirm(
         self,
         wanted: Filter,
-        operation: Operation,
+        attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
-    ) -> Operated:
+    ) -> AdminResult:
         """See ``Engine.confirm``."""
-        decide = lambda job, now: lifecycle.confirm(job, now, operation.by, operation.why)
+        decide = lambda job, now: lifecycle.confirm(job, now, attribution.by, attribution.why)
         waits_for_jobs = lambda job: not wanted.ids and not job.ties.hold
         return await self._operate(
-            wanted, _BLOCKED, operation, limit, caller, decide, waits_for_jobs
+            wanted, _BLOCKED, attribution, limit, caller, decide, waits_for_jobs
         )
 
     async def note(
-        self, wanted: Filter, text: str, operation: Operation, *, caller: Caller = SYSTEM
-    ) -> Operated:
+        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> AdminResult:
         """See ``Engine.note``."""
         check_text("text", text)
-        decide = lambda job, now: Noted(now, job.tenant, job.id, operation.by, text)
-        return await self._operate(wanted, frozenset(State), operation, MAX_PAGE, caller, decide)
+        decide = lambda job, now: Noted(now, job.tenant, job.id, attribution.by, text)
+        return await self._operate(wanted, frozenset(State), attribution, MAX_PAGE, caller, decide)
 
     async def edit(
         self,
         job: JobRef,
         changes: Edit,
-        operation: Operation,
+        attribution: Attribution,
         *,
         version: int | None = None,
         caller: Caller = SYSTEM,
@@ -194,10 +194,10 @@ class Operating(Looking):
         def decide(found: Job, now_us: int) -> Effect:
             if version is not None and found.version != version:
                 raise StaleVersion(found.id, version, found.version)
-            return lifecycle.edit(found, now_us, changes, operation.by, operation.why)
+            return lifecycle.edit(found, now_us, changes, attribution.by, attribution.why)
 
         wanted = Filter(ids=(check_id(job.id),), tenant=check_id(job.tenant, "tenant"))
-        done = await self._operate(wanted, lifecycle.EDITABLE, operation, 1, caller, decide)
+        done = await self._operate(wanted, lifecycle.EDITABLE, attribution, 1, caller, decide)
         return done.jobs[0]
 
     # --- what governs work -------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Operating(Looking):
         self,
         queue: str,
         policy: QueuePolicy | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
@@ -228,7 +228,7 @@ class Operating(Looking):
                 raise ChangedMeanwhile("queue", queue)
             return PolicySet(now_us, queue, policy)
 
-        await self._set("queue", queue, make, operation, caller)
+        await self._set("queue", queue, make, attribution, caller)
         self._arrivals.announce((), [queue])
 
     async def flags(self) -> Mapping[str, bool]:
@@ -236,12 +236,12 @@ class Operating(Looking):
         return await self._answer(lambda _now: dict(self._state.flags))
 
     async def set_flag(
-        self, name: str, operation: Operation, *, on: bool | None, caller: Caller = SYSTEM
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
         """See ``Engine.set_flag``."""
         check_id(name, "name")
         check_switch(on)
-        await self._set("flag", name, lambda now: FlagSet(now, name, on), operation, caller)
+        await self._set("flag", name, lambda now: FlagSet(now, name, on), attribution, caller)
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -251,7 +251,7 @@ class Operating(Looking):
         self,
         name: str,
         schedule: ScheduleState | None,
-        operation: Operation,
+        attribution: Attribution,
         *,
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
@@ -266,7 +266,7 @@ class Operating(Looking):
                 raise ChangedMeanwhile("schedule", name)
             return ScheduleSet(now_us, name, schedule)
 
-        await self._set("schedule", name, make, operation, caller)
+        await self._set("schedule", name, make, attribution, caller)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""
@@ -287,14 +287,14 @@ class Operating(Looking):
         what: str,
         name: str,
         make: Callable[[int], Effect],
-        operation: Operation,
+        attribution: Attribution,
         caller: Caller,
     ) -> None:
-        check_operation(operation)
+        check_attribution(attribution)
         if not caller.unlimited:
             raise AccessDenied(what, name)  # it governs every tenant's work
         await self._answer(
-            lambda now: self._commit([make(now), *self._audited(operation.audit, now)])
+            lambda now: self._commit([make(now), *self._audited(attribution.audit, now)])
         )
 
     # --- operate on jobs ---------------------------------------------------------------------
@@ -303,14 +303,14 @@ class Operating(Looking):
         self,
         wanted: Filter,
         states: frozenset[State],
-        operation: Operation,
+        attribution: Attribution,
         limit: int,
         caller: Caller,
         decide: Decide,
         spares: Spares = lambda _job: False,
-    ) -> Operated:
+    ) -> AdminResult:
         """Find jobs in these states, and do this to them, in one commit."""
-        check_operation(operation)
+        check_attribution(attribution)
         check_limit(limit)
         wanted = for_states(wanted, states)
         spared = lambda job: job.state in states and spares(job)
@@ -319,8 +319,8 @@ class Operating(Looking):
             return await self._answer(
                 lambda now: self._do(
                     found[:limit],
-                    Operated([], kept, len(found) > limit),
-                    operation,
+                    AdminResult([], kept, len(found) > limit),
+                    attribution,
                     decide,
                     spared,
                     now,
@@ -358,14 +358,14 @@ class Operating(Looking):
     def _do(
         self,
         found: Sequence[Job],
-        so_far: Operated,
-        operation: Operation,
+        so_far: AdminResult,
+        attribution: Attribution,
         decide: Decide,
         spared: Spares,
         now_us: int,
         *,
         named: bool,
-    ) -> Operated:
+    ) -> AdminResult:
         picked: list[tuple[Job, Effect]] = []
         kept = so_far.kept
         for job in found:
@@ -383,11 +383,11 @@ class Operating(Looking):
             except IllegalTransition:
                 if named:
                     raise
-        jobs = self._commit_operation(picked, operation, now_us)
-        return Operated(jobs, kept, so_far.more or len(jobs) < len(picked))
+        jobs = self._commit_operation(picked, attribution, now_us)
+        return AdminResult(jobs, kept, so_far.more or len(jobs) < len(picked))
 
     def _commit_operation(
-        self, picked: Sequence[tuple[Job, Effect]], operation: Operation, now_us: int
+        self, picked: Sequence[tuple[Job, Effect]], attribution: Attribution, now_us: int
     ) -> list[Job]:
         """Commit as many as one commit holds, with what follows and the audit."""
         count = len(picked)
@@ -398,8 +398,8 @@ class Operating(Looking):
                 for job, effect in picked[:count]
                 if isinstance(effect, Confirmed) and not job.ties.waiting_for
             ]
-            following = Following(self._state.dependents, now_us).after(first)
-            audit = self._audited(operation.audit, now_us)
+            following = DependentEffects(self._state.dependents, now_us).after(first)
+            audit = self._audited(attribution.audit, now_us)
             try:
                 after = self._commit([*following, *unblocked, *audit])
             except TooLarge:

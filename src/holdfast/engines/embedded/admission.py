@@ -45,7 +45,7 @@ class KnownJobs(Protocol):
         """Return the unfinished job that has this unique key."""
 
 
-class Request:
+class PendingEnqueue:
     """One call of enqueue that waits to be decided together with others."""
 
     __slots__ = ("answer", "caller", "future", "jobs", "on_duplicate")
@@ -64,7 +64,7 @@ class Request:
         self.answer: list[Receipt] | Exception = []
 
 
-class Gathering:
+class EnqueueBatcher:
     """Requests that come close together, decided at once and answered when durable.
 
     It never waits for anybody to come: it lets the event loop see who is at the door already.
@@ -72,12 +72,12 @@ class Gathering:
 
     def __init__(
         self,
-        decide: Callable[[Sequence[Request]], None],
+        decide: Callable[[Sequence[PendingEnqueue]], None],
         landing: Callable[[int], asyncio.Future[None] | None],
     ) -> None:
         self._decide = decide
         self._landing = landing
-        self._requests: list[Request] = []
+        self._requests: list[PendingEnqueue] = []
         self._seen = 0
         self._quiet_turns = 0
         self._until = 0.0
@@ -97,7 +97,7 @@ class Gathering:
             self._seen = self._quiet_turns = 0
             self._until = loop.time() + LONGEST_SECONDS
             loop.call_soon(self._turn, loop)
-        self._requests.append(Request(jobs, caller, on_duplicate, future))
+        self._requests.append(PendingEnqueue(jobs, caller, on_duplicate, future))
         return future
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -132,7 +132,7 @@ class Gathering:
             landing.add_done_callback(lambda landed: _finish(requests, landed.exception()))
 
 
-def _finish(requests: list[Request], failure: BaseException | None = None) -> None:
+def _finish(requests: list[PendingEnqueue], failure: BaseException | None = None) -> None:
     for request in requests:
         answer = request.answer
         if failure is not None:
@@ -148,7 +148,7 @@ def _finish(requests: list[Request], failure: BaseException | None = None) -> No
             request.future.set_exception(answer)
 
 
-class Intake:
+class JobAdmission:
     """New jobs for one commit. Later requests see what earlier ones take."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from holdfast.engines.argument_checks import check_all, check_limit, check_names, check_operation
+from holdfast.engines.argument_checks import check_all, check_attribution, check_limit, check_names
 from holdfast.engines.clock import Clock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
@@ -20,7 +20,7 @@ from holdfast.engines.contract import (
 )
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import Effect
 from holdfast.model.errors import InvalidInput, LeaseLost, StorageFull, TooLarge
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
@@ -36,27 +36,27 @@ from holdfast.model.job import (
 )
 from holdfast.model.outcome import Outcome, release
 
-from .admission import Gathering, Intake, Request
-from .core import Log, Seam, WorkState
-from .dependents import Following
-from .history import Past
+from .admission import EnqueueBatcher, JobAdmission, PendingEnqueue
+from .core import CommitLog, EmbeddedCore, WorkState
+from .dependents import DependentEffects
+from .history import HistoryStore
 
 
-class Moving(Seam):
+class Commands(EmbeddedCore):
     """Every verb that moves work, over a state, a log and a clock."""
 
     def __init__(
         self,
         capabilities: Capabilities,
         state: WorkState,
-        log: Log,
-        past: Past,
+        log: CommitLog,
+        past: HistoryStore,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
     ) -> None:
         super().__init__(capabilities, state, log, past, clock, random_bytes, options)
-        self._gathering = Gathering(self._enqueue_all, log.landing)
+        self._gathering = EnqueueBatcher(self._enqueue_all, log.landing)
 
     async def enqueue(
         self,
@@ -138,7 +138,7 @@ class Moving(Seam):
         *,
         limit: int = 1_000,
         forced: Sequence[JobRef] = (),
-        operation: Operation | None = None,
+        attribution: Attribution | None = None,
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
@@ -146,9 +146,9 @@ class Moving(Seam):
         del every_seconds  # nobody else does it
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        if operation is not None:
-            check_operation(operation)
-        return await self._answer(lambda now: self._reclaim(limit, refs, operation, caller, now))
+        if attribution is not None:
+            check_attribution(attribution)
+        return await self._answer(lambda now: self._reclaim(limit, refs, attribution, caller, now))
 
     # --- decide ------------------------------------------------------------------------------
 
@@ -160,13 +160,13 @@ class Moving(Seam):
         self._commit(intake.effects, essential=False)
         return receipts
 
-    def _intake(self, count: int, now_us: int) -> Intake:
+    def _intake(self, count: int, now_us: int) -> JobAdmission:
         fresh_ids = uuid7s(now_us, self._random_bytes(RANDOM_BYTES * count))
-        return Intake(
+        return JobAdmission(
             self._state, self._find, now_us, iter(fresh_ids), self._options.max_payload_bytes
         )
 
-    def _enqueue_all(self, requests: Sequence[Request]) -> None:
+    def _enqueue_all(self, requests: Sequence[PendingEnqueue]) -> None:
         """Decide on requests that came together: one commit, an answer each."""
         now_us = self._now_us()
         intake = self._intake(sum(len(request.jobs) for request in requests), now_us)
@@ -180,7 +180,7 @@ class Moving(Seam):
         except (TooLarge, StorageFull):
             self._enqueue_singly(requests, now_us)
 
-    def _enqueue_singly(self, requests: Sequence[Request], now_us: int) -> None:
+    def _enqueue_singly(self, requests: Sequence[PendingEnqueue], now_us: int) -> None:
         """Decide on requests for which there is no room together: there may be for some."""
         for request in requests:
             try:
@@ -231,7 +231,7 @@ class Moving(Seam):
     def _with_following(self, effects: list[Effect], now_us: int) -> list[Effect]:
         if not self._state.anybody_waits:
             return effects
-        return Following(self._state.dependents, now_us).after(effects)
+        return DependentEffects(self._state.dependents, now_us).after(effects)
 
     def _extend(
         self, held: Sequence[HeldJob], lease_seconds: float, caller: Caller, now_us: int
@@ -255,15 +255,15 @@ class Moving(Seam):
         self,
         limit: int,
         forced: Sequence[JobRef],
-        operation: Operation | None,
+        attribution: Attribution | None,
         caller: Caller,
         now_us: int,
     ) -> Reclaim:
         lost: list[Effect] = []
         named: set[tuple[str, str]] = set()
         why = "an operator ended its lease"
-        if operation is not None:
-            why = f"{operation.by} ended its lease: {operation.why}"
+        if attribution is not None:
+            why = f"{attribution.by} ended its lease: {attribution.why}"
         for ref in forced:
             job = self._find(ref.tenant, ref.id, caller)
             if (
@@ -273,7 +273,7 @@ class Moving(Seam):
             ):
                 named.add((job.tenant, job.id))
                 lost.append(lifecycle.lose(job, now_us, "stuck", why))
-        audit = () if operation is None or not named else operation.audit
+        audit = () if attribution is None or not named else attribution.audit
         for job in self._state.overdue(limit, caller, now_us):
             if (job.tenant, job.id) not in named:
                 cap_seconds = self._options.max_processing_seconds

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.engines.clock import Clock
 from holdfast.engines.contract import Capabilities, Counts, EngineOptions
-from holdfast.engines.queue_stats import QueueSurvey
+from holdfast.engines.queue_stats import QueueStats
 from holdfast.model import audit as auditing
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditEntry, AuditHead
@@ -21,8 +21,8 @@ from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, Too
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.policy import QueuePolicy
 
-from .history import Past, Tally
-from .waiters import Arrivals
+from .history import HistoryStore, StateCounts
+from .waiters import ClaimWaiters
 
 T = TypeVar("T")
 
@@ -98,17 +98,17 @@ class WorkState(Protocol):
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue, finished jobs that are kept elsewhere included."""
 
-    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+    def survey(self, now_us: int) -> Mapping[str, QueueStats]:
         """Return what a watcher wants to know of each queue that has jobs or a policy."""
 
-    def discount(self, gone: Tally) -> None:
+    def discount(self, gone: StateCounts) -> None:
         """Count so many jobs less: they were forgotten."""
 
     def problems(self) -> list[str]:
         """Return what is inconsistent, a sentence each."""
 
 
-class Log(Protocol):
+class CommitLog(Protocol):
     """What makes effects durable."""
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
@@ -135,15 +135,15 @@ class Log(Protocol):
         """Make everything durable and let go."""
 
 
-class Seam:
+class EmbeddedCore:
     """A state, a log, a past and a clock, and how verbs use them."""
 
     def __init__(
         self,
         capabilities: Capabilities,
         state: WorkState,
-        log: Log,
-        past: Past,
+        log: CommitLog,
+        past: HistoryStore,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
@@ -157,7 +157,7 @@ class Seam:
         self._random_bytes = random_bytes
         self._options = options
         self._remember_us = int(options.remember_seconds * MICROSECONDS)
-        self._arrivals = Arrivals(clock)
+        self._arrivals = ClaimWaiters(clock)
         self._ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self._token_offset = 0

@@ -11,7 +11,7 @@ from holdfast.model.job import Job
 DEPENDENCY_CANCELLED = "dependency_cancelled"
 
 
-class Following:
+class DependentEffects:
     """Effects that go into one commit, and what follows from them.
 
     A completed job frees those that wait for it; one that is cancelled, archived or purged takes

@@ -6,11 +6,11 @@ and the past (where finished work goes).
 
 from __future__ import annotations
 
-from .admin import Operating
-from .commands import Moving
+from .admin import Admin
+from .commands import Commands
 
 
-class EmbeddedEngine(Moving, Operating):
+class EmbeddedEngine(Commands, Admin):
     """Every verb of the contract over a state, a log, a past and a clock."""
 
     async def close(self) -> None:

@@ -16,12 +16,12 @@ from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, JobEffect
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
-from holdfast.model.search import Filter, Group, Place
+from holdfast.model.search import FailureGroup, Filter, Place
 
 
-class Happened(msgspec.Struct, frozen=True, gc=False):
+class AppliedEffect(msgspec.Struct, frozen=True, gc=False):
     """An effect, its sequence number, and its job before and after it; None where there is none."""
 
     seq: int
@@ -30,18 +30,18 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     job: Job | None
 
 
-Tally = Mapping[tuple[str, str, State], int]
+StateCounts = Mapping[tuple[str, str, State], int]
 """How many jobs there are of each tenant and queue in each state."""
 
 
-class Past(Protocol):
+class HistoryStore(Protocol):
     """Keeps finished jobs, attempts, notes and the audit.
 
     Completed and cancelled jobs go when ``forget`` says so, with their history; dead and archived
     ones stay until they are replayed or purged. What is out of the caller's reach is not there.
     """
 
-    def tell(self, happened: Happened) -> None:
+    def tell(self, happened: AppliedEffect) -> None:
         """Take note of what happened; it is durable, and it is kept soon."""
 
     async def flush(self) -> None:
@@ -65,22 +65,22 @@ class Past(Protocol):
     ) -> list[Job]:
         """Return the first finished jobs after this place, by ``place_of``, or the last before."""
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
         """Return the dead letters in groups, most first; ``held_behind`` is not for it to say."""
 
-    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+    async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """Return the attempts and notes of a job, oldest first."""
 
     async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
         """Return the audit records after this number."""
 
-    async def count(self, caller: Caller) -> Tally:
+    async def count(self, caller: Caller) -> StateCounts:
         """Count the finished jobs that are kept here, one by one, within the caller's reach."""
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """Return everything that is kept here, as of this call: jobs, history and the audit."""
 
-    async def forget(self, before_us: int) -> Tally:
+    async def forget(self, before_us: int) -> StateCounts:
         """Drop completed and cancelled jobs that finished before this; return how many."""
 
     async def close(self) -> None:

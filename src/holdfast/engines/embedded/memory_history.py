@@ -16,7 +16,7 @@ from holdfast.engines.dump.format import (
     DumpedNote,
     DumpRecord,
 )
-from holdfast.engines.embedded.history import Happened, Tally
+from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import (
@@ -24,24 +24,24 @@ from holdfast.model.effects import (
     Purged,
     job_key,
 )
-from holdfast.model.failure_groups import grouped
-from holdfast.model.history import Attempt, Note, attempt_of, completing_attempt, note_of
+from holdfast.model.failure_groups import group_letters
+from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
-from holdfast.model.search import Filter, Group, Place
+from holdfast.model.search import FailureGroup, Filter, Place
 
 T = TypeVar("T")
 
 
-class PlainPast:
+class MemoryHistory:
     """The history of every job, in lists. The jobs themselves are all in the state."""
 
     def __init__(self) -> None:
         self.jobs: dict[tuple[str, str], Job] = {}
-        self._attempts: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._attempts: defaultdict[tuple[str, str], list[AttemptRecord]] = defaultdict(list)
         self._notes: defaultdict[tuple[str, str], list[Note]] = defaultdict(list)
         self._audit: list[AuditRecord] = []
 
-    def tell(self, happened: Happened) -> None:
+    def tell(self, happened: AppliedEffect) -> None:
         """See ``Past.tell``."""
         effect = happened.effect
         if isinstance(effect, Audited):
@@ -88,9 +88,9 @@ class PlainPast:
         del wanted, caller, after, limit, newest
         return []
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
         """See ``Past.groups``."""
-        return grouped(
+        return group_letters(
             job
             for job in self.jobs.values()
             if job.state is State.DEAD
@@ -98,7 +98,7 @@ class PlainPast:
             and caller.reaches(job.tenant, job.scope)
         )
 
-    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+    async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``Past.history``."""
         name = job.tenant, job.id
         attempts = list(self._attempts.get(name, ()))
@@ -111,7 +111,7 @@ class PlainPast:
         """See ``Past.audit``."""
         return self._audit[after : after + limit]
 
-    async def count(self, caller: Caller) -> Tally:
+    async def count(self, caller: Caller) -> StateCounts:
         """Have no job that the state has not."""
         del caller
         return {}
@@ -137,7 +137,7 @@ class PlainPast:
         else:
             self._attempts[record.tenant, record.id].append(record.attempt)
 
-    async def forget(self, before_us: int) -> Tally:
+    async def forget(self, before_us: int) -> StateCounts:
         """Leave it to the state."""
         del before_us
         return {}

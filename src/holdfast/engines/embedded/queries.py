@@ -21,7 +21,7 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.engines.queue_stats import Survey
+from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.failure_groups import GroupKey, group_key, key_of
@@ -29,8 +29,8 @@ from holdfast.model.history import History
 from holdfast.model.job import Job, check_id, check_size
 from holdfast.model.search import (
     EVERYTHING,
+    FailureGroup,
     Filter,
-    Group,
     Page,
     Place,
     check_page,
@@ -39,8 +39,8 @@ from holdfast.model.search import (
     write_cursor,
 )
 
-from .core import Seam
-from .history import Tally
+from .core import EmbeddedCore
+from .history import StateCounts
 
 _SLICE = 20_000
 """How many jobs in memory are looked at before others get their turn on the event loop."""
@@ -49,7 +49,7 @@ _FEW = 4
 interpreter's lock each look takes tens of milliseconds."""
 
 
-class Looking(Seam):
+class Queries(EmbeddedCore):
     """Every verb that looks, in memory and in the past."""
 
     async def get(
@@ -108,15 +108,17 @@ class Looking(Seam):
             )
         )
 
-    def survey(self) -> Survey:
+    def survey(self) -> StoreStats:
         """Return every queue as it is in memory, for a scrape: it promises nothing.
 
         What finished too long ago may still be counted.
         """
         now_us = self._now_us()
-        return Survey(now_us, self._state.survey(now_us))
+        return StoreStats(now_us, self._state.survey(now_us))
 
-    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         self._check_open()
         wanted = check_filter(wanted)
@@ -257,7 +259,7 @@ class Looking(Seam):
         return best
 
 
-def _sum(counts: Mapping[str, Counts], tally: Tally) -> Mapping[str, Counts]:
+def _sum(counts: Mapping[str, Counts], tally: StateCounts) -> Mapping[str, Counts]:
     found = {queue: msgspec.structs.asdict(one) for queue, one in counts.items()}
     for (_tenant, queue, state), count in tally.items():
         states = found.setdefault(queue, {})

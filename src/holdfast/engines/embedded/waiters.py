@@ -12,7 +12,7 @@ Kind = tuple[str, str]
 """A queue, and a task in it."""
 
 
-class Arrivals:
+class ClaimWaiters:
     """Wakes waiting claims when work may have come for them. A wake-up promises nothing."""
 
     def __init__(self, clock: Clock) -> None:

@@ -24,7 +24,7 @@ from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, Unkno
 from holdfast.model.job import Job, State
 
 from .history import verify as verify_cold
-from .history.store import ColdStore
+from .history.store import SqliteHistory
 from .readonly import check_covered, look
 from .restore import restore
 from .snapshots.snapshot import (
@@ -35,7 +35,7 @@ from .snapshots.snapshot import (
 from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
 from .wal import frames
 from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
-from .wal.frames import BadFrame, Frame, Kind
+from .wal.frames import BadFrame, Frame, FrameKind
 from .wal.log_reader import LogEnd, LogReader, segment_numbers
 from .wal.recovery import covered_seq, effects_of, newest_snapshot
 from .wal.schema import SCHEMA, RecordReader
@@ -234,12 +234,12 @@ def salvage(
     return SalvageReport(saved.jobs, last_seq, missing, contradicting, history_lost)
 
 
-def _whole_past(source: Disk) -> tuple[ColdStore | None, str]:
+def _whole_past(source: Disk) -> tuple[SqliteHistory | None, str]:
     """Return the past if it can be trusted, or why not."""
     try:
         if not source.database().exists():
             return None, "there is none" if covered_seq(source) else ""
-        cold = ColdStore.open(source.database())
+        cold = SqliteHistory.open(source.database())
     except HoldfastError as error:
         return None, str(error)
     problems = verify_cold(cold)
@@ -250,7 +250,7 @@ def _whole_past(source: Disk) -> tuple[ColdStore | None, str]:
 
 
 def _salvaged(
-    state: JournalState, cold: ColdStore | None, last_seq: int, last_token: int
+    state: JournalState, cold: SqliteHistory | None, last_seq: int, last_token: int
 ) -> Iterator[list[DumpRecord]]:
     """Return what was saved as a dump is made."""
     records: list[DumpRecord] = [DumpHead("journal", state.last_at_us, last_seq, last_token)]
@@ -287,7 +287,7 @@ def _whole_frames(disk: Disk) -> Iterator[tuple[Frame, list[Effect]]]:
             if frame is None:
                 break
             offset = frame.end
-            if frame.kind == Kind.RECORDS:
+            if frame.kind == FrameKind.RECORDS:
                 try:
                     effects = effects_of(frame, name, {})
                 except (CorruptLog, UnknownFormat):

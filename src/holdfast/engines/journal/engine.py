@@ -14,10 +14,10 @@ import msgspec
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import MAX_CLAIM, OWN_SLOT_PREFIX, Capabilities
 from holdfast.engines.embedded.engine import EmbeddedEngine
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.entropy import random_bytes as pooled_bytes
-from holdfast.engines.queue_stats import StoreFigures
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.queue_stats import StoreMetrics
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import lifecycle, outcome
 from holdfast.model.effects import Cancelled, Died, Effect, Lost, Purged
 from holdfast.model.errors import (
@@ -28,21 +28,27 @@ from holdfast.model.errors import (
 )
 from holdfast.model.job import MICROSECONDS, Job
 
-from .history.feed import ColdPast
-from .history.store import ColdStore
+from .history.feed import HistoryFeed
+from .history.store import SqliteHistory
 from .opening import open_files
 from .options import JournalOptions
-from .snapshots.compaction import KEPT_SNAPSHOTS, Compacted, CompactionOrder, adopt, compact
+from .snapshots.compaction import (
+    KEPT_SNAPSHOTS,
+    CompactionRequest,
+    CompactionResult,
+    adopt,
+    compact,
+)
 from .snapshots.compactor import compact_elsewhere
 from .snapshots.snapshot import discard_unfinished, snapshot_name
 from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState
 from .wal.disk import Disk, LocalDisk, file_size
-from .wal.flush import InlineRunner, NearestRunner, Runner, ThreadRunner
-from .wal.group_commit import GroupCommit, Sync
-from .wal.recovery import Recovered
+from .wal.flush import AdaptiveRunner, FlushRunner, InlineRunner, ThreadRunner
+from .wal.group_commit import GroupCommit, SyncMode
+from .wal.recovery import RecoveredState
 from .wal.segments import SegmentWriter, segment_name
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 
 _FORGET_EVERY_US = 60 * MICROSECONDS
 
@@ -68,7 +74,7 @@ class JournalEngine(EmbeddedEngine):
         self,
         disk: Disk,
         state: JournalState,
-        cold: ColdStore,
+        cold: SqliteHistory,
         writer: SegmentWriter,
         clock: Clock,
         options: JournalOptions,
@@ -83,7 +89,7 @@ class JournalEngine(EmbeddedEngine):
             after_rotation=self._after_rotation,
         )
         capabilities = Capabilities(name="journal", durable=True, shared=False)
-        self._cold = ColdPast(
+        self._cold = HistoryFeed(
             cold,
             durable_seq=self._durable_seq,
             fed=self._after_feeding,
@@ -167,7 +173,7 @@ class JournalEngine(EmbeddedEngine):
         )
         return engine
 
-    async def _catch_up(self, told: list[Happened]) -> None:
+    async def _catch_up(self, told: list[AppliedEffect]) -> None:
         """Tell the past what it has missed."""
         self._tell(told)
         if any(isinstance(one.effect, Purged) for one in told):
@@ -184,9 +190,9 @@ class JournalEngine(EmbeddedEngine):
         """Why the engine has stopped for good, if it has."""
         return self.commit.failure
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> StoreMetrics:
         """Return how the store is doing, as it is in memory: it promises nothing."""
-        return StoreFigures(
+        return StoreMetrics(
             survey=self.survey(),
             fsync_seconds=self._writer.fsync_seconds,
             batch_records=self.commit.batch_records,
@@ -224,7 +230,7 @@ class JournalEngine(EmbeddedEngine):
             finally:
                 self._disk.unlock()
 
-    async def compact(self) -> Compacted | None:
+    async def compact(self) -> CompactionResult | None:
         """Write a snapshot of everything up to now and drop what it makes needless.
 
         Return None when nothing has changed since the last one.
@@ -233,7 +239,7 @@ class JournalEngine(EmbeddedEngine):
             self._check_open()
             return await self._compact()
 
-    async def _compact(self) -> Compacted | None:
+    async def _compact(self) -> CompactionResult | None:
         discard_unfinished(self._disk)
         keep_snapshots = KEPT_SNAPSHOTS
         try:
@@ -248,7 +254,7 @@ class JournalEngine(EmbeddedEngine):
         covered_bytes = self._writer.sealed_bytes
         last_sealed = self._writer.last_sealed
         await self._cold.cover()  # what a snapshot leaves out, the past has
-        order = CompactionOrder(
+        order = CompactionRequest(
             self._disk.root,
             self._disk.snapshots,
             last_sealed,
@@ -270,17 +276,17 @@ class JournalEngine(EmbeddedEngine):
 
     # --- elsewhere: where there are no threads and processes, a subclass has its own way --------
 
-    def _runner(self, options: JournalOptions) -> Runner:
+    def _runner(self, options: JournalOptions) -> FlushRunner:
         """Return what does the flushes."""
         if options.inline:
             return InlineRunner()
-        return NearestRunner(ThreadRunner(asyncio.get_running_loop()))
+        return AdaptiveRunner(ThreadRunner(asyncio.get_running_loop()))
 
     def _threads(self, count: int, name: str) -> Executor:
         """Return threads for the past."""
         return ThreadPoolExecutor(count, name)
 
-    async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
+    async def _compact_elsewhere(self, order: CompactionRequest) -> CompactionResult:
         """Have the next snapshot written without holding up the event loop."""
         return await compact_elsewhere(order)
 
@@ -290,11 +296,11 @@ class JournalEngine(EmbeddedEngine):
         """Make everything up to now durable; return its last sequence number."""
         seq = self._state.seq
         await self._durable()
-        if self._journal_options.sync is not Sync.ALWAYS:
+        if self._journal_options.sync is not SyncMode.ALWAYS:
             await self.commit.run(self._writer.sync)
         return seq
 
-    def _tell(self, told: Sequence[Happened]) -> None:
+    def _tell(self, told: Sequence[AppliedEffect]) -> None:
         """Count what the past has, and tell it what it missed."""
         state = self._journal_state
         state.credit(self._cold.store.tallies())
@@ -336,7 +342,7 @@ class JournalEngine(EmbeddedEngine):
         self._snapshot_bytes = size
         self._covered_bytes = covered_bytes
 
-    def _note_files(self, found: Recovered) -> None:
+    def _note_files(self, found: RecoveredState) -> None:
         """Take note of what an earlier owner left to compact."""
         seq, size, first = 0, 0, 1
         if found.snapshot is not None:

@@ -5,51 +5,55 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.engines.embedded.history import Happened
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Enqueued
 from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 
 from .history import set_aside
-from .history.store import ColdStore
-from .options import History, JournalOptions
+from .history.store import SqliteHistory
+from .options import DamagedHistory, JournalOptions
 from .state.queries import JournalState
 from .wal.disk import Disk
-from .wal.group_commit import Sync
-from .wal.recovery import Recovered, covered_seq, make_durable, recover, repair, seal_of, tidy
+from .wal.group_commit import SyncMode
+from .wal.recovery import RecoveredState, covered_seq, make_durable, recover, repair, seal_of, tidy
 from .wal.segments import SegmentWriter
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 
 
-class Opened(NamedTuple):
+class OpenedFiles(NamedTuple):
     """What opening a directory found, read and made ready."""
 
-    found: Recovered
-    cold: ColdStore
-    told: list[Happened]
+    found: RecoveredState
+    cold: SqliteHistory
+    told: list[AppliedEffect]
     """What happened that the past has not been told."""
     writer: SegmentWriter
 
 
-def open_files(disk: Disk, options: JournalOptions, random_bytes: Callable[[int], bytes]) -> Opened:
+def open_files(
+    disk: Disk, options: JournalOptions, random_bytes: Callable[[int], bytes]
+) -> OpenedFiles:
     """Read a locked directory and make its files ready to go on."""
-    told: list[Happened] = []
+    told: list[AppliedEffect] = []
     found, cold = _read(disk, options, told)
     try:
-        return Opened(found, cold, told, _begin_log(disk, found, options, random_bytes))
+        return OpenedFiles(found, cold, told, _begin_log(disk, found, options, random_bytes))
     except BaseException:
         cold.close()
         raise
 
 
-def _read(disk: Disk, options: JournalOptions, told: list[Happened]) -> tuple[Recovered, ColdStore]:
+def _read(
+    disk: Disk, options: JournalOptions, told: list[AppliedEffect]
+) -> tuple[RecoveredState, SqliteHistory]:
     """Read the directory, and note what happened that the past has not been told."""
     expected_seq = covered_seq(disk)
     if not expected_seq and not disk.database().exists():
         # Nothing is made before the log is known to be whole.
         found = recover(disk, JournalState(told.append))
-        cold = ColdStore.open(disk.database())
+        cold = SqliteHistory.open(disk.database())
     else:
         cold = _open_cold(disk, options, expected_seq)
         try:
@@ -61,7 +65,7 @@ def _read(disk: Disk, options: JournalOptions, told: list[Happened]) -> tuple[Re
         problem = f"it goes up to seq {cold.checkpoint}, the log only to {found.end.last_seq}"
         cold.close()
         beyond = CorruptHistory(cold.file, "checkpoint", "1", problem)
-        if options.history is not History.ANEW:
+        if options.history is not DamagedHistory.ANEW:
             raise beyond
         told.clear()
         cold = _begin_cold(disk, expected_seq, beyond)
@@ -74,22 +78,22 @@ def _read(disk: Disk, options: JournalOptions, told: list[Happened]) -> tuple[Re
     return found, cold
 
 
-def _open_cold(disk: Disk, options: JournalOptions, expected_seq: int) -> ColdStore:
+def _open_cold(disk: Disk, options: JournalOptions, expected_seq: int) -> SqliteHistory:
     try:
-        return ColdStore.open(disk.database(), expected_seq=expected_seq)
+        return SqliteHistory.open(disk.database(), expected_seq=expected_seq)
     except (CorruptHistory, HistoryMissing) as error:
-        if options.history is not History.ANEW:
+        if options.history is not DamagedHistory.ANEW:
             raise
         return _begin_cold(disk, expected_seq, error)
 
 
-def _begin_cold(disk: Disk, begin_at: int, why: HoldfastError) -> ColdStore:
+def _begin_cold(disk: Disk, begin_at: int, why: HoldfastError) -> SqliteHistory:
     aside = set_aside(disk) if disk.database().exists() else "nothing"
     log.say("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
-    return ColdStore.open(disk.database(), begin_at=begin_at)
+    return SqliteHistory.open(disk.database(), begin_at=begin_at)
 
 
-def _keep_finished(cold: ColdStore, found: Recovered, told: list[Happened]) -> None:
+def _keep_finished(cold: SqliteHistory, found: RecoveredState, told: list[AppliedEffect]) -> None:
     """Keep finished jobs that a snapshot from before there was a past has in it, all at once."""
     if found.snapshot is not None and not found.snapshot.cold:
         from_snapshot = [one for one in told if isinstance(one.effect, Enqueued)]
@@ -100,7 +104,7 @@ def _keep_finished(cold: ColdStore, found: Recovered, told: list[Happened]) -> N
 
 def _begin_log(
     disk: Disk,
-    found: Recovered,
+    found: RecoveredState,
     options: JournalOptions,
     random_bytes: Callable[[int], bytes],
 ) -> SegmentWriter:
@@ -116,7 +120,7 @@ def _begin_log(
         last_seq=end.last_seq,
         segment_bytes=options.segment_bytes,
         random_bytes=random_bytes,
-        relaxed=options.sync is not Sync.ALWAYS,
+        relaxed=options.sync is not SyncMode.ALWAYS,
     )
     if mend is not None:
         mend()

@@ -10,14 +10,14 @@ from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
 
-from .wal.group_commit import Sync
+from .wal.group_commit import SyncMode
 from .wal.segments import DEFAULT_SEGMENT_BYTES
 
 MIN_SEGMENT_BYTES = 4 * 1024
 DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024
 
 
-class History(enum.StrEnum):
+class DamagedHistory(enum.StrEnum):
     """What to do when the file of finished work is damaged or missing."""
 
     REQUIRED = "required"
@@ -29,7 +29,7 @@ class History(enum.StrEnum):
 class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     """Settings of the journal, on top of those that every engine has."""
 
-    sync: Sync = Sync.ALWAYS
+    sync: SyncMode = SyncMode.ALWAYS
     sync_interval_seconds: float = 0.1
     """With ``sync=interval``: how much acknowledged work a power cut may take, in seconds."""
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
@@ -37,7 +37,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     """Compact when this much is sealed, and at least as much as the last snapshot."""
     keep_segments: int = 0
     """How many needless segments to keep, renamed, for a person to look at."""
-    history: History = History.REQUIRED
+    history: DamagedHistory = DamagedHistory.REQUIRED
     most_unkept: int = 100_000
     """How many completions may be ahead of where they are kept before claims wait; other ends of
     an attempt, which keep a payload or a traceback in memory, count five times."""
@@ -46,19 +46,19 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.sync, Sync):
+        if not isinstance(self.sync, SyncMode):
             # A word from a settings file; anything unknown must not pass for "do not sync".
-            if self.sync not in list(Sync):
-                raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(Sync)}")
-            force_setattr(self, "sync", Sync(self.sync))
+            if self.sync not in list(SyncMode):
+                raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(SyncMode)}")
+            force_setattr(self, "sync", SyncMode(self.sync))
         check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
         check_size("compact_bytes", self.compact_bytes, 1)
         check_size("keep_segments", self.keep_segments, 0)
         check_size("most_unkept", self.most_unkept, 1)
-        if not isinstance(self.history, History):
-            if self.history not in list(History):
+        if not isinstance(self.history, DamagedHistory):
+            if self.history not in list(DamagedHistory):
                 raise InvalidInput(
-                    "history", f"{self.history!r} is not one of {', '.join(History)}"
+                    "history", f"{self.history!r} is not one of {', '.join(DamagedHistory)}"
                 )
-            force_setattr(self, "history", History(self.history))
+            force_setattr(self, "history", DamagedHistory(self.history))
         check_seconds("sync_interval_seconds", self.sync_interval_seconds)

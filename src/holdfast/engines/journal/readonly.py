@@ -9,16 +9,16 @@ from holdfast.engines.contract import Counts
 from holdfast.model.access import SYSTEM
 from holdfast.model.job import Job
 
-from .history.store import ColdStore
+from .history.store import SqliteHistory
 from .state.queries import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover
 
 
-class Offline:
+class ReadonlyJournal:
     """What is in memory when the journal is opened, and the past, if there is one."""
 
-    def __init__(self, state: JournalState, cold: ColdStore | None) -> None:
+    def __init__(self, state: JournalState, cold: SqliteHistory | None) -> None:
         self.state = state
         self.cold = cold
 
@@ -39,15 +39,15 @@ class Offline:
 
 
 @contextmanager
-def look(disk: Disk) -> Iterator[Offline]:
+def look(disk: Disk) -> Iterator[ReadonlyJournal]:
     """Read the directory; raise as opening it does."""
     database = disk.database()
-    cold = ColdStore.open(database) if database.exists() else None
+    cold = SqliteHistory.open(database) if database.exists() else None
     try:
         state = recover(disk, JournalState(cold_seq=0 if cold is None else cold.checkpoint)).state
         if cold is not None:
             state.credit(cold.tallies())
-        yield Offline(state, cold)
+        yield ReadonlyJournal(state, cold)
     finally:
         if cold is not None:
             cold.close()
@@ -57,4 +57,4 @@ def check_covered(disk: Disk) -> None:
     """Raise ``HistoryMissing`` if the past does not go as far as the snapshots rely on it."""
     expected_seq = covered_seq(disk)
     if expected_seq:
-        ColdStore.open(disk.database(), expected_seq=expected_seq).close()
+        SqliteHistory.open(disk.database(), expected_seq=expected_seq).close()

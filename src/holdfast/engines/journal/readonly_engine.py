@@ -13,39 +13,39 @@ from msgspec.structs import replace
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import Capabilities, EngineOptions
 from holdfast.engines.embedded.engine import EmbeddedEngine
-from holdfast.engines.embedded.history import Happened, Past, Tally
-from holdfast.engines.embedded.memory_history import PlainPast
+from holdfast.engines.embedded.history import AppliedEffect, HistoryStore, StateCounts
+from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged
 from holdfast.model.errors import EngineClosed
-from holdfast.model.failure_groups import grouped
-from holdfast.model.history import Attempt, Note, completing_attempt
+from holdfast.model.failure_groups import group_letters
+from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
-from holdfast.model.search import MAX_PAGE, Filter, Group, Place, place_of
+from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
 
-from .history.feed import ColdPast
+from .history.feed import HistoryFeed
 from .history.row_changes import KEPT
-from .history.store import ColdStore
+from .history.store import SqliteHistory
 from .state.queries import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover
 
 
-class JournalReader(EmbeddedEngine):
+class ReadonlyJournalEngine(EmbeddedEngine):
     """Answers every verb that looks; what would change something is refused."""
 
 
-async def open_reader(
+async def open_readonly(
     disk: Disk, options: EngineOptions | None = None, clock: Clock | None = None
-) -> JournalReader:
+) -> ReadonlyJournalEngine:
     """Read the directory, or raise as becoming its owner does; where nothing is, find nothing."""
-    told: list[Happened] = []
+    told: list[AppliedEffect] = []
     expected_seq, database = covered_seq(disk), disk.database()
     cold = None
     if expected_seq or database.exists():
-        cold = ColdStore.open(database, expected_seq=expected_seq)
+        cold = SqliteHistory.open(database, expected_seq=expected_seq)
     try:
         state = recover(disk, JournalState(told.append, 0 if cold is None else cold.checkpoint))
     except BaseException:
@@ -53,10 +53,10 @@ async def open_reader(
             cold.close()
         raise
     late = [one for one in told if type(one.effect) in KEPT]
-    return JournalReader(
+    return ReadonlyJournalEngine(
         Capabilities(name="journal", durable=True, shared=True),
         state.state,
-        NothingLog(),
+        ReadonlyLog(),
         _past(state.state, cold, late),
         clock or SystemClock(),
         random_bytes,
@@ -64,18 +64,20 @@ async def open_reader(
     )
 
 
-def _past(state: JournalState, cold: ColdStore | None, late: Sequence[Happened]) -> Past:
+def _past(
+    state: JournalState, cold: SqliteHistory | None, late: Sequence[AppliedEffect]
+) -> HistoryStore:
     if cold is not None:
         state.credit(cold.tallies())
-        return LatePast(cold, state.get, state.finished, late)
-    past = PlainPast()
+        return ReadonlyHistory(cold, state.get, state.finished, late)
+    past = MemoryHistory()
     past.jobs = {(job.tenant, job.id): job for job in state.jobs()}
     for happened in late:
         past.tell(happened)
     return past
 
 
-class NothingLog:
+class ReadonlyLog:
     """Takes nothing: whoever looks has nothing to make durable."""
 
     @property
@@ -98,21 +100,21 @@ class NothingLog:
         """Have nothing to let go of."""
 
 
-class LatePast(ColdPast):
+class ReadonlyHistory(HistoryFeed):
     """The past as it is on disk, and beside it what the log says happened since."""
 
     def __init__(
         self,
-        store: ColdStore,
+        store: SqliteHistory,
         current: Callable[[str, str], Job | None],
         finished: Callable[[], Iterable[Job]],
-        late: Sequence[Happened],
+        late: Sequence[AppliedEffect],
     ) -> None:
         """Take the store, how to ask the state, and what happened after the checkpoint."""
         super().__init__(store, durable_seq=self._kept_seq)
         self._current = current
         self._finished = finished
-        self._tail = PlainPast()
+        self._tail = MemoryHistory()
         self._late = bool(late)
         self._late_audit: list[AuditRecord] = []
         self._purged: set[tuple[str, str]] = set()
@@ -127,19 +129,19 @@ class LatePast(ColdPast):
         return self.store.checkpoint  # so that nothing is ever fed
 
     def get(self, tenant: str, job_id: str) -> Job | None:
-        """See ``Past.get``."""
+        """See ``HistoryStore.get``."""
         return None if (tenant, job_id) in self._purged else super().get(tenant, job_id)
 
     async def find(
         self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
     ) -> list[Job]:
-        """See ``Past.find``."""
+        """See ``HistoryStore.find``."""
         most = limit + len(self._purged)
         found = await super().find(wanted, caller, after, most, newest=newest)
         return [job for job in found if (job.tenant, job.id) not in self._purged][:limit]
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
-        """See ``Past.groups``."""
+    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
+        """See ``HistoryStore.groups``."""
         if not self._late:
             return await super().groups(wanted, caller)
         if wanted.states and State.DEAD not in wanted.states:
@@ -155,11 +157,11 @@ class LatePast(ColdPast):
             page = await self.find(wanted, caller, after, MAX_PAGE, newest=False)
             dead += [job for job in page if self._current(job.tenant, job.id) is None]
             if len(page) < MAX_PAGE:
-                return grouped(dead)
+                return group_letters(dead)
             after = place_of(page[-1])
 
-    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
-        """See ``Past.history``."""
+    async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
+        """See ``HistoryStore.history``."""
         attempts, notes = await super().history(job)
         later, remarks = await self._tail.history(job)
         if completing_attempt(job) is not None:
@@ -167,12 +169,12 @@ class LatePast(ColdPast):
         return [*attempts, *later], [*notes, *remarks]
 
     async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
-        """See ``Past.audit``."""
+        """See ``HistoryStore.audit``."""
         kept = await super().audit(after, limit)
         late = [one for one in self._late_audit if one.number > after]
         return [*kept, *late][:limit]
 
-    async def forget(self, before_us: int) -> Tally:
+    async def forget(self, before_us: int) -> StateCounts:
         """Show no more of what its owner is to forget, and leave that to its owner."""
         self.store.hide(before_us)
         return {}

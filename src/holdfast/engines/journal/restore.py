@@ -22,19 +22,19 @@ from holdfast.model.errors import CorruptDump, InvalidInput
 from holdfast.model.job import Job, State
 from holdfast.model.policy import QueuePolicy
 
-from .history.store import ColdStore
+from .history.store import SqliteHistory
 from .snapshots.snapshot import SnapshotHead, put_in_place, write_unfinished
 from .wal.disk import LOG, SNAPSHOTS, Disk
 
 
-class Restored(NamedTuple):
+class RestoreSummary(NamedTuple):
     """How many jobs there are now, and how many of them are unfinished."""
 
     jobs: int
     unfinished: int
 
 
-class _Hot:
+class _SnapshotRecords:
     """What of a dump belongs into a snapshot."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def restore(
     disk: Disk,
     batches: Iterable[Sequence[DumpRecord]],
     random_bytes: Callable[[int], bytes] = token_bytes,
-) -> Restored:
+) -> RestoreSummary:
     """Make an empty directory hold what a dump has.
 
     Interrupted, it leaves a directory that does not open: remove it and begin again.
@@ -86,8 +86,8 @@ def restore(
     try:
         if disk.names(LOG) or disk.names(SNAPSHOTS) or disk.database().exists():
             raise InvalidInput("directory", f"{disk.root} is not empty")
-        hot = _Hot()
-        cold = ColdStore.open(disk.database())
+        hot = _SnapshotRecords()
+        cold = SqliteHistory.open(disk.database())
         try:
             last_seq = cold.load(hot.passing(chain([first], source)), lambda: _head(hot).last_seq)
         finally:
@@ -106,12 +106,12 @@ def restore(
             audit_head=hot.audit_head,
         )
         put_in_place(disk, write_unfinished(disk, head, hot.jobs)[0])
-        return Restored(hot.count, sum(not job.state.finished for job in hot.jobs))
+        return RestoreSummary(hot.count, sum(not job.state.finished for job in hot.jobs))
     finally:
         disk.unlock()
 
 
-def _head(hot: _Hot) -> DumpHead:
+def _head(hot: _SnapshotRecords) -> DumpHead:
     if hot.head is None:
         raise CorruptDump("the dump", "it has no head")
     return hot.head

@@ -22,14 +22,14 @@ from holdfast.engines.dump.format import (
     DumpRecord,
 )
 from holdfast.engines.embedded.engine import EmbeddedEngine
-from holdfast.engines.embedded.memory_history import PlainPast
+from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model.effects import (
     Effect,
 )
 from holdfast.model.errors import DurabilityLost, InvalidInput
 
-from .state import PlainState
+from .state import MemoryState
 
 
 class MemoryEngine(EmbeddedEngine):
@@ -42,12 +42,12 @@ class MemoryEngine(EmbeddedEngine):
         options: EngineOptions | None = None,
         random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> None:
-        self._plain_past = PlainPast()
-        self._plain_state = PlainState(self._plain_past)
+        self._plain_past = MemoryHistory()
+        self._plain_state = MemoryState(self._plain_past)
         super().__init__(
             Capabilities(name="memory", durable=False, shared=False),
             self._plain_state,
-            NoLog(),
+            NullLog(),
             self._plain_past,
             clock or SystemClock(),
             random_bytes,
@@ -66,7 +66,7 @@ class MemoryEngine(EmbeddedEngine):
             self._plain_state.load(record)
 
 
-class NoLog:
+class NullLog:
     """Nothing is durable, so there is nothing to wait for."""
 
     def __init__(self) -> None:

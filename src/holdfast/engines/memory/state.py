@@ -22,9 +22,9 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.engines.embedded.history import Happened, Tally
-from holdfast.engines.embedded.memory_history import PlainPast
-from holdfast.engines.queue_stats import QueueSurvey, count_jobs
+from holdfast.engines.embedded.history import AppliedEffect, StateCounts
+from holdfast.engines.embedded.memory_history import MemoryHistory
+from holdfast.engines.queue_stats import QueueStats, count_jobs
 from holdfast.model import folding
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead, head_of
@@ -45,10 +45,10 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 T = TypeVar("T")
 
 
-class PlainState:
+class MemoryState:
     """A dict of jobs."""
 
-    def __init__(self, past: PlainPast) -> None:
+    def __init__(self, past: MemoryHistory) -> None:
         self.seq = 0
         self.last_at_us = 0
         self.policies: dict[str, QueuePolicy] = {}
@@ -79,7 +79,7 @@ class PlainState:
         self.seq, self.last_at_us = seq, effect.at_us
         if isinstance(effect, Audited):
             self.audit_head = head_of(effect.record)
-            self._past.tell(Happened(seq, effect, None, None))
+            self._past.tell(AppliedEffect(seq, effect, None, None))
         elif isinstance(effect, PolicySet):
             _put(self.policies, effect.queue, effect.policy)
             self._turns = {key: n for key, n in self._turns.items() if key[0] != effect.queue}
@@ -96,7 +96,7 @@ class PlainState:
         name = job_key(effect)
         old = self._jobs.get(name)
         job = folding.apply(old, effect, seq)
-        self._past.tell(Happened(seq, effect, old, job))
+        self._past.tell(AppliedEffect(seq, effect, old, job))
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -311,7 +311,7 @@ class PlainState:
         """Return the counts of each queue."""
         return count_jobs(self._jobs.values(), caller)
 
-    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+    def survey(self, now_us: int) -> Mapping[str, QueueStats]:
         """Return what a watcher wants to know of each queue."""
         counts = self.counts(SYSTEM)
         return {
@@ -319,12 +319,12 @@ class PlainState:
             for queue in sorted({*counts, *self.policies})
         }
 
-    def _survey(self, queue: str, counts: Counts, now_us: int) -> QueueSurvey:
+    def _survey(self, queue: str, counts: Counts, now_us: int) -> QueueStats:
         jobs = [job for job in self._jobs.values() if job.queue == queue]
         pending = [job for job in jobs if job.state is State.PENDING]
         first = [job for job in pending if self._first_of_its_key(job)]
         policy = self._policy(queue)
-        return QueueSurvey(
+        return QueueStats(
             counts=counts,
             scheduled=sum(job.run_at_us > now_us for job in first),
             held=sum(not job.state.finished and self._is_held(job) for job in jobs),
@@ -346,7 +346,7 @@ class PlainState:
             for other in self._of_key(job)
         )
 
-    def discount(self, gone: Tally) -> None:
+    def discount(self, gone: StateCounts) -> None:
         """Have counted them already."""
 
     def problems(self) -> list[str]:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from holdfast.engines.contract import EngineOptions
 from holdfast.model.job import MICROSECONDS
 
-from .connection.sansio import Ask
+from .connection.sansio import Statement
 
 
-class Conditions(NamedTuple):
+class CallContext(NamedTuple):
     """The options of an engine, its channel, and the time if it is not the database's."""
 
     options: EngineOptions
@@ -27,16 +27,16 @@ class Conditions(NamedTuple):
         """How long a job may stay claimed that does not say."""
         return self.options.max_processing_seconds
 
-    def now(self) -> Ask:
+    def now(self) -> Statement:
         """Ask what time it is."""
-        return Ask("now", {"now_us": self.now_us})
+        return Statement("now", {"now_us": self.now_us})
 
-    def notify(self, queues: list[str]) -> Ask:
+    def notify(self, queues: list[str]) -> Statement:
         """Tell those who wait for work in these queues."""
         parameters = {"channel": self.channel, "queues": queues, "now_us": self.now_us}
-        return Ask("notify", parameters)
+        return Statement("notify", parameters)
 
-    def get(self, names: dict[str, object]) -> Ask:
+    def get(self, names: dict[str, object]) -> Statement:
         """Ask for jobs, wherever they are."""
         parameters = {**names, "now_us": self.now_us, "remember_us": self.remember_us}
-        return Ask("get", parameters)
+        return Statement("get", parameters)

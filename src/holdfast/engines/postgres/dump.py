@@ -21,10 +21,10 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.policy import QueuePolicy
 
-from .call_context import Conditions
+from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
 from .connection.statements import statement
@@ -35,13 +35,13 @@ _PAGE = 250
 """How many rows are in memory at a time: each may be as large as a payload may."""
 _POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 _SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
-_ATTEMPT = msgspec.msgpack.Decoder(Attempt)
+_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 _NOTE = msgspec.msgpack.Decoder(Note)
 _AUDIT = msgspec.msgpack.Decoder(AuditRecord)
 
 
 async def records(
-    database: Database, on: Conditions, engine: str
+    database: Database, on: CallContext, engine: str
 ) -> AsyncIterator[list[DumpRecord]]:
     """Go through everything that is kept, on a connection of its own, in a bounded memory.
 
@@ -49,7 +49,7 @@ async def records(
     """
     connection = await database.connect()
     try:
-        async for batch in _Dump(connection, database.options.schema).everything(on, engine):
+        async for batch in _TableDump(connection, database.options.schema).everything(on, engine):
             yield batch
     except (psycopg.Error, OSError) as error:
         raise translated(error, database.url, database.options.schema) from error
@@ -57,12 +57,12 @@ async def records(
         await connection.close()
 
 
-class _Dump:
+class _TableDump:
     def __init__(self, connection: AsyncConnection[Row], schema: str) -> None:
         self._connection = connection
         self._schema = schema
 
-    async def everything(self, on: Conditions, engine: str) -> AsyncIterator[list[DumpRecord]]:
+    async def everything(self, on: CallContext, engine: str) -> AsyncIterator[list[DumpRecord]]:
         """Yield the head with what governs work, jobs, what happened to them, the audit."""
         await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         # Whoever writes the records down may take their time, and so may a sort.

@@ -56,7 +56,7 @@ _UNREACHED = {
 """What the server or the driver says when there is no connection, and what to say instead."""
 
 
-class Doubt(Exception):
+class CommitUnknown(Exception):
     """The connection ended at a commit: nobody here knows whether it was done.
 
     ``late`` is whether it may yet be done: no answer came in time, and what was sent may still be

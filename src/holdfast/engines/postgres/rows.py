@@ -30,7 +30,7 @@ _BETWEEN = "\x1f"
 """Between ids in a text: no id has it, as it cannot be printed."""
 
 
-class More(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ExtraColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What most jobs have nothing of. New fields go at the end."""
 
     version: Whole = 1
@@ -42,9 +42,9 @@ class More(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cancel_reason: str = ""
 
 
-_NOTHING_MORE = More()
+_NOTHING_MORE = ExtraColumns()
 _ENCODER = msgspec.msgpack.Encoder()
-_MORE = msgspec.msgpack.Decoder(More)
+_MORE = msgspec.msgpack.Decoder(ExtraColumns)
 _FAILURE = msgspec.msgpack.Decoder(Failure)
 
 
@@ -76,7 +76,7 @@ def job_of(row: Row) -> Job:
 
 
 def _more_of(job: Job) -> bytes | None:
-    more = More(
+    more = ExtraColumns(
         job.version,
         job.losses,
         job.attempts_before_replay,

@@ -1,8 +1,8 @@
 """The protocol between a client engine and the process that owns the store.
 
 ``POST /engine/v1/{verb}`` takes one call and ``POST /engine/v1/calls`` several, as msgpack. The
-answer of a verb comes with 200, a refusal (``Problem``) with 422; what is wrong with the request
-itself is JSON (``RequestProblem``) with the status that HTTP has for it, and 503 says that nothing
+answer of a verb comes with 200, a refusal (``ErrorMessage``) with 422; a malformed request
+is answered with JSON (``RequestProblem``) and HTTP's status for it, and 503 says that nothing
 was done and that the same request may work later. Fields are only ever added at the end.
 """
 
@@ -14,24 +14,24 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.engines.contract import (
+    AdminResult,
     Claim,
     Counts,
     OnDuplicate,
-    Operated,
     Receipt,
     Reclaim,
     Renewal,
 )
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord, Operation
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter, Group, Page
+from holdfast.model.search import FailureGroup, Filter, Page
 
 VERSION = 1
 ROOT = "/engine/"
@@ -84,7 +84,7 @@ class SettleCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class LeaseRef(msgspec.Struct, frozen=True, array_like=True):
     """A job and the token under which somebody holds it: ``base.HeldJob``."""
 
     tenant: str
@@ -92,7 +92,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     token: int
 
 
-class Named(msgspec.Struct, frozen=True, array_like=True):
+class JobName(msgspec.Struct, frozen=True, array_like=True):
     """A job by its name: ``model.job.JobRef``."""
 
     tenant: str
@@ -102,7 +102,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 class ExtendCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.extend``."""
 
-    held: list[Held]
+    held: list[LeaseRef]
     lease_seconds: float
     caller: Caller = SYSTEM
 
@@ -111,9 +111,9 @@ class ReclaimCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.reclaim``."""
 
     limit: int
-    forced: list[Named]
+    forced: list[JobName]
     caller: Caller = SYSTEM
-    operation: Operation | None = None
+    attribution: Attribution | None = None
 
 
 class GetCall(msgspec.Struct, frozen=True, array_like=True):
@@ -145,7 +145,7 @@ class OperateCall(msgspec.Struct, frozen=True, array_like=True):
     """What a person does to the jobs that a filter finds; see the verbs of ``Engine``."""
 
     wanted: Filter
-    operation: Operation
+    attribution: Attribution
     limit: int = 1_000
     run: str = ""
     fixed: str = ""
@@ -156,9 +156,9 @@ class OperateCall(msgspec.Struct, frozen=True, array_like=True):
 class EditCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.edit``."""
 
-    job: Named
+    job: JobName
     changes: Edit
-    operation: Operation
+    attribution: Attribution
     version: int | None
     caller: Caller = SYSTEM
 
@@ -168,7 +168,7 @@ class SetPolicyCall(msgspec.Struct, frozen=True, array_like=True):
 
     queue: str
     policy: QueuePolicy | None
-    operation: Operation
+    attribution: Attribution
     caller: Caller = SYSTEM
     expected: QueuePolicy | None = None
 
@@ -178,7 +178,7 @@ class SetFlagCall(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     on: bool | None
-    operation: Operation
+    attribution: Attribution
     caller: Caller = SYSTEM
 
 
@@ -187,7 +187,7 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     schedule: ScheduleState | None
-    operation: Operation
+    attribution: Attribution
     caller: Caller = SYSTEM
     expected: ScheduleState | None = None
 
@@ -220,7 +220,7 @@ class DumpAnswer(msgspec.Struct, frozen=True, array_like=True):
     done: bool = False
 
 
-class Nothing(msgspec.Struct, frozen=True, array_like=True):
+class Empty(msgspec.Struct, frozen=True, array_like=True):
     """A call without arguments, or an answer without anything to say."""
 
 
@@ -230,26 +230,26 @@ class CountsCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
-class Lost(msgspec.Struct, frozen=True, array_like=True):
+class LostLease(msgspec.Struct, frozen=True, array_like=True):
     """A ``LeaseLost`` inside an answer."""
 
     job_id: str
     token: int
 
 
-class Extended(msgspec.Struct, frozen=True, array_like=True):
+class ExtendAnswer(msgspec.Struct, frozen=True, array_like=True):
     """A ``Renewal``, or what was ``lost`` instead."""
 
     lease_until_us: int
     stop_requested: bool = False
-    lost: Lost | None = None
+    lost: LostLease | None = None
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, array_like=True):
     """A ``base.Claim``."""
 
     jobs: list[Job]
-    settled: list[Lost | None]
+    settled: list[LostLease | None]
 
 
 class Verb(Generic[Q, A]):
@@ -283,50 +283,50 @@ class Verb(Generic[Q, A]):
 
 ENQUEUE = Verb("enqueue", EnqueueCall, list[Receipt])
 CLAIM = Verb("claim", ClaimCall, ClaimAnswer)
-SETTLE = Verb("settle", SettleCall, list[Lost | None])
-EXTEND = Verb("extend", ExtendCall, list[Extended])
+SETTLE = Verb("settle", SettleCall, list[LostLease | None])
+EXTEND = Verb("extend", ExtendCall, list[ExtendAnswer])
 RECLAIM = Verb("reclaim", ReclaimCall, Reclaim)
 GET = Verb("get", GetCall, list[Job | None])
 COUNTS = Verb("counts", CountsCall, dict[str, Counts])
 QUEUES = Verb("queues", CountsCall, list[str])
-VALIDATE = Verb("validate", Nothing, list[str])
+VALIDATE = Verb("validate", Empty, list[str])
 FIND = Verb("find", FindCall, Page)
-GROUPS = Verb("groups", GroupsCall, list[Group])
+GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
-REPLAY = Verb("replay", OperateCall, Operated)
-ARCHIVE = Verb("archive", OperateCall, Operated)
-RESTORE = Verb("restore", OperateCall, Operated)
-CANCEL = Verb("cancel", OperateCall, Operated)
-PURGE = Verb("purge", OperateCall, Operated)
-CONFIRM = Verb("confirm", OperateCall, Operated)
-NOTE = Verb("note", OperateCall, Operated)
+REPLAY = Verb("replay", OperateCall, AdminResult)
+ARCHIVE = Verb("archive", OperateCall, AdminResult)
+RESTORE = Verb("restore", OperateCall, AdminResult)
+CANCEL = Verb("cancel", OperateCall, AdminResult)
+PURGE = Verb("purge", OperateCall, AdminResult)
+CONFIRM = Verb("confirm", OperateCall, AdminResult)
+NOTE = Verb("note", OperateCall, AdminResult)
 EDIT = Verb("edit", EditCall, Job)
-POLICIES = Verb("policies", Nothing, dict[str, QueuePolicy])
-SET_POLICY = Verb("set_policy", SetPolicyCall, Nothing)
-FLAGS = Verb("flags", Nothing, dict[str, bool])
-SET_FLAG = Verb("set_flag", SetFlagCall, Nothing)
-SCHEDULES = Verb("schedules", Nothing, dict[str, ScheduleState])
-SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Nothing)
+POLICIES = Verb("policies", Empty, dict[str, QueuePolicy])
+SET_POLICY = Verb("set_policy", SetPolicyCall, Empty)
+FLAGS = Verb("flags", Empty, dict[str, bool])
+SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
+SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
+SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class BatchedCall(msgspec.Struct, frozen=True, array_like=True):
     """One of several calls in one request."""
 
     verb: str
     body: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class BatchedAnswer(msgspec.Struct, frozen=True, array_like=True):
     """One of several answers: what the call would have been answered by itself."""
 
     status: int
     body: bytes
 
 
-class Problem(msgspec.Struct, frozen=True, array_like=True):
+class ErrorMessage(msgspec.Struct, frozen=True, array_like=True):
     """An error that the engine raised: its code, its sentence, and its attributes."""
 
     code: str
@@ -344,22 +344,22 @@ class RequestProblem(msgspec.Struct, frozen=True):
     """Which versions of this protocol are spoken, if that is what is wrong."""
 
 
-def write_calls(calls: Sequence[Call]) -> bytes:
+def write_calls(calls: Sequence[BatchedCall]) -> bytes:
     """Return the body of a request with several calls."""
     return _ENCODER.encode(calls)
 
 
-def read_calls(body: bytes) -> list[Call]:
+def read_calls(body: bytes) -> list[BatchedCall]:
     """Return the calls, or raise what msgspec has to say."""
     return _CALLS.decode(body)
 
 
-def write_answers(answers: Sequence[Answer]) -> bytes:
+def write_answers(answers: Sequence[BatchedAnswer]) -> bytes:
     """Return the answers to several calls, in their order."""
     return _ENCODER.encode(answers)
 
 
-def read_answers(body: bytes) -> list[Answer]:
+def read_answers(body: bytes) -> list[BatchedAnswer]:
     """Return the answers, or raise what msgspec has to say."""
     return _ANSWERS.decode(body)
 
@@ -367,7 +367,7 @@ def read_answers(body: bytes) -> list[Answer]:
 def write_error(error: HoldfastError) -> bytes:
     """Return an error as bytes."""
     facts = {name: fact for name, fact in vars(error).items() if _is_fact(fact)}
-    return _ENCODER.encode(Problem(error.code, str(error), facts))
+    return _ENCODER.encode(ErrorMessage(error.code, str(error), facts))
 
 
 def read_error(body: bytes) -> HoldfastError:
@@ -380,19 +380,19 @@ def read_error(body: bytes) -> HoldfastError:
     return error
 
 
-def extended(answer: Renewal | LeaseLost) -> Extended:
+def extended(answer: Renewal | LeaseLost) -> ExtendAnswer:
     """Return how this goes into an answer."""
     if isinstance(answer, LeaseLost):
-        return Extended(0, lost=Lost(answer.job_id, answer.token))
-    return Extended(answer.lease_until_us, answer.stop_requested)
+        return ExtendAnswer(0, lost=LostLease(answer.job_id, answer.token))
+    return ExtendAnswer(answer.lease_until_us, answer.stop_requested)
 
 
-def lost(answer: LeaseLost | None) -> Lost | None:
+def lost(answer: LeaseLost | None) -> LostLease | None:
     """Return how this goes into an answer."""
-    return None if answer is None else Lost(answer.job_id, answer.token)
+    return None if answer is None else LostLease(answer.job_id, answer.token)
 
 
-def lease_lost(answer: Lost | None) -> LeaseLost | None:
+def lease_lost(answer: LostLease | None) -> LeaseLost | None:
     """Return what came in an answer."""
     return None if answer is None else LeaseLost(answer.job_id, answer.token)
 
@@ -416,6 +416,6 @@ def _is_fact(fact: object) -> bool:
 
 _KINDS = {kind.code: kind for kind in _family(HoldfastError)}
 _ENCODER = msgspec.msgpack.Encoder()
-_CALLS = msgspec.msgpack.Decoder(list[Call])
-_ANSWERS = msgspec.msgpack.Decoder(list[Answer])
-_PROBLEMS = msgspec.msgpack.Decoder(Problem)
+_CALLS = msgspec.msgpack.Decoder(list[BatchedCall])
+_ANSWERS = msgspec.msgpack.Decoder(list[BatchedAnswer])
+_PROBLEMS = msgspec.msgpack.Decoder(ErrorMessage)

@@ -20,7 +20,7 @@ from .dependencies import DependencyRules
 from .edit import EditRules
 from .enqueue import EnqueueRules
 from .find import FindRules
-from .fixture import Desk
+from .fixture import EngineFixture
 from .groups import GroupRules
 from .history import HistoryRules
 from .holds import HoldRules
@@ -32,7 +32,7 @@ from .replay import ReplayRules
 from .settle import SettleRules
 from .turns import FairShareRules, OutageRules, RateRules
 
-__all__ = ["Desk", "EngineConformance"]
+__all__ = ["EngineConformance", "EngineFixture"]
 
 
 class MovingRules(EnqueueRules, ClaimRules, SettleRules, LeaseRules, ReachRules):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.contract import Counts, Operated
+from holdfast.engines.contract import AdminResult, Counts
 from holdfast.model.access import Caller
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.job import State
 
-from .fixture import OPERATION, Desk, Suite, named, wanted
+from .fixture import OPERATION, EngineFixture, Suite, named, wanted
 
 
 class ArchiveRules(Suite):
     """Dead letters laid aside, and taken back."""
 
     def test_an_archived_job_is_laid_aside_as_it_is_and_comes_back_as_it_was(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             before = await desk.job("a")
             desk.clock.advance(100)
@@ -32,7 +32,7 @@ class ArchiveRules(Suite):
         self.check(scenario)
 
     def test_an_archived_job_is_kept_and_its_id_refused_for_good(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             await desk.engine.archive(named("a"), OPERATION)
             desk.clock.advance(10_000)
@@ -42,7 +42,7 @@ class ArchiveRules(Suite):
 
     @pytest.mark.parametrize("other", ["open", "flying", "done", "aside"])
     def test_only_what_is_dead_is_archived(self, other: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
                 await desk.engine.archive(named("dead", other), OPERATION)
@@ -53,7 +53,7 @@ class ArchiveRules(Suite):
 
     @pytest.mark.parametrize("other", ["open", "flying", "done", "dead"])
     def test_only_what_is_archived_is_restored(self, other: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
                 await desk.engine.restore(named("aside", other), OPERATION)
@@ -63,7 +63,7 @@ class ArchiveRules(Suite):
         self.check(scenario)
 
     def test_a_filter_takes_the_oldest_and_says_that_there_are_more(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("open")
             await desk.put_dead("a", "b", "c", queue="mail")
             done = await desk.engine.archive(wanted(), OPERATION, limit=2)
@@ -75,14 +75,14 @@ class ArchiveRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_job_is_not_archived_restored_or_purged(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b", tenant="acme")
             await desk.engine.archive(named("b"), OPERATION)
             caller = Caller("other")
             for operate in (desk.engine.archive, desk.engine.restore, desk.engine.purge):
                 with pytest.raises(JobNotFound):
                     await operate(named("a"), OPERATION, caller=caller)
-                assert await operate(wanted(), OPERATION, caller=caller) == Operated([])
+                assert await operate(wanted(), OPERATION, caller=caller) == AdminResult([])
             assert await desk.counts() == Counts(dead=1, archived=1)
 
         self.check(scenario)
@@ -93,7 +93,7 @@ class PurgeRules(Suite):
 
     @pytest.mark.parametrize("name", ["done", "dead", "aside", "gone"])
     def test_a_purged_job_is_gone_with_its_history_and_its_id_is_free(self, name: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             await desk.engine.note(named(name), "soon gone", OPERATION)
             done = await desk.engine.purge(named(name), OPERATION)
@@ -110,7 +110,7 @@ class PurgeRules(Suite):
 
     @pytest.mark.parametrize("other", ["open", "flying"])
     def test_unfinished_work_is_not_purged(self, other: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
                 await desk.engine.purge(named("dead", other), OPERATION)
@@ -120,7 +120,7 @@ class PurgeRules(Suite):
         self.check(scenario)
 
     def test_a_filter_purges_finished_work_only(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             only = wanted(states=(State.DEAD, State.ARCHIVED))
             done = await desk.engine.purge(only, OPERATION)
@@ -132,7 +132,7 @@ class PurgeRules(Suite):
         self.check(scenario)
 
 
-async def _one_of_each(desk: Desk) -> None:
+async def _one_of_each(desk: EngineFixture) -> None:
     await desk.put("flying", "done", "aside", "dead", "gone", "open")
     await desk.take()
     await desk.work_off("done")

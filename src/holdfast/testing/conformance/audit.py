@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.model.access import Caller
 from holdfast.model.audit import (
+    Attribution,
     AuditEntry,
     AuditHead,
     AuditRecord,
-    Operation,
     follows,
     head_of,
 )
@@ -20,12 +20,12 @@ from holdfast.model.errors import AccessDenied, HoldfastError, InvalidInput
 from holdfast.model.job import Edit
 from holdfast.model.policy import QueuePolicy
 
-from .fixture import OPERATION, Desk, Suite, named, wanted
+from .fixture import OPERATION, EngineFixture, Suite, named, wanted
 
 ENTRY = AuditEntry("replay", "job", "a", "ann", '{"state":["dead","pending"]}', "it is back", "x")
 NIGHTLY = ScheduleState("0 3 * * *", "Europe/Paris", "report", "default")
 
-Operate = Callable[[Desk, Operation], Awaitable[object]]
+Operate = Callable[[EngineFixture, Attribution], Awaitable[object]]
 OPERATIONS: dict[str, Operate] = {
     "replay": lambda desk, by: desk.engine.replay(named("dead"), by),
     "archive": lambda desk, by: desk.engine.archive(named("dead"), by),
@@ -61,7 +61,7 @@ class AuditRules(Suite):
 
     @pytest.mark.parametrize("verb", OPERATIONS)
     def test_every_operation_needs_who_and_why(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             before = await _one_of_each(desk)
             for by, why, field in (
                 ("", "because", "by"),
@@ -71,7 +71,7 @@ class AuditRules(Suite):
                 ("ann", "x" * 4_001, "why"),
             ):
                 with pytest.raises(InvalidInput) as refused:
-                    await OPERATIONS[verb](desk, Operation(by, why))
+                    await OPERATIONS[verb](desk, Attribution(by, why))
                 assert refused.value.field == field
             with pytest.raises(InvalidInput) as refused:
                 await OPERATIONS[verb](desk, ("ann", "because"))  # type: ignore[arg-type]
@@ -82,10 +82,10 @@ class AuditRules(Suite):
 
     @pytest.mark.parametrize("verb", OPERATIONS)
     def test_the_audit_entry_is_committed_with_the_operation(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             before = await _one_of_each(desk)
             desk.clock.advance(5)
-            await OPERATIONS[verb](desk, Operation("ann", "because", (ENTRY,)))
+            await OPERATIONS[verb](desk, Attribution("ann", "because", (ENTRY,)))
             [record] = await desk.engine.audited()
             assert (record.number, record.at_us) == (1, desk.clock.now_us())
             assert record.entry == ENTRY
@@ -96,22 +96,22 @@ class AuditRules(Suite):
 
     @pytest.mark.parametrize("verb", FAILING)
     def test_an_operation_that_fails_changes_nothing_and_leaves_no_entry(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             before = await _one_of_each(desk)
             with pytest.raises(HoldfastError):
-                await FAILING[verb](desk, Operation("ann", "because", (ENTRY,)))
+                await FAILING[verb](desk, Attribution("ann", "because", (ENTRY,)))
             assert await desk.engine.audited() == []
             assert await _seen(desk) == before
 
         self.check(scenario)
 
     def test_entries_are_numbered_and_chained(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             for name in ("a", "b"):
                 desk.clock.advance(1)
                 entries = (ENTRY, AuditEntry("cancel", "job", name, "ann"))
-                await desk.engine.cancel(named(name), Operation("ann", "because", entries))
+                await desk.engine.cancel(named(name), Attribution("ann", "because", entries))
             head = await desk.engine.audit([AuditEntry("login", "console", "", "eve")])
             records = await desk.engine.audited()
             assert [record.number for record in records] == [1, 2, 3, 4, 5]
@@ -123,7 +123,7 @@ class AuditRules(Suite):
         self.check(scenario)
 
     def test_the_audit_is_read_in_pages(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             entries = [AuditEntry("look", "job", str(number), "ann") for number in range(7)]
             await desk.engine.audit(entries)
             pages = [await desk.engine.audited(after=after, limit=3) for after in (0, 3, 6, 7, 99)]
@@ -137,7 +137,7 @@ class AuditRules(Suite):
         self.check(scenario)
 
     def test_an_empty_list_of_entries_tells_where_the_audit_ends(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.audit([]) == AuditHead()
             head = await desk.engine.audit([ENTRY])
             assert await desk.engine.audit([]) == head
@@ -156,13 +156,13 @@ class AuditRules(Suite):
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_a_bad_entry_is_refused_with_its_operation(self, entry: AuditEntry, field: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             before = await _one_of_each(desk)
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.audit([ENTRY, entry])
             assert refused.value.field == field
             with pytest.raises(InvalidInput) as refused:
-                await desk.engine.cancel(named("open"), Operation("ann", "because", (entry,)))
+                await desk.engine.cancel(named("open"), Attribution("ann", "because", (entry,)))
             assert refused.value.field == field
             assert await desk.engine.audited() == []
             assert await _seen(desk) == before
@@ -170,7 +170,7 @@ class AuditRules(Suite):
         self.check(scenario)
 
     def test_a_limited_caller_writes_no_entries_by_itself(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(AccessDenied):
                 await desk.engine.audit([ENTRY], caller=Caller("acme"))
             assert await desk.engine.audited() == []
@@ -182,7 +182,7 @@ class GoverningRules(Suite):
     """Flags and schedules."""
 
     def test_a_flag_is_switched_and_taken_away(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.flags() == {}
             await desk.engine.set_flag("auto_replay", OPERATION, on=True)
             await desk.engine.set_flag("fast", OPERATION, on=False)
@@ -196,7 +196,7 @@ class GoverningRules(Suite):
         self.check(scenario)
 
     def test_a_schedule_is_known_changed_and_taken_away(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.schedules() == {}
             await desk.engine.set_schedule("nightly", NIGHTLY, OPERATION)
             assert await desk.engine.schedules() == {"nightly": NIGHTLY}
@@ -212,7 +212,7 @@ class GoverningRules(Suite):
         self.check(scenario)
 
     def test_a_limited_caller_governs_nothing(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             caller = Caller("acme")
             with pytest.raises(AccessDenied):
                 await desk.engine.set_flag("f", OPERATION, on=True, caller=caller)
@@ -223,11 +223,11 @@ class GoverningRules(Suite):
         self.check(scenario)
 
 
-async def _edit(desk: Desk, by: Operation, version: int) -> object:
+async def _edit(desk: EngineFixture, by: Attribution, version: int) -> object:
     return await desk.engine.edit(await desk.job("open"), Edit(priority=5), by, version=version)
 
 
-async def _one_of_each(desk: Desk) -> object:
+async def _one_of_each(desk: EngineFixture) -> object:
     await desk.put_dead("dead", "aside")
     await desk.engine.archive(named("aside"), OPERATION)
     await desk.put("open")
@@ -235,7 +235,7 @@ async def _one_of_each(desk: Desk) -> object:
     return await _seen(desk)
 
 
-async def _seen(desk: Desk) -> object:
+async def _seen(desk: EngineFixture) -> object:
     engine = desk.engine
     governing = await engine.policies(), await engine.flags(), await engine.schedules()
     return (await engine.find(wanted())).jobs, governing

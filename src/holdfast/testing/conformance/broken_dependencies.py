@@ -11,7 +11,7 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome, cancelled, completed, dead
 
-from .fixture import FAILURE, OPERATION, Desk, Suite, named
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, named
 
 GONE = (State.CANCELLED, "dependency_cancelled")
 
@@ -20,7 +20,7 @@ class BrokenDependencyRules(Suite):
     """What becomes of those that wait for what does not complete."""
 
     def test_what_waits_for_a_dead_job_stays_blocked_until_its_replay_is_completed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             await desk.put("c", depends_on=("b",))
@@ -34,7 +34,7 @@ class BrokenDependencyRules(Suite):
         self.check(scenario)
 
     def test_a_job_may_be_made_to_wait_for_a_dead_one(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             await desk.put("b", depends_on=("a",))
             assert await desk.state("b") is State.BLOCKED
@@ -46,7 +46,7 @@ class BrokenDependencyRules(Suite):
 
     @pytest.mark.parametrize("end", ["cancelled", "cancel", "archive", "purge", "stopped", "lost"])
     def test_what_waits_for_a_job_that_will_not_run_is_cancelled_with_it(self, end: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             await desk.put("c", depends_on=("b",), priority=5)
@@ -61,7 +61,7 @@ class BrokenDependencyRules(Suite):
         self.check(scenario)
 
     @staticmethod
-    async def _end(desk: Desk, end: str) -> None:
+    async def _end(desk: EngineFixture, end: str) -> None:
         engine = desk.engine
         if end == "cancel":
             await engine.cancel(named("a"), OPERATION)
@@ -90,7 +90,7 @@ class BrokenDependencyRules(Suite):
                 await desk.settle(cancelled(job))
 
     def test_one_of_several_dependencies_is_enough_to_cancel(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.put("c", depends_on=("a", "b"))
             await desk.work_off("a")
@@ -102,7 +102,7 @@ class BrokenDependencyRules(Suite):
 
     @pytest.mark.parametrize("first_to_end", ["completed", "cancelled"])
     def test_dependencies_that_end_differently_in_one_call_cancel(self, first_to_end: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.put("c", depends_on=("a", "b"))
             first, second = await desk.take(2)
@@ -115,7 +115,7 @@ class BrokenDependencyRules(Suite):
 
     @pytest.mark.parametrize("verb", ["cancel", "archive"])
     def test_nothing_can_be_made_to_wait_for_what_will_not_run(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             if verb == "cancel":
                 await desk.put("a")
                 await desk.engine.cancel(named("a"), OPERATION)
@@ -130,7 +130,7 @@ class BrokenDependencyRules(Suite):
         self.check(scenario)
 
     def test_a_blocked_job_expires_and_its_replay_waits_for_what_is_still_open(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.put("c", depends_on=("a", "b"), expires_seconds=5)
             desk.clock.advance(5)
@@ -149,7 +149,7 @@ class BrokenDependencyRules(Suite):
         self.check(scenario)
 
     def test_a_replay_does_not_wait_for_another_job_that_has_got_the_id(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", delay_seconds=600)
             await desk.put("b", depends_on=("a",), expires_seconds=5)
             desk.clock.advance(5)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engines.contract import Counts, Operated, Renewal
+from holdfast.engines.contract import AdminResult, Counts, Renewal
 from holdfast.model.access import Caller
 from holdfast.model.errors import IllegalTransition, JobNotFound, LeaseLost
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome, cancelled, completed, dead, lost, release, retry, snooze
 
-from .fixture import FAILURE, OPERATION, Desk, Suite, named, wanted
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, named, wanted
 
 STOPS: dict[str, Callable[[Job], Outcome]] = {
     "cancelled": cancelled,
@@ -31,11 +31,11 @@ class CancelRules(Suite):
         "fields", [{}, {"delay_seconds": 60}, {"hold": True}, {"key": "k"}], ids=str
     )
     def test_a_job_that_nobody_runs_is_cancelled_at_once(self, fields: dict[str, object]) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", **fields)
             done = await desk.engine.cancel(named("a"), OPERATION)
             job = await desk.job("a")
-            assert done == Operated([job])
+            assert done == AdminResult([job])
             assert (job.state, job.cancel_reason) == (State.CANCELLED, OPERATION.why)
             assert job.finished_at_us == desk.clock.now_us()
             desk.clock.advance(60)
@@ -46,7 +46,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_a_job_in_flight_is_asked_to_stop_and_its_heartbeat_says_so(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             job, other = await desk.take(2)
             assert not job.stop_requested
@@ -63,7 +63,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_completed_wins_over_a_request_to_stop(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             [job] = await desk.take()
@@ -75,7 +75,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_a_failure_for_good_is_recorded_as_such(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             await desk.engine.cancel(named("a"), OPERATION)
@@ -88,7 +88,7 @@ class CancelRules(Suite):
 
     @pytest.mark.parametrize("end", STOPS)
     def test_one_asked_to_stop_ends_cancelled_where_it_would_have_come_back(self, end: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             await desk.engine.cancel(named("a"), OPERATION)
@@ -104,7 +104,7 @@ class CancelRules(Suite):
 
     @pytest.mark.parametrize("how", ["ran out", "forced"])
     def test_one_asked_to_stop_whose_lease_ends_is_cancelled(self, how: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             await desk.engine.cancel(named("a"), OPERATION)
@@ -118,18 +118,18 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_asking_twice_is_harmless(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.take()
             await desk.engine.cancel(named("a"), OPERATION)
-            assert await desk.engine.cancel(named("a"), OPERATION) == Operated([], kept=1)
+            assert await desk.engine.cancel(named("a"), OPERATION) == AdminResult([], kept=1)
             assert len((await desk.history("a")).notes) == 1
 
         self.check(scenario)
 
     @pytest.mark.parametrize("state", ["done", "dead", "gone", "aside"])
     def test_what_is_finished_cannot_be_cancelled(self, state: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("done", "dead", "aside", "gone", "open")
             await desk.work_off("done")
             await desk.bury("dead", "aside")
@@ -144,7 +144,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_many_are_cancelled_by_filter_with_what_waits_for_them(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c", queue="mail")
             await desk.put("d", depends_on=("b",))
             await desk.put("e", depends_on=("d",))
@@ -165,7 +165,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_a_job_and_what_waits_for_it_are_cancelled_in_one_call(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             done = await desk.engine.cancel(wanted(), OPERATION)
@@ -175,7 +175,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_calling_again_while_there_is_more_reaches_everything(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put(*"abcdef")
             await desk.take(3)
             calls = 0
@@ -187,7 +187,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_job_is_not_cancelled(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", tenant="acme")
             await desk.put("b", tenant="other")
             caller = Caller("other")
@@ -200,7 +200,7 @@ class CancelRules(Suite):
         self.check(scenario)
 
     def test_the_unique_key_of_a_cancelled_job_is_free(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", unique="k")
             await desk.engine.cancel(named("a"), OPERATION)
             assert await desk.put("b", unique="k") == ["b"]

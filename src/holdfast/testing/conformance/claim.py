@@ -17,14 +17,14 @@ from holdfast.model.outcome import (
     retry,
 )
 
-from .fixture import FAILURE, Desk, Suite, settle_down
+from .fixture import FAILURE, EngineFixture, Suite, settle_down
 
 
 class ClaimRules(Suite):
     """What is handed out: order, leases, claims that wait."""
 
     def test_fifo_within_a_priority_and_higher_priorities_first(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("low1", "low2")
             await desk.put("high1", "high2", priority=3)
             await desk.put("lowest", priority=-1)
@@ -34,7 +34,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_several_queues_and_tasks_share_one_line(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for number, (queue, task) in enumerate(
                 [("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("b", "x"), ("a", "x")]
             ):
@@ -45,7 +45,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_only_known_tasks_are_claimed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("new", task="unknown_here")
             await desk.put("old", task="known")
             assert await desk.take_ids(tasks=["known", "other"]) == ["old"]
@@ -55,7 +55,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_delayed_job_is_not_handed_out_before_it_is_due(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("later", delay_seconds=5)
             await desk.put("now")
             assert await desk.take_ids() == ["now"]
@@ -67,7 +67,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_delayed_job_lines_up_when_it_becomes_due(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("due_at_5", delay_seconds=5)
             desk.clock.advance(3)
             await desk.put("put_at_3")
@@ -78,7 +78,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_run_at_in_the_past_is_now(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("first")
             desk.clock.advance(1)
             await desk.put("second", run_at_us=5)
@@ -87,7 +87,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_retry_goes_to_the_tail(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.settle(retry((await desk.take())[0], FAILURE))
             assert await desk.take_ids() == ["b", "a"]
@@ -95,7 +95,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_released_job_keeps_its_place(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c", "d")
             jobs = await desk.take(3)
             await desk.settle(release(jobs[1]), release(jobs[0]), release(jobs[2]))
@@ -104,7 +104,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_claim_charges_an_attempt_and_gives_a_token_and_a_lease(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take(lease_seconds=10, worker="w7")
             assert (job.state, job.attempt, job.worker) == (State.IN_FLIGHT, 1, "w7")
@@ -116,7 +116,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_tokens_of_one_claim_are_in_its_order(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("low")
             await desk.put("high", priority=3)
             first, second = await desk.take(2)
@@ -126,7 +126,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_tokens_of_one_job_only_grow(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=10)
             tokens = []
             for give_back in (release, release, lambda job: retry(job, FAILURE)):
@@ -141,7 +141,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_an_estimate_is_the_first_lease(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", estimated_seconds=120)
             [job] = await desk.take(lease_seconds=10)
             assert job.lease_until_us == desk.clock.now_us() + 120_000_000
@@ -163,7 +163,7 @@ class ClaimRules(Suite):
     def test_a_bad_claim_names_the_field_and_claims_nothing(
         self, fields: dict[str, object], field: str
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             with pytest.raises(InvalidInput) as refused:
                 await desk.claim(**fields)
@@ -173,7 +173,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_settling_and_claiming_are_one_step(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c")
             first = await desk.take(2)
             answer = await desk.claim(limit=2, settle=[completed(job) for job in first])
@@ -184,7 +184,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_what_a_claim_settles_it_may_hand_out_again(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             answer = await desk.claim(settle=[retry(job, FAILURE)])
@@ -193,7 +193,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_claim_waits_for_work(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             waiting = asyncio.create_task(desk.take(wait_seconds=10))
             await settle_down()
             assert not waiting.done()
@@ -206,7 +206,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_gives_up_in_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             waiting = asyncio.create_task(desk.take(wait_seconds=10))
             await settle_down()
             desk.clock.advance(9.9)
@@ -218,7 +218,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_wakes_when_a_job_becomes_due(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", delay_seconds=3)
             waiting = asyncio.create_task(desk.take(wait_seconds=10))
             await settle_down()
@@ -228,7 +228,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_claim_that_settles_does_not_wait(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             answer = await desk.claim(settle=[completed(job)], wait_seconds=10)
@@ -237,7 +237,7 @@ class ClaimRules(Suite):
         self.check(scenario)
 
     def test_a_cancelled_waiting_claim_takes_nothing(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             waiting = asyncio.create_task(desk.take(wait_seconds=10))
             await settle_down()
             waiting.cancel()

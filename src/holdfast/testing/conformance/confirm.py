@@ -9,14 +9,14 @@ from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
 
-from .fixture import OPERATION, Desk, Suite, Waiting, named, wanted
+from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, wanted
 
 
 class ConfirmRules(Suite):
     """Jobs that wait for a person."""
 
     def test_a_held_job_waits_until_a_person_confirms_it(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", hold=True)
             assert await desk.state("a") is State.BLOCKED
             assert await desk.take_ids() == []
@@ -33,7 +33,7 @@ class ConfirmRules(Suite):
 
     @pytest.mark.parametrize("first", ["person", "jobs"])
     def test_a_person_and_other_jobs_are_both_waited_for(self, first: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",), hold=True)
             person_first = first == "person"
@@ -56,7 +56,7 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_only_what_waits_for_a_person_is_confirmed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("held", hold=True)
             await desk.put("pending")
             await desk.put("blocked", depends_on=("pending",))
@@ -74,7 +74,7 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_a_filter_confirms_what_waits_for_a_person_and_passes_over_the_rest(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", queue="other")
             await desk.put("b1", "b2", "b3", depends_on=("a",))
             await desk.put("c1", "c2", "c3", hold=True)
@@ -86,7 +86,7 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_job_is_not_confirmed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", hold=True, scope="library:43")
             caller = Caller("default", ("library:42",))
             with pytest.raises(JobNotFound):
@@ -98,7 +98,7 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_a_held_job_that_expires_waits_for_a_person_again_after_its_replay(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", hold=True, expires_seconds=5)
             desk.clock.advance(5)
             assert [job.id for job in (await desk.engine.reclaim()).expired] == ["a"]
@@ -110,7 +110,7 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_a_held_job_can_be_edited_and_cancelled(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", hold=True)
             await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
             await desk.engine.cancel(named("b"), OPERATION)
@@ -121,9 +121,9 @@ class ConfirmRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_is_woken_by_a_confirmation(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", hold=True)
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             await desk.engine.confirm(named("a"), OPERATION)
             assert await waiting.ids() == ["a"]
@@ -132,7 +132,7 @@ class ConfirmRules(Suite):
 
     @pytest.mark.parametrize("hold", [1, "yes", None])
     def test_a_hold_that_is_not_true_or_false_is_refused(self, hold: object) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
                 await desk.put("a", hold=hold, key="k")
             assert refused.value.field == "hold"

@@ -12,14 +12,14 @@ from holdfast.model.errors import InvalidInput, UnknownDependency
 from holdfast.model.job import NewJob, State
 from holdfast.model.outcome import completed, retry
 
-from .fixture import FAILURE, Desk, Suite, Waiting, new_job
+from .fixture import FAILURE, EngineFixture, Suite, WaitingClaim, new_job
 
 
 class DependencyRules(Suite):
     """Waiting for completion."""
 
     def test_a_job_is_blocked_until_the_last_of_its_dependencies_is_completed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.put("last", depends_on=("a", "b"))
             assert await desk.counts() == Counts(blocked=1, pending=2)
@@ -38,7 +38,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_dependencies_completed_in_one_call_free_a_job_once(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.put("last", depends_on=("a", "b", "a"))
             answer = await desk.claim(limit=9, settle=map(completed, await desk.take(2)))
@@ -47,7 +47,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_diamond_runs_in_the_order_of_its_dependencies(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.enqueue(
                 [
                     new_job(id="bottom", depends_on=("left", "right"), priority=9),
@@ -66,7 +66,7 @@ class DependencyRules(Suite):
     def test_a_dependency_may_come_in_the_same_call_before_or_after(
         self, jobs: tuple[str, str]
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             made = {"a": new_job(id="a"), "b": new_job(id="b", depends_on=("a",))}
             await desk.engine.enqueue([made[one] for one in jobs])
             await desk.work_off("a")
@@ -75,7 +75,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_an_unknown_dependency_is_refused_and_nothing_is_enqueued(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(UnknownDependency) as refused:
                 await desk.engine.enqueue([new_job(id="a"), new_job(id="b", depends_on=("nix",))])
             assert (refused.value.job_id, refused.value.dependency) == ("b", "nix")
@@ -98,7 +98,7 @@ class DependencyRules(Suite):
     def test_a_circle_is_refused_and_named(
         self, needs: dict[str, list[str]], circle: list[str]
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             jobs = [new_job(id=one, depends_on=tuple(others)) for one, others in needs.items()]
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.enqueue(jobs)
@@ -112,7 +112,7 @@ class DependencyRules(Suite):
         "depends_on", ["a", 7, ("",), (7,), ("x" * 256,), ("a",) * 3 + (None,)]
     )
     def test_bad_dependencies_are_refused(self, depends_on: object) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             with pytest.raises(InvalidInput) as refused:
                 await desk.put("b", depends_on=depends_on)
@@ -122,7 +122,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_too_many_dependencies_are_refused(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             many = tuple(await desk.put(*(f"n{number}" for number in range(1_001))))
             with pytest.raises(InvalidInput) as refused:
                 await desk.put("b", depends_on=many)
@@ -133,7 +133,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_dependency_that_is_completed_already_counts_as_met(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("done")
             await desk.work_off("done")
             await desk.put("open")
@@ -145,7 +145,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_delayed_job_waits_for_its_time_after_its_dependencies(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",), delay_seconds=60)
             await desk.work_off("a")
@@ -157,7 +157,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_job_lines_up_when_it_is_unblocked(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", priority=5)
             await desk.put("b", depends_on=("a",))
             desk.clock.advance(1)
@@ -169,7 +169,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_another_tenants_job_is_unknown(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", tenant="acme")
             with pytest.raises(UnknownDependency):
                 await desk.put("b", depends_on=("a",))
@@ -182,7 +182,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_job_in_a_foreign_scope_is_unknown(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", scope="library:43")
             caller = Caller("default", ("library:42",))
             job = new_job(id="b", depends_on=("a",), scope="library:42")
@@ -193,7 +193,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_calls_at_once_know_each_others_jobs_within_reach(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             caller = Caller("default", ("library:42",))
             ours = new_job(id="b", depends_on=("a",), scope="library:42")
             answers = await asyncio.gather(
@@ -210,7 +210,7 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_skipped_duplicate_is_still_a_dependency(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             jobs: list[NewJob] = [new_job(id="a"), new_job(id="b", depends_on=("a",))]
             receipts = await desk.engine.enqueue(jobs, on_duplicate="skip")
@@ -221,10 +221,10 @@ class DependencyRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_is_woken_by_an_unblock(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", queue="other")
             await desk.put("b", depends_on=("a",))
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             await desk.work_off("a", queues=["other"])
             assert await waiting.ids() == ["b"]

@@ -12,14 +12,14 @@ from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, 
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
 
-from .fixture import OPERATION, Desk, Suite, Waiting, named, new_job
+from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, new_job
 
 
 class EditRules(Suite):
     """What an edit changes, and what it does not."""
 
     def test_an_edit_raises_the_version_and_keeps_the_original_payload(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             first = await desk.job("a")
             job = await desk.engine.edit(first, Edit(payload={"n": 2}), OPERATION)
@@ -36,7 +36,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_a_stale_version_is_refused_and_nothing_is_changed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             first = await desk.job("a")
             current = await desk.engine.edit(first, Edit(priority=1), OPERATION, version=1)
@@ -51,7 +51,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_of_two_edits_at_once_one_is_stale(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             job = await desk.job("a")
             answers = await asyncio.gather(
@@ -67,7 +67,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_an_edited_priority_moves_the_job(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put(*"abc")
             await desk.engine.edit(await desk.job("c"), Edit(priority=5), OPERATION)
             await desk.engine.edit(await desk.job("a"), Edit(priority=-5), OPERATION)
@@ -76,7 +76,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_an_edited_time_moves_the_job(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", delay_seconds=600)
             now_us = desk.clock.now_us()
@@ -91,9 +91,9 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_is_woken_by_an_edit_that_makes_a_job_due(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", delay_seconds=600)
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             await desk.engine.edit(await desk.job("a"), Edit(run_at_us=0), OPERATION)
             assert await waiting.ids() == ["a"]
@@ -101,7 +101,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_an_edited_payload_does_not_move_the_job(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put(*"abc")
             await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
             assert await desk.take_ids() == ["a", "b", "c"]
@@ -109,7 +109,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_a_blocked_job_can_be_edited(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             job = await desk.engine.edit(await desk.job("b"), Edit(payload={"n": 2}), OPERATION)
@@ -121,7 +121,7 @@ class EditRules(Suite):
         self.check(scenario)
 
     def test_a_dead_job_is_edited_and_replayed_with_the_change(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             job = await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
             assert (job.state, job.version) == (State.DEAD, 2)
@@ -135,7 +135,7 @@ class EditRules(Suite):
 
     @pytest.mark.parametrize("name", ["flying", "done", "gone", "aside"])
     def test_what_runs_or_is_done_cannot_be_edited(self, name: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("flying", "done", "aside", "gone")
             await desk.take()
             await desk.work_off("done")
@@ -163,7 +163,7 @@ class EditRules(Suite):
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_a_bad_edit_is_refused_and_nothing_is_changed(self, changes: Edit, field: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             before = await desk.job("a")
             with pytest.raises(InvalidInput) as refused:
@@ -174,7 +174,7 @@ class EditRules(Suite):
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
     def test_a_job_that_is_unknown_or_foreign_is_not_found(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.enqueue([new_job(id="a", tenant="acme", scope="library:42")])
             [job] = await desk.engine.get(["a"], tenant="acme")
             assert job is not None

@@ -24,14 +24,14 @@ from holdfast.model.outcome import (
     dead,
 )
 
-from .fixture import FAILURE, Desk, Suite, alike, new_job
+from .fixture import FAILURE, EngineFixture, Suite, alike, new_job
 
 
 class EnqueueRules(Suite):
     """What comes in: ids, duplicates, unique keys, bad input."""
 
     def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             [job_id] = await desk.put(
                 "a", queue="mail", priority=5, scope="library:42", max_attempts=7
             )
@@ -45,7 +45,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_an_id_is_made_when_none_is_given(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             receipts = await desk.engine.enqueue([new_job(), new_job()])
             first, second = (receipt.id for receipt in receipts)
             assert first != second
@@ -55,7 +55,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_jobs_that_are_alike_are_taken_in_their_order(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             receipts = await desk.engine.enqueue(alike(500, queue="mail", priority=5))
             [last] = await desk.engine.enqueue([new_job(queue="mail", priority=5)])
             taken = await desk.take(501, queues=["mail"])
@@ -67,7 +67,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_jobs_that_are_alike_are_refused_together(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             def numbers() -> Iterator[int]:
                 yield from range(300)
                 raise InvalidInput("n", "no more")
@@ -86,7 +86,7 @@ class EnqueueRules(Suite):
         self.check(scenario, EngineOptions(max_payload_bytes=1_000))
 
     def test_jobs_that_are_alike_may_ask_for_anything(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             receipts = await desk.engine.enqueue(alike(3, key="k", delay_seconds=5))
             assert await desk.take(3) == []
             desk.clock.advance(5)
@@ -100,20 +100,20 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_an_empty_enqueue_is_nothing(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.enqueue([]) == []
 
         self.check(scenario)
 
     def test_a_payload_may_be_json_bytes(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", payload=b'{"k": [1, null]}')
             assert (await desk.job("a")).arguments() == {"k": [1, None]}
 
         self.check(scenario)
 
     def test_a_duplicate_id_refuses_the_whole_batch(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             with pytest.raises(DuplicateId) as refused:
                 await desk.put("b", "a")
@@ -123,7 +123,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_a_duplicate_within_a_batch_is_refused(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(DuplicateId):
                 await desk.put("a", "b", "a")
             assert await desk.counts() == Counts()
@@ -131,7 +131,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_duplicates_are_skipped_when_asked(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             receipts = await desk.engine.enqueue(
                 [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
@@ -143,7 +143,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_the_id_of_a_finished_job_is_remembered_for_the_set_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.settle(completed((await desk.take())[0]))
             desk.clock.advance(60)
@@ -158,7 +158,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_the_id_of_a_dead_job_is_never_forgotten(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.settle(dead((await desk.take())[0], FAILURE))
             desk.clock.advance(3_600)
@@ -195,7 +195,7 @@ class EnqueueRules(Suite):
     def test_a_bad_field_is_named_and_nothing_is_enqueued(
         self, fields: dict[str, object], field: str
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.enqueue([new_job(id="good"), new_job(**fields)])
             assert refused.value.field == field
@@ -218,7 +218,7 @@ class EnqueueRules(Suite):
         ],
     )
     def test_a_payload_that_is_not_a_json_object_is_refused(self, payload: object) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(PayloadInvalid) as refused:
                 await desk.put("a", payload=payload)
             assert refused.value.field == "payload"
@@ -227,7 +227,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_an_oversized_payload_is_refused(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(TooLarge) as refused:
                 await desk.put("a", payload={"x": "y" * 2_000})
             assert refused.value.field == "payload"
@@ -236,7 +236,7 @@ class EnqueueRules(Suite):
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
     def test_a_second_unfinished_unique_job_is_the_first_one(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", unique="welcome:7")
             for _state in ("pending", "in_flight"):
                 receipts = await desk.engine.enqueue([new_job(id="b", unique="welcome:7")])
@@ -247,7 +247,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_a_unique_key_is_free_once_its_job_is_finished(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             def buried(job: Job) -> Outcome:
                 return dead(job, FAILURE)
 
@@ -260,7 +260,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_unique_is_per_queue_and_tenant_and_holds_within_a_batch(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             receipts = await desk.engine.enqueue(
                 [
                     new_job(id="a", unique="k"),
@@ -274,7 +274,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_calls_at_once_are_each_answered_for_themselves(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             reader = Caller(tenant="default", scopes=("library:2",))
             engine = desk.engine
             answers = await asyncio.gather(
@@ -300,7 +300,7 @@ class EnqueueRules(Suite):
         self.check(scenario)
 
     def test_calls_at_once_that_are_too_large_together_are_taken_singly(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             payload = {"x": "y" * 250_000}
             answers = await asyncio.gather(
                 *(desk.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))

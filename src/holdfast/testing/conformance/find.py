@@ -14,7 +14,7 @@ from holdfast.model.job import Job, State
 from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.search import Filter
 
-from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named, new_job, wanted
+from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named, new_job, wanted
 
 STATES: list[dict[str, object]] = [{"states": (state,)} for state in State]
 CONDITIONS: list[dict[str, object]] = [
@@ -59,7 +59,7 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
     def test_a_filter_finds_exactly_what_meets_it(self, conditions: dict[str, object]) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             began_us = desk.clock.now_us()
             everything = await _a_bit_of_everything(desk)
             shifted = {
@@ -77,7 +77,7 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     def test_pages_follow_each_other_without_gaps_or_doubles(self, order: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             newest = order == "newest first"
             everything = [job.id for job in await _a_bit_of_everything(desk)]
             seen: list[str] = []
@@ -95,7 +95,7 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     def test_a_cursor_stands_firm_while_jobs_change_their_state(self, order: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             newest = order == "newest first"
             names = [f"j{number}" for number in range(6)]
             await desk.put(*names)
@@ -112,7 +112,7 @@ class FindRules(Suite):
         self.check(scenario)
 
     def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put(*(f"old{number}" for number in range(5)))
             await desk.work_off(*(f"old{number}" for number in range(5)))
             desk.clock.advance(61)
@@ -126,7 +126,7 @@ class FindRules(Suite):
         self.check(scenario)
 
     def test_jobs_are_found_in_their_present_state(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             for state, step in (
                 (State.DEAD, desk.bury("a")),
@@ -143,7 +143,7 @@ class FindRules(Suite):
         self.check(scenario)
 
     def test_nothing_outside_the_callers_reach_is_found(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for tenant, scope in itertools.product(
                 ["acme", "other"], ["library:42", "library:421"]
             ):
@@ -167,7 +167,7 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("cursor", ["x", "AAAA", "ä", "gqNmb28", 7])
     def test_a_bad_cursor_is_refused(self, cursor: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.find(cursor=cursor)
             assert refused.value.field == "cursor"
@@ -176,7 +176,7 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("limit", [0, -1, 1_001, 1.5])
     def test_a_bad_limit_is_refused(self, limit: int) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.find(limit=limit)
             assert refused.value.field == "limit"
@@ -195,7 +195,7 @@ class FindRules(Suite):
         ids=str,
     )
     def test_a_bad_filter_is_refused_by_name(self, conditions: dict[str, object]) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for look in (desk.engine.find, desk.engine.groups):
                 with pytest.raises(InvalidInput) as refused:
                     await look(wanted(**conditions))
@@ -204,7 +204,7 @@ class FindRules(Suite):
         self.check(scenario)
 
 
-async def _a_bit_of_everything(desk: Desk) -> list[Job]:
+async def _a_bit_of_everything(desk: EngineFixture) -> list[Job]:
     """Make jobs in every state, a second apart; return them in the order of their making."""
     jobs = [
         new_job(id="done", key="k", scope="library:42"),

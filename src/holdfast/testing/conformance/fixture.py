@@ -7,26 +7,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.engines.contract import Claim, Counts, Engine, EngineOptions, Reclaim
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.history import History
 from holdfast.model.job import Job, NewJob, State, encode_payload
 from holdfast.model.outcome import Outcome, completed, dead
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter, Group, Page
-from holdfast.model.uniform_batch import Alike
+from holdfast.model.search import FailureGroup, Filter, Page
+from holdfast.model.uniform_batch import UniformBatch
 from holdfast.testing.clock import VirtualClock
 
 FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
 WRONG = Failure.of("mapping_error", "no column 'isbn'")
 """One that trying again does not help."""
-OPERATION = Operation("ann", "the mail server is back")
+OPERATION = Attribution("ann", "the mail server is back")
 PATIENCE_SECONDS = 10.0
 OPTIONS = EngineOptions(remember_seconds=60.0, max_processing_seconds=600.0)
 
 
-class Desk:
+class EngineFixture:
     """An engine and its clock, with the calls that tests make most."""
 
     def __init__(self, engine: Engine, clock: VirtualClock) -> None:
@@ -97,7 +97,7 @@ class Desk:
         page: Page = await self.engine.find(wanted(**conditions), limit=1_000)
         return [job.id for job in page.jobs]
 
-    async def group(self) -> Group:
+    async def group(self) -> FailureGroup:
         """Return the one group of dead letters that there is."""
         [group] = await self.engine.groups()
         return group
@@ -120,11 +120,11 @@ def new_job(**fields: object) -> NewJob:
     return make(**{"task": "t", "payload": {"n": 1}, **fields})
 
 
-def alike(count: int, numbers: Iterable[object] | None = None, **fields: object) -> Alike:
+def alike(count: int, numbers: Iterable[object] | None = None, **fields: object) -> UniformBatch:
     """Return requests for so many jobs, each with a number of its own."""
     each = range(count) if numbers is None else numbers
     payloads = (encode_payload({"n": number}) for number in each)
-    return Alike(new_job(**fields), payloads, count)
+    return UniformBatch(new_job(**fields), payloads, count)
 
 
 def wanted(**conditions: object) -> Filter:
@@ -138,10 +138,10 @@ def named(*ids: str) -> Filter:
     return Filter(ids=ids)
 
 
-class Waiting:
+class WaitingClaim:
     """A claim that waits; made before whatever is to wake it."""
 
-    def __init__(self, desk: Desk, **fields: object) -> None:
+    def __init__(self, desk: EngineFixture, **fields: object) -> None:
         arguments = {"limit": 10, "wait_seconds": 60, **fields}
         self._task = asyncio.create_task(desk.claim(**arguments))
 
@@ -164,7 +164,7 @@ class Suite(ABC):
         """Return a new, empty engine. Subclasses say how."""
 
     def check(
-        self, scenario: Callable[[Desk], Awaitable[None]], options: EngineOptions = OPTIONS
+        self, scenario: Callable[[EngineFixture], Awaitable[None]], options: EngineOptions = OPTIONS
     ) -> None:
         """Run a scenario on an engine of its own; the engine must be valid after it."""
 
@@ -172,7 +172,7 @@ class Suite(ABC):
             clock = VirtualClock()
             engine = await self.open_engine(clock, options)
             try:
-                await scenario(Desk(engine, clock))
+                await scenario(EngineFixture(engine, clock))
                 assert await engine.validate() == []
             finally:
                 await engine.close()

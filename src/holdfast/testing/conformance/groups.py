@@ -5,16 +5,16 @@ from __future__ import annotations
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, dead
-from holdfast.model.search import HOUR_US, Filter, Group
+from holdfast.model.search import HOUR_US, FailureGroup, Filter
 
-from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named
+from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named
 
 
 class GroupRules(Suite):
     """What is alike is looked at, fixed and replayed together."""
 
     def test_a_group_says_what_how_many_when_and_whom(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             to_the_hour_us = HOUR_US - desk.clock.now_us() % HOUR_US
             desk.clock.advance(to_the_hour_us / 1e6)
             began_us = desk.clock.now_us()
@@ -25,7 +25,7 @@ class GroupRules(Suite):
                 failure = Failure.of("timeout", f"no answer from 10.0.0.{number} in {number} s")
                 await desk.put_dead(f"j{number}", failure=failure, tenant=tenant, scope=scope)
             assert await desk.engine.groups() == [
-                Group(
+                FailureGroup(
                     queue="default",
                     error_reason="timeout",
                     failure_class=FailureClass.TRANSIENT,
@@ -42,7 +42,7 @@ class GroupRules(Suite):
         self.check(scenario)
 
     def test_reason_queue_hour_and_shape_make_groups_of_their_own(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             await desk.put_dead("b", queue="mail")
             await desk.put_dead("c", failure=WRONG)
@@ -62,7 +62,7 @@ class GroupRules(Suite):
         self.check(scenario)
 
     def test_the_largest_group_comes_first_then_the_latest(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", queue="one")
             desk.clock.advance(1)
             await desk.put_dead("b", queue="two")
@@ -74,7 +74,7 @@ class GroupRules(Suite):
         self.check(scenario)
 
     def test_only_what_is_dead_now_is_in_a_group(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("done", "failing")
             jobs = await desk.take(2)
             await desk.settle(completed(jobs[0]), dead(jobs[1], FAILURE))
@@ -92,7 +92,7 @@ class GroupRules(Suite):
         self.check(scenario)
 
     def test_a_filter_confines_the_groups(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b", tenant="acme")
             await desk.put_dead("c", failure=WRONG)
             [group] = await desk.engine.groups(Filter(tenant="acme"))
@@ -106,7 +106,7 @@ class GroupRules(Suite):
         self.check(scenario)
 
     def test_a_group_leads_to_its_jobs(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             empty = Failure("unexpected", FailureClass.UNKNOWN, "")
             for number, failure in enumerate((FAILURE, WRONG, empty)):
                 await desk.put_dead(f"j{number}", failure=failure)

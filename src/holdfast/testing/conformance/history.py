@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import InvalidInput, JobNotFound
 from holdfast.model.failure import Failure
-from holdfast.model.history import Attempt, Note, NoteKind
+from holdfast.model.history import AttemptRecord, Note, NoteKind
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, dead, release, retry, snooze
 
-from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, named, wanted
+from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named, wanted
 
 
 class HistoryRules(Suite):
     """Attempts and notes, oldest first."""
 
     def test_every_attempt_is_kept_with_how_it_ended(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=9)
-            expected: list[Attempt] = []
+            expected: list[AttemptRecord] = []
             for number, ending in (
                 *((1, "retry"), (2, "release"), (2, "snooze"), (2, "lost"), (3, "dead")),
                 *((4, "retry"), (5, "completed")),
@@ -47,7 +47,9 @@ class HistoryRules(Suite):
                     await desk.settle(outcomes[ending])
                 ended_us = desk.clock.now_us()
                 expected.append(
-                    Attempt(number, job.token, job.worker, began_us, ended_us, ending, failure)
+                    AttemptRecord(
+                        number, job.token, job.worker, began_us, ended_us, ending, failure
+                    )
                 )
                 assert (await desk.history("a")).attempts == expected
             assert expected[0].duration_seconds == 1.5
@@ -56,7 +58,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_an_attempt_under_way_is_not_in_it_and_a_new_job_has_none(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             history = await desk.history("a")
             assert (history.job, history.attempts, history.notes) == (await desk.job("a"), [], [])
@@ -67,7 +69,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_a_job_that_expires_unclaimed_had_no_attempt(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", expires_seconds=1)
             await desk.lose()
             history = await desk.history("a")
@@ -76,13 +78,13 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_whatever_a_person_does_leaves_a_note(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", hold=True)
             engine = desk.engine
 
-            def by(name: str) -> Operation:
+            def by(name: str) -> Attribution:
                 desk.clock.advance(1)
-                return Operation(name, f"{name} says so")
+                return Attribution(name, f"{name} says so")
 
             await engine.confirm(named("a"), by("bob"))
             await desk.bury("a")
@@ -111,7 +113,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_a_note_changes_nothing_else_and_may_be_left_on_any_job(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("done", "dead", "flying", "waiting")
             await desk.work_off("done")
             await desk.bury("dead")
@@ -128,7 +130,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_a_note_on_many_by_filter(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b")
             await desk.put("c")
             done = await desk.engine.note(wanted(states=(State.DEAD,)), "known", OPERATION)
@@ -139,7 +141,7 @@ class HistoryRules(Suite):
 
     @pytest.mark.parametrize("text", ["", "  ", "x" * 4_001, 7])
     def test_a_bad_note_is_refused(self, text: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.note(named("a"), text, OPERATION)
@@ -149,7 +151,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_job_has_no_history_and_takes_no_note(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", scope="library:43")
             stranger = Caller("default", ("library:42",))
             assert await desk.engine.history(["a", "nix"], caller=stranger) == [None, None]
@@ -160,7 +162,7 @@ class HistoryRules(Suite):
         self.check(scenario)
 
     def test_history_is_kept_as_long_as_its_job(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("done")
             await desk.work_off("done")
             await desk.put_dead("dead")

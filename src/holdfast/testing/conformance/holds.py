@@ -7,14 +7,14 @@ import pytest
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, retry
 
-from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting, named
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim, named
 
 
 class HoldRules(Suite):
     """What a dead job of a key does to the others of it."""
 
     def test_a_dead_one_holds_what_is_behind_it(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
             await desk.put("a4", key="a")
@@ -25,7 +25,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_one_whose_attempts_are_used_up_holds_as_well(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a", max_attempts=1)
             await desk.settle(retry((await desk.take())[0], FAILURE))
             assert await desk.state("a1") is State.DEAD
@@ -34,7 +34,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_a_dead_one_does_not_hold_what_is_before_it(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", key="a")
             await desk.put("a2", key="a", expires_seconds=5)
             await desk.put("a3", key="a")
@@ -47,7 +47,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_other_keys_tenants_and_queues_are_not_held(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a")
             await desk.bury("a1")
             await desk.put("b1", key="b")
@@ -58,7 +58,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_what_is_held_can_be_counted(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a")
             await desk.put("a3", key="a", delay_seconds=60)
             await desk.put("a4", key="a", hold=True)
@@ -72,7 +72,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_what_is_behind_several_dead_ones_is_counted_once(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a", expires_seconds=5)
             await desk.put("b1", key="b", expires_seconds=5)
             await desk.put("a3", key="a")
@@ -85,7 +85,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_nothing_is_held_without_ordering(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
             await desk.allow(ordered=False)
@@ -98,7 +98,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_a_replayed_one_is_first_in_its_key_again(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a")
             await desk.bury("a1")
             desk.clock.advance(5)
@@ -111,7 +111,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_a_later_one_that_is_replayed_waits_for_those_before_it(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", key="a")
             await desk.put("a2", key="a", expires_seconds=5)
             desk.clock.advance(5)
@@ -124,7 +124,7 @@ class HoldRules(Suite):
 
     @pytest.mark.parametrize("verb", ["archive", "purge"])
     def test_laying_it_aside_lets_the_next_go(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
             operate = desk.engine.archive if verb == "archive" else desk.engine.purge
@@ -136,7 +136,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_a_restored_one_holds_again(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
             await desk.engine.archive(named("a1"), OPERATION)
@@ -151,7 +151,7 @@ class HoldRules(Suite):
         self.check(scenario)
 
     def test_a_restored_one_that_is_replayed_waits_for_a_later_one_in_flight(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
             await desk.engine.archive(named("a1"), OPERATION)
@@ -167,10 +167,10 @@ class HoldRules(Suite):
 
     @pytest.mark.parametrize("verb", ["replay", "archive", "purge", "ordered"])
     def test_a_waiting_claim_is_woken_when_nothing_holds_any_more(self, verb: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", key="a")
             await desk.bury("a1")
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             if verb == "replay":
                 await desk.engine.replay(named("a1"), OPERATION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engines.contract import Reclaim, Renewal
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.job import State
 from holdfast.model.outcome import (
@@ -13,14 +13,14 @@ from holdfast.model.outcome import (
     retry,
 )
 
-from .fixture import FAILURE, Desk, Suite
+from .fixture import FAILURE, EngineFixture, Suite
 
 
 class LeaseRules(Suite):
     """Leases that run out, caps, and jobs that expire."""
 
     def test_an_expired_lease_is_reclaimed_with_a_loss_and_the_attempt_stays_charged(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.take()
             assert (await desk.lose(29.999_999)).lost == []
@@ -33,7 +33,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_a_loop_that_reclaims_finds_what_has_run_out_since_the_last_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for seconds in (0.0, 30.0, 30.0):
                 desk.clock.advance(seconds)
                 lost = (await desk.engine.reclaim(every_seconds=1.0)).lost
@@ -45,7 +45,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_a_settle_before_the_reclaim_is_accepted_however_late(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             desk.clock.advance(500)
@@ -55,7 +55,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_lost_three_times_is_dead(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("poison", max_attempts=10)
             for losses in (1, 2):
                 await desk.take()
@@ -70,7 +70,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_losses_count_as_attempts(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=2)
             await desk.settle(retry((await desk.take())[0], FAILURE))
             await desk.take()
@@ -80,7 +80,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_extend_renews_from_now(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take(lease_seconds=10)
             desk.clock.advance(8)
@@ -94,7 +94,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_extend_never_shortens_a_lease(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", estimated_seconds=120)
             [job] = await desk.take()
             assert await desk.engine.extend([job], lease_seconds=5) == [Renewal(job.lease_until_us)]
@@ -102,7 +102,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_no_heartbeat_holds_a_job_past_max_processing_seconds(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_processing_seconds=100)
             [job] = await desk.take(lease_seconds=60)
             started_us = desk.clock.now_us()
@@ -117,7 +117,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_the_engine_has_a_cap_on_processing_of_its_own(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take(lease_seconds=3_600)
             assert job.lease_until_us == desk.clock.now_us() + 600_000_000
@@ -125,7 +125,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_an_operator_can_end_a_lease(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c")
             held, _other = await desk.take(2)
             waiting = await desk.job("c")
@@ -141,31 +141,31 @@ class LeaseRules(Suite):
     def test_who_ends_a_lease_and_why_is_in_the_failure_and_in_the_audit_of_that_commit(
         self,
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             entry = AuditEntry("job.reclaim", "job", "a", "ann", "{}", "it hangs")
-            operation = Operation("ann", "it hangs", (entry,))
+            attribution = Attribution("ann", "it hangs", (entry,))
             await desk.put("a", "b")
             [held] = await desk.take(1)
             waiting = await desk.job("b")
-            assert (await desk.engine.reclaim(forced=[waiting], operation=operation)).lost == []
+            assert (await desk.engine.reclaim(forced=[waiting], attribution=attribution)).lost == []
             assert await desk.engine.audited() == []
-            answer = await desk.engine.reclaim(forced=[held], operation=operation)
+            answer = await desk.engine.reclaim(forced=[held], attribution=attribution)
             assert answer.lost[0].failure is not None
             assert answer.lost[0].failure.message == "ann ended its lease: it hangs"
             assert [record.entry for record in await desk.engine.audited()] == [entry]
-            for wrong in (Operation("", "why"), Operation("ann", "")):
+            for wrong in (Attribution("", "why"), Attribution("ann", "")):
                 with pytest.raises(InvalidInput):
-                    await desk.engine.reclaim(forced=[held], operation=wrong)
+                    await desk.engine.reclaim(forced=[held], attribution=wrong)
 
         self.check(scenario)
 
     def test_a_lease_that_ran_out_by_itself_is_nobodys_operation(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             entry = AuditEntry("job.reclaim", "job", "a", "ann")
             await desk.put("a")
             await desk.take(lease_seconds=1)
             desk.clock.advance(2)
-            found = await desk.engine.reclaim(operation=Operation("ann", "why", (entry,)))
+            found = await desk.engine.reclaim(attribution=Attribution("ann", "why", (entry,)))
             assert [job.id for job in found.lost] == ["a"]
             assert found.lost[0].failure is not None
             assert "ann" not in found.lost[0].failure.message
@@ -174,7 +174,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_reclaim_takes_no_more_than_its_limit_oldest_first(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c")
             await desk.take(lease_seconds=20)
             await desk.take(lease_seconds=10)
@@ -187,7 +187,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_an_expired_job_is_not_handed_out_and_dies(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("old", expires_seconds=5)
             await desk.put("good")
             desk.clock.advance(5)
@@ -200,7 +200,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_a_claimed_job_does_not_expire_but_a_retried_one_does(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", expires_seconds=5)
             [job] = await desk.take()
             desk.clock.advance(6)
@@ -211,7 +211,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_a_scheduled_job_can_expire_before_it_is_due(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", delay_seconds=60, expires_seconds=5)
             desk.clock.advance(5)
             assert [job.id for job in (await desk.engine.reclaim()).expired] == ["a"]
@@ -219,7 +219,7 @@ class LeaseRules(Suite):
         self.check(scenario)
 
     def test_expired_jobs_are_buried_oldest_first(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for seconds in (3, 1, 2):
                 await desk.put(f"in{seconds}", expires_seconds=seconds)
             desk.clock.advance(10)

@@ -10,7 +10,7 @@ from holdfast.model.errors import AccessDenied, ChangedMeanwhile, InvalidInput
 from holdfast.model.outcome import completed, dead, release, retry
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
-from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim
 
 LIMITED = QueuePolicy(max_in_flight=2)
 
@@ -19,7 +19,7 @@ class PolicyRules(Suite):
     """Every limit by itself and together with others."""
 
     def test_a_policy_is_known_until_it_is_taken_back(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.policies() == {}
             await desk.engine.set_policy("default", LIMITED, OPERATION)
             await desk.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
@@ -34,7 +34,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_a_paused_queue_hands_out_nothing_and_others_go_on(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("held", priority=5)
             [running] = await desk.take()
             await desk.put("a")
@@ -48,7 +48,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_max_in_flight(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_in_flight=2)
             await desk.put("a", "b", "c", "d")
             first, _second = await desk.take(9)
@@ -59,7 +59,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_max_in_flight_counts_what_was_claimed_before_it(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", "c", "d")
             jobs = await desk.take(3)
             await desk.allow(max_in_flight=2)
@@ -71,7 +71,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_max_per_tenant_leaves_room_for_others(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_per_tenant=1)
             await desk.put("big1", "big2", tenant="big", priority=5)
             await desk.put("small1", "small2", tenant="small")
@@ -85,7 +85,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_max_per_key_without_ordering(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_per_key=2, ordered=False)
             await desk.put("a1", "a2", "a3", key="a")
             await desk.put("b1", key="b")
@@ -99,7 +99,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_max_per_key_does_not_lift_the_ordering(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_per_key=2)
             await desk.put("a1", "a2", key="a")
             assert await desk.take_ids() == ["a1"]
@@ -107,7 +107,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_limits_hold_together(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(
                 max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
             )
@@ -122,7 +122,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_a_queue_at_its_limit_does_not_hold_up_another(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow("slow", max_in_flight=1)
             await desk.put("s1", "s2", queue="slow", priority=5)
             await desk.put("a", "b")
@@ -131,7 +131,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_a_limit_counts_jobs_that_the_caller_does_not_reach(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_in_flight=1)
             await desk.put("theirs", tenant="other")
             await desk.put("ours", tenant="acme")
@@ -142,12 +142,12 @@ class PolicyRules(Suite):
 
     @pytest.mark.parametrize("end", ["completed", "dead", "retry", "release", "lost"])
     def test_a_waiting_claim_is_woken_when_a_place_gets_free(self, end: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(max_in_flight=1)
             await desk.put("a", task="other")
             await desk.put("b")
             [job] = await desk.take()
-            waiting = Waiting(desk, tasks=["t"])
+            waiting = WaitingClaim(desk, tasks=["t"])
             await waiting.still_waits()
             if end == "lost":
                 await desk.engine.reclaim(forced=[job])
@@ -169,11 +169,11 @@ class PolicyRules(Suite):
     def test_a_waiting_claim_is_woken_when_more_is_allowed(
         self, before: QueuePolicy, after: QueuePolicy | None
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             await desk.take()
             await desk.engine.set_policy("default", before, OPERATION)
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             await desk.engine.set_policy("default", after, OPERATION)
             assert await waiting.ids() == ["b"]
@@ -181,7 +181,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_what_somebody_else_changed_meanwhile_is_not_overwritten(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             engine = desk.engine
             await engine.set_policy("default", LIMITED, OPERATION, expected=DEFAULT_POLICY)
             for expected in (DEFAULT_POLICY, QueuePolicy(paused=True)):
@@ -203,7 +203,7 @@ class PolicyRules(Suite):
         self.check(scenario)
 
     def test_a_limited_caller_may_not_set_policies(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for caller in (Caller("acme"), Caller(None, ("library:42",))):
                 with pytest.raises(AccessDenied):
                     await desk.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
@@ -232,7 +232,7 @@ class PolicyRules(Suite):
     def test_a_bad_policy_is_refused_and_the_old_one_stays(
         self, policy: QueuePolicy, field: str
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.set_policy("default", LIMITED, OPERATION)
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.set_policy("default", policy, OPERATION)

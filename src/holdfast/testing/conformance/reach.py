@@ -22,14 +22,14 @@ from holdfast.model.outcome import (
     snooze,
 )
 
-from .fixture import FAILURE, OPTIONS, Desk, Suite, new_job, settle_down
+from .fixture import FAILURE, OPTIONS, EngineFixture, Suite, new_job, settle_down
 
 
 class ReachRules(Suite):
     """Tenants, scopes, counts and closing."""
 
     def test_tenants_have_ids_of_their_own(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.enqueue([new_job(id="a"), new_job(id="a", tenant="acme")])
             [theirs] = await desk.engine.get(["a"], tenant="acme")
             assert theirs is not None
@@ -39,7 +39,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_nobody_enqueues_into_a_foreign_tenant_or_scope(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             caller = Caller("acme", ("library:42",))
             cases = [
                 ("tenant", new_job(tenant="other", scope="library:42")),
@@ -62,7 +62,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_job_does_not_exist(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.enqueue(
                 [
                     new_job(id="a", tenant="acme", scope="library:42"),
@@ -85,7 +85,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_caller_cannot_touch_a_lease(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.engine.enqueue([new_job(id="a", tenant="acme")])
             [job] = await desk.take()
             stranger = Caller("other")
@@ -101,7 +101,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_a_unique_key_in_a_foreign_scope_is_not_given_away(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("secret", scope="library:43", unique="k")
             caller = Caller("default", ("library:42",))
             with pytest.raises(AccessDenied) as refused:
@@ -111,7 +111,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_every_job_is_counted_in_exactly_one_state(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("p", "s", "c", "x", "d", "f")
             await desk.put("other", queue="mail")
             jobs = await desk.take(5)
@@ -131,7 +131,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_a_closed_engine_refuses_everything(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             other = await self.open_engine(desk.clock, OPTIONS)
             waiting = asyncio.create_task(
                 other.claim(queues=["default"], worker="w", wait_seconds=60)
@@ -156,7 +156,7 @@ class ReachRules(Suite):
         self.check(scenario)
 
     def test_the_queues_that_have_unfinished_jobs_are_named(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             assert await desk.engine.queues() == []
             await desk.allow("fair", fair=True)
             await desk.put("d", queue="done")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.contract import Operated
+from holdfast.engines.contract import AdminResult
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import Replays, State
 from holdfast.model.outcome import retry
 
-from .fixture import FAILURE, OPERATION, WRONG, Desk, Suite, Waiting, named, wanted
+from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, WaitingClaim, named, wanted
 
 
-def ids(done: Operated) -> list[str]:
+def ids(done: AdminResult) -> list[str]:
     """Return the ids of what was operated on."""
     return [job.id for job in done.jobs]
 
@@ -24,12 +24,12 @@ class ReplayRules(Suite):
     """Who may come back, and how."""
 
     def test_a_replayed_job_runs_now_under_its_own_id(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", priority=3, scope="library:42")
             before = await desk.job("a")
             desk.clock.advance(100)
             done = await desk.engine.replay(named("a"), OPERATION)
-            assert done == Operated([await desk.job("a")])
+            assert done == AdminResult([await desk.job("a")])
             job = done.jobs[0]
             assert (job.state, job.run_at_us) == (State.PENDING, desk.clock.now_us())
             assert (job.worker, job.claimed_at_us, job.lease_until_us) == ("", 0, 0)
@@ -42,7 +42,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_the_attempt_count_stays_and_the_budget_is_fresh(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=2)
             for attempt in (1, 2, 3, 4):
                 if attempt == 3:
@@ -56,7 +56,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_losses_are_forgiven(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=9)
             for _loss in range(3):
                 await desk.take()
@@ -68,7 +68,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_who_why_when_how_often_and_which_run_are_kept(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             await desk.engine.replay(named("a"), OPERATION, run="run7")
             job = await desk.job("a")
@@ -78,7 +78,7 @@ class ReplayRules(Suite):
             assert (await desk.job("a")).replays == first
             assert await desk.find(replay_run="run7") == ["a"]
             desk.clock.advance(5)
-            await desk.engine.replay(named("a"), Operation("bob", "once more"))
+            await desk.engine.replay(named("a"), Attribution("bob", "once more"))
             again = (await desk.job("a")).replays
             assert again == Replays(2, desk.clock.now_us(), "bob", "once more")
 
@@ -86,7 +86,7 @@ class ReplayRules(Suite):
 
     @pytest.mark.parametrize("other", ["pending", "blocked", "flying", "done", "gone", "aside"])
     def test_what_is_not_dead_refuses_the_whole_call(self, other: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("flying", "done", "gone", "aside", "dead", "pending")
             await desk.put("blocked", hold=True)
             await desk.take()
@@ -103,7 +103,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_an_unknown_one_refuses_the_whole_call(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             with pytest.raises(JobNotFound) as refused:
                 await desk.engine.replay(named("a", "nobody"), OPERATION)
@@ -113,7 +113,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_foreign_one_is_unknown(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", tenant="acme", scope="library:42")
             await desk.put_dead("b", tenant="acme", scope="library:43")
             for caller in (Caller("other"), Caller("acme", ("library:42",))):
@@ -128,7 +128,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_limit_takes_the_oldest_first_and_says_that_there_are_more(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             for name in ("c", "b", "a", "d"):
                 await desk.put_dead(name)
                 desk.clock.advance(1)
@@ -136,12 +136,12 @@ class ReplayRules(Suite):
             assert (ids(first), first.more) == (["c", "b", "a"], True)
             last = await desk.engine.replay(wanted(), OPERATION, limit=3)
             assert (ids(last), last.more) == (["d"], False)
-            assert await desk.engine.replay(wanted(), OPERATION) == Operated([])
+            assert await desk.engine.replay(wanted(), OPERATION) == AdminResult([])
 
         self.check(scenario)
 
     def test_a_limit_holds_for_named_ones_too(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b", "c", "d")
             with pytest.raises(JobNotFound):
                 await desk.engine.replay(named(*"abcdx"), OPERATION, limit=2)
@@ -152,7 +152,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_more_than_a_page_is_replayed_in_one_call(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             names = [f"j{number:04}" for number in range(1_200)]
             await desk.put_dead(*names)
             done = await desk.engine.replay(wanted(), OPERATION, limit=1_100)
@@ -162,7 +162,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_filter_picks_by_reason_class_queue_tenant_scope_and_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("old")
             desk.clock.advance(100)
             await desk.put_dead("good", tenant="acme", scope="library:42/book:7")
@@ -184,7 +184,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_deterministic_failures_are_kept_and_counted_unless_a_fix_is_named(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("wrong1", "wrong2", failure=WRONG)
             await desk.put_dead("slow")
             done = await desk.engine.replay(wanted(), OPERATION, limit=1)
@@ -200,18 +200,18 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_asking_for_deterministic_ones_alone_does_not_bring_back_others(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("wrong", failure=WRONG)
             await desk.put_dead("slow")
             only = wanted(classes=(FailureClass.DETERMINISTIC,))
             done = await desk.engine.replay(only, OPERATION)
-            assert done == Operated([], kept=1)
+            assert done == AdminResult([], kept=1)
             assert (await desk.counts()).dead == 2
 
         self.check(scenario)
 
     def test_one_whose_unique_key_is_taken_meanwhile_is_kept(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", unique="k")
             await desk.put_dead("b", unique="k")
             await desk.put_dead("other")
@@ -226,7 +226,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_replayed_one_has_its_unique_key_again(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", unique="k")
             await desk.engine.replay(named("a"), OPERATION)
             assert await desk.put("b", unique="k") == ["a"]
@@ -234,9 +234,9 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_is_woken_by_a_replay(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             await desk.engine.replay(wanted(), OPERATION)
             assert await waiting.ids() == ["a"]
@@ -244,7 +244,7 @@ class ReplayRules(Suite):
         self.check(scenario)
 
     def test_a_filter_for_other_states_is_refused(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
                 await desk.engine.replay(wanted(states=(State.PENDING,)), OPERATION)
             assert refused.value.field == "states"

@@ -23,14 +23,14 @@ from holdfast.model.outcome import (
     snooze,
 )
 
-from .fixture import FAILURE, Desk, Suite
+from .fixture import FAILURE, EngineFixture, Suite
 
 
 class SettleRules(Suite):
     """How an attempt ends, and who may say so."""
 
     def test_completed(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             desk.clock.advance(2)
@@ -43,7 +43,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_cancelled(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             assert await desk.settle(cancelled((await desk.take())[0])) == [None]
             assert await desk.state("a") is State.CANCELLED
@@ -51,7 +51,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_retry_waits_for_its_backoff_and_keeps_the_failure(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.settle(retry((await desk.take())[0], FAILURE, delay_seconds=5))
             job = await desk.job("a")
@@ -64,7 +64,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_three_attempts_mean_three_runs(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=3)
             runs = 0
             while jobs := await desk.take():
@@ -80,7 +80,7 @@ class SettleRules(Suite):
     def test_release_and_snooze_hand_the_attempt_back_but_not_the_token(
         self, give_back: Callable[[Job], Outcome]
     ) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             assert await desk.settle(give_back(job)) == [None]
@@ -94,7 +94,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_snooze_comes_back_later(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.settle(snooze((await desk.take())[0], 5))
             assert await desk.take_ids() == []
@@ -104,7 +104,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_dead_keeps_its_payload_and_its_failure(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.settle(dead((await desk.take())[0], FAILURE))
             job = await desk.job("a")
@@ -125,7 +125,7 @@ class SettleRules(Suite):
         ],
     )
     def test_a_bad_outcome_is_refused_whole(self, outcome: Outcome) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("b")
             [job] = await desk.take()
             with pytest.raises(InvalidInput):
@@ -136,7 +136,7 @@ class SettleRules(Suite):
 
     @pytest.mark.parametrize("kind", list(OutcomeKind))
     def test_a_stale_token_never_settles(self, kind: OutcomeKind) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", max_attempts=5)
             [zombie] = await desk.take()
             await desk.lose()
@@ -152,7 +152,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_a_stale_token_never_extends(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [zombie] = await desk.take()
             await desk.lose()
@@ -165,7 +165,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_nothing_settles_twice(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
             answers = await desk.settle(completed(job), dead(job, FAILURE))
@@ -178,7 +178,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_a_token_is_good_for_its_own_job_only(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             first, second = await desk.take(2)
             crossed = Outcome(OutcomeKind.COMPLETED, first.id, second.token)
@@ -191,7 +191,7 @@ class SettleRules(Suite):
         self.check(scenario)
 
     def test_one_stale_outcome_does_not_stop_the_others(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b")
             stale, good = await desk.take(2)
             await desk.settle(release(stale))

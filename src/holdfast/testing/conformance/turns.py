@@ -8,14 +8,14 @@ from holdfast.model.access import Caller
 from holdfast.model.outcome import completed, dead, release
 from holdfast.model.policy import Rate
 
-from .fixture import FAILURE, OPERATION, Desk, Suite, Waiting
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim
 
 
 class RateRules(Suite):
     """At most so many in so many seconds."""
 
     def test_a_rate_allows_a_burst_and_then_one_at_a_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(rate=Rate(3, 30.0))
             await desk.put(*"abcdef")
             assert await desk.take_ids(2) == ["a", "b"]
@@ -28,7 +28,7 @@ class RateRules(Suite):
         self.check(scenario)
 
     def test_after_a_rest_there_is_a_whole_burst_again_and_no_more(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(rate=Rate(2, 20.0))
             await desk.put(*"abcdef")
             await desk.take(2)
@@ -40,7 +40,7 @@ class RateRules(Suite):
         self.check(scenario)
 
     def test_what_is_handed_back_has_used_the_rate(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(rate=Rate(1, 10.0))
             await desk.put("a")
             await desk.settle(release((await desk.take())[0]))
@@ -51,7 +51,7 @@ class RateRules(Suite):
         self.check(scenario)
 
     def test_a_rate_counts_claims_not_jobs_in_flight(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(rate=Rate(2, 10.0))
             await desk.put(*"abc")
             await desk.settle(*map(completed, await desk.take(2)))
@@ -60,11 +60,11 @@ class RateRules(Suite):
         self.check(scenario)
 
     def test_a_waiting_claim_is_woken_when_the_rate_allows_more(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(rate=Rate(2, 20.0))
             await desk.put(*"abc")
             await desk.take(2)
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             desk.clock.advance(10)
             assert await waiting.ids() == ["c"]
@@ -76,7 +76,7 @@ class OutageRules(Suite):
     """One at a time, until the outage is over."""
 
     def test_an_outage_lets_one_through_at_a_time(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(outage_until_us=desk.clock.now_us() + 60_000_000)
             await desk.put(*"abc")
             [probe] = await desk.take(9)
@@ -90,7 +90,7 @@ class OutageRules(Suite):
         self.check(scenario)
 
     def test_an_outage_passes_by_itself(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(outage_until_us=desk.clock.now_us() + 60_000_000)
             await desk.put(*"abc")
             await desk.take()
@@ -100,7 +100,7 @@ class OutageRules(Suite):
         self.check(scenario)
 
     def test_work_under_way_when_the_outage_begins_counts(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put(*"abc")
             jobs = await desk.take(2)
             await desk.allow(outage_until_us=desk.clock.now_us() + 60_000_000)
@@ -113,11 +113,11 @@ class OutageRules(Suite):
 
     @pytest.mark.parametrize("end", ["settled", "passed", "lifted"])
     def test_a_waiting_claim_is_woken_when_more_is_let_through(self, end: str) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(outage_until_us=desk.clock.now_us() + 30_000_000)
             await desk.put(*"ab")
             [probe] = await desk.take()
-            waiting = Waiting(desk)
+            waiting = WaitingClaim(desk)
             await waiting.still_waits()
             if end == "settled":
                 await desk.settle(completed(probe))
@@ -134,7 +134,7 @@ class FairShareRules(Suite):
     """Tenants take turns."""
 
     def test_tenants_take_turns_one_job_each(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put(*(f"big{number}" for number in range(5)), tenant="big")
             await desk.put("small0", "small1", tenant="small")
@@ -146,7 +146,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_turns_go_on_over_several_claims(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put(*(f"big{number}" for number in range(4)), tenant="big")
             await desk.put("small0", "small1", tenant="small")
@@ -159,7 +159,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_one_tenant_with_many_jobs_delays_anothers_by_at_most_one_turn(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put(*(f"big{number}" for number in range(200)), tenant="big", priority=9)
             await desk.take(50)
@@ -171,7 +171,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_priorities_count_inside_a_tenant_only(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put("big_low", tenant="big")
             await desk.put("big_high", tenant="big", priority=5)
@@ -182,7 +182,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_without_fair_share_priorities_count_across_tenants(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.put("big1", "big2", tenant="big", priority=5)
             await desk.put("small", tenant="small")
             assert await desk.take_ids() == ["big1", "big2", "small"]
@@ -190,7 +190,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_a_tenant_at_its_limit_misses_its_turn(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True, max_per_tenant=2)
             await desk.put("big1", "big2", "big3", tenant="big")
             await desk.put("small1", tenant="small")
@@ -199,7 +199,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_turns_and_keys_go_together(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put("big1", "big2", tenant="big", key="k")
             await desk.put("big3", tenant="big")
@@ -209,7 +209,7 @@ class FairShareRules(Suite):
         self.check(scenario)
 
     def test_a_turn_is_taken_by_whoever_the_caller_reaches(self) -> None:
-        async def scenario(desk: Desk) -> None:
+        async def scenario(desk: EngineFixture) -> None:
             await desk.allow(fair=True)
             await desk.put("big1", "big2", tenant="big")
             await desk.put("small1", tenant="small")

@@ -5,7 +5,7 @@ of their own and clients, on a simulated clock, disk and network. Same seed, sam
 command line: ``python -m holdfast.testing.simulation --seed 7 --trace``.
 """
 
-from .run import Report, simulate
+from .run import SimulationReport, simulate
 from .trace import BrokenPromise
 
-__all__ = ["BrokenPromise", "Report", "simulate"]
+__all__ = ["BrokenPromise", "SimulationReport", "simulate"]

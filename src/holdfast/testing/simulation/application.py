@@ -17,7 +17,7 @@ from holdfast.model.failure import Classifier, Failure
 from holdfast.model.signals import Cancel, Dead, Retry, Snooze
 from holdfast.worker.attempt import current
 from holdfast.worker.builtin_tasks import add_builtin
-from holdfast.worker.registry import Definition, Execution, TaskSpec
+from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
 from holdfast.worker.signature import Signature
 
@@ -122,9 +122,9 @@ _SCHEDULES = [
 ]
 
 
-def definition(*, scheduled: bool) -> Definition:
+def definition(*, scheduled: bool) -> Registry:
     """Return what a simulated application declares."""
-    found = Definition(_Terse())
+    found = Registry(_Terse())
     for spec in _SPECS:
         found.add_task(spec)
     if scheduled:

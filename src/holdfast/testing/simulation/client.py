@@ -9,8 +9,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.client.engine import ClientEngine
-from holdfast.engines.contract import OnDuplicate, Operated
-from holdfast.model.audit import AuditEntry, Operation
+from holdfast.engines.contract import AdminResult, OnDuplicate
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AccessDenied,
@@ -287,14 +287,14 @@ class Client:
             call = self.engine.reclaim(forced=page.jobs)
             await self.ask("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
 
-    async def _operate(self, verb: str, call: Awaitable[Operated]) -> None:
+    async def _operate(self, verb: str, call: Awaitable[AdminResult]) -> None:
         done = await self.ask(verb, call, lambda done: f"{_states(done.jobs)} kept {done.kept}")
         if verb != "purge":
             self._world.ledger.shown(done.jobs)
 
-    def _operation(self, action: str) -> Operation:
+    def _operation(self, action: str) -> Attribution:
         entry = AuditEntry(action, "job", "some", self._name, reason="because")
-        return Operation(self._name, "because", (entry,))
+        return Attribution(self._name, "because", (entry,))
 
     def _filter(self, *states: State) -> Filter:
         tenant, ids = self._some(self._rng.randint(1, 3))

@@ -14,7 +14,7 @@ from .world import World
 _SEGMENTS_LEFT = 2
 
 
-class Weather:
+class FaultInjector:
     """Makes faults happen while the storm lasts, and makes everything good at its end."""
 
     def __init__(self, world: World) -> None:

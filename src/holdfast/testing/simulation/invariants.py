@@ -33,7 +33,7 @@ class Version(NamedTuple):
     job: Job | None
 
 
-class Watch:
+class InvariantChecker:
     """Everything that was committed, and whether it was right."""
 
     def __init__(self, trace: Trace, remember_seconds: float) -> None:

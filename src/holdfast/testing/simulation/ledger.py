@@ -10,7 +10,7 @@ from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from .invariants import Watch
+from .invariants import InvariantChecker
 from .observed_runs import Name
 from .trace import Trace
 
@@ -18,7 +18,7 @@ from .trace import Trace
 class Ledger:
     """Kept outside of the simulated system: no crash touches it."""
 
-    def __init__(self, trace: Trace, watch: Watch) -> None:
+    def __init__(self, trace: Trace, watch: InvariantChecker) -> None:
         self.created: dict[Name, NewJob] = {}
         """Jobs that somebody was told are taken."""
         self.told_seq = 0

@@ -27,7 +27,7 @@ class Network:
         self._world = world
         self._rng = world.random("network")
         self._listeners: dict[str, tuple[Process, Factory]] = {}
-        self._lines: dict[Line, None] = {}
+        self._lines: dict[SimulatedConnection, None] = {}
 
     def listen(self, process: Process, path: str, factory: Factory) -> None:
         """Hand connections to this path to the process."""
@@ -46,7 +46,7 @@ class Network:
         if found is None or not found[0].alive:
             raise ConnectionRefusedError(f"nobody listens on {path}")
         listener, listener_factory = found
-        line = Line(self, process, listener)
+        line = SimulatedConnection(self, process, listener)
         self._lines[line] = None
         protocol = factory()
         line.near.open(protocol)
@@ -61,7 +61,7 @@ class Network:
             if process in (line.near.process, line.far.process):
                 line.end()
 
-    def forget(self, line: Line) -> None:
+    def forget(self, line: SimulatedConnection) -> None:
         """Take note that a connection has ended."""
         self._lines.pop(line, None)
 
@@ -86,13 +86,13 @@ class Network:
         return [data[:at], data[at:]]
 
 
-class Line:
+class SimulatedConnection:
     """One connection: two ends."""
 
     def __init__(self, network: Network, near: Process, far: Process) -> None:
         self.network = network
-        self.near = End(self, near)
-        self.far = End(self, far)
+        self.near = SocketEnd(self, near)
+        self.far = SocketEnd(self, far)
         self.near.other, self.far.other = self.far, self.near
 
     def end(self) -> None:
@@ -102,12 +102,12 @@ class Line:
             one.send(one.break_off)
 
 
-class End(asyncio.Transport):
+class SocketEnd(asyncio.Transport):
     """One end of a connection, as a transport. What it writes goes to the other end."""
 
-    other: End
+    other: SocketEnd
 
-    def __init__(self, line: Line, process: Process) -> None:
+    def __init__(self, line: SimulatedConnection, process: Process) -> None:
         super().__init__()
         self.process = process
         self._line = line

@@ -15,7 +15,7 @@ Name = tuple[str, str]
 """A job's tenant and id."""
 
 
-class Run(NamedTuple):
+class ObservedRun(NamedTuple):
     """An attempt that is under way."""
 
     process: Process
@@ -28,11 +28,11 @@ class Run(NamedTuple):
         return self.process.alive and (self.task is None or not self.task.cancelling())
 
 
-class Runs:
+class ObservedRuns:
     """Every run of every job."""
 
     def __init__(self, trace: Trace) -> None:
-        self.under_way: dict[int, Run] = {}
+        self.under_way: dict[int, ObservedRun] = {}
         """By token."""
         self.most_at_once = 0
         self._trace = trace
@@ -55,7 +55,7 @@ class Runs:
         if self._handed_out.get(token) != (name, process.name):
             self._trace.broken(f"{process.name} runs {attempt.id}, which it was not given")
         self._tokens.add(token)
-        self.under_way[token] = Run(process, attempt, asyncio.current_task())
+        self.under_way[token] = ObservedRun(process, attempt, asyncio.current_task())
         living = sum(run.process.alive for run in self.under_way.values())
         self.most_at_once = max(self.most_at_once, living)
         before = self._started[name]
@@ -72,6 +72,6 @@ class Runs:
         """How often the job was begun."""
         return self._started[name]
 
-    def living(self) -> list[Run]:
+    def living(self) -> list[ObservedRun]:
         """Return what runs in processes that are there."""
         return [run for run in self.under_way.values() if run.process.alive]

@@ -9,19 +9,23 @@ from concurrent.futures import Executor
 from msgspec.structs import replace
 
 from holdfast.daemon.daemon import Daemon
-from holdfast.daemon.rpc.app import EngineApp
-from holdfast.daemon.rpc.http_protocol import EngineProtocol
+from holdfast.daemon.rpc.app import RpcApp
+from holdfast.daemon.rpc.http_protocol import HttpProtocol
 from holdfast.daemon.rpc.routes import Route
 from holdfast.daemon.rpc.server import GRACE_SECONDS
 from holdfast.daemon.stores import JournalStore, Store
 from holdfast.engines.contract import Engine, Reclaim
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
-from holdfast.engines.journal.snapshots.compaction import Compacted, CompactionOrder, compact
-from holdfast.engines.journal.wal.flush import Done, NearestRunner, Runner, Work
-from holdfast.engines.journal.wal.recovery import Recovered
+from holdfast.engines.journal.snapshots.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    compact,
+)
+from holdfast.engines.journal.wal.flush import AdaptiveRunner, Done, FlushRunner, Work
+from holdfast.engines.journal.wal.recovery import RecoveredState
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
 from holdfast.model.job import Job, JobRef
@@ -30,8 +34,8 @@ from holdfast.stores.opening import own_name, worker_options
 from holdfast.worker.worker import Worker
 
 from .application import definition
-from .process import Process, Threads, here
-from .recording_engine import ToldEngine
+from .process import Process, SimulatedThreads, here
+from .recording_engine import RecordingEngine
 
 PATH = "simulated/holdfast.sock"
 _LOOK_SECONDS = 0.1
@@ -46,18 +50,18 @@ class SimulatedJournal(JournalEngine):
         self.process = here()
         self._watch = self.process.world.watch
 
-    def _runner(self, options: JournalOptions) -> Runner:  # noqa: ARG002 - the real one's
-        return NearestRunner(ProcessRunner(here()), _whim(here()))
+    def _runner(self, options: JournalOptions) -> FlushRunner:  # noqa: ARG002 - the real one's
+        return AdaptiveRunner(ProcessRunner(here()), _whim(here()))
 
     def _threads(self, count: int, name: str) -> Executor:  # noqa: ARG002 - the real one's
-        return Threads(here())
+        return SimulatedThreads(here())
 
-    async def _compact_elsewhere(self, order: CompactionOrder) -> Compacted:
+    async def _compact_elsewhere(self, order: CompactionRequest) -> CompactionResult:
         compacted = await asyncio.to_thread(compact, self._disk, order)
         self.process.world.trace.note("owner.snapshot", self.process.name, str(compacted.last_seq))
         return compacted
 
-    def _note_files(self, found: Recovered) -> None:
+    def _note_files(self, found: RecoveredState) -> None:
         super()._note_files(found)
         world = self.process.world
         self._watch.recovered(found.end.last_seq, world.ledger.told_seq)
@@ -79,11 +83,11 @@ class SimulatedJournal(JournalEngine):
         self,
         limit: int,
         forced: Sequence[JobRef],
-        operation: Operation | None,
+        attribution: Attribution | None,
         caller: Caller,
         now_us: int,
     ) -> Reclaim:
-        found = super()._reclaim(limit, forced, operation, caller, now_us)
+        found = super()._reclaim(limit, forced, attribution, caller, now_us)
         if not forced:  # else it was a person, who may take leases that are alive
             self.process.world.judge_lost(found.lost, self.process)
         return found
@@ -98,7 +102,7 @@ class ProcessRunner:
         self._process = process
 
     def submit(self, work: Work, done: Done, *, small: bool) -> None:  # noqa: ARG002 - the real one's
-        """See ``Runner``."""
+        """See ``FlushRunner``."""
         doing = self._process.run_in_executor(None, work)
         doing.add_done_callback(lambda done_work: done(done_work.exception()))
 
@@ -173,11 +177,11 @@ class SimulatedDaemon(Daemon):
 
     def _hire(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
-        told = ToldEngine(engine, self.process)
+        told = RecordingEngine(engine, self.process)
         return Worker(told, self._definition, own_name(self.settings), options)
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
-        server = Server(self.process, EngineApp(engine, routes))
+        server = Server(self.process, RpcApp(engine, routes))
         self.process.world.network.listen(self.process, PATH, server.connection)
         self._open.push_async_callback(server.close)
 
@@ -185,16 +189,16 @@ class SimulatedDaemon(Daemon):
 class Server:
     """Serves simulated connections as ``daemon.rpc.server`` serves real ones."""
 
-    def __init__(self, process: Process, app: EngineApp) -> None:
-        self.connections: set[EngineProtocol] = set()
+    def __init__(self, process: Process, app: RpcApp) -> None:
+        self.connections: set[HttpProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._process = process
         self._app = app
-        self._made: list[EngineProtocol] = []
+        self._made: list[HttpProtocol] = []
 
-    def connection(self) -> EngineProtocol:
+    def connection(self) -> HttpProtocol:
         """Return what serves one more connection."""
-        protocol = EngineProtocol(self._app, self)
+        protocol = HttpProtocol(self._app, self)
         self._made.append(protocol)
         return protocol
 
@@ -210,5 +214,5 @@ class Server:
         for protocol in self._open():
             protocol.transport.abort()
 
-    def _open(self) -> list[EngineProtocol]:
+    def _open(self) -> list[HttpProtocol]:
         return [protocol for protocol in self._made if protocol in self.connections]

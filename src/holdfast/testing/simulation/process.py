@@ -184,7 +184,7 @@ class Process(asyncio.AbstractEventLoop):
         """Do it in a thread: a while later all at once, and a while later still it is known."""
         work = Work(partial(func, *args), self.create_future())
         before, after = self.world.disk_seconds()
-        if isinstance(executor, Threads):
+        if isinstance(executor, SimulatedThreads):
             executor.take(work)
         self.call_later(before, self.do, work, after)
         return work.future
@@ -276,7 +276,7 @@ class Work(Generic[T]):
         self.begun = False
 
 
-class Threads(Executor):
+class SimulatedThreads(Executor):
     """Threads of a simulated process. To end them is to wait until they have done their work."""
 
     def __init__(self, process: Process) -> None:

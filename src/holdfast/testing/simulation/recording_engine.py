@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from holdfast.engines.contract import DEFAULT_LEASE_SECONDS, Claim, Engine, HeldJob, Renewal
-from holdfast.engines.forwarding import PassingEngine
+from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.outcome import Outcome
@@ -13,7 +13,7 @@ from holdfast.model.outcome import Outcome
 from .process import Process
 
 
-class ToldEngine(PassingEngine):
+class RecordingEngine(ForwardingEngine):
     """Passes on what a worker asks, and keeps account of what it is told."""
 
     def __init__(self, engine: Engine, process: Process) -> None:

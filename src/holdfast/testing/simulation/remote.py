@@ -12,7 +12,7 @@ from holdfast.worker.worker import Worker
 from .application import definition
 from .owner import PATH
 from .process import Process
-from .recording_engine import ToldEngine
+from .recording_engine import RecordingEngine
 
 
 class RemoteWorker:
@@ -36,7 +36,7 @@ class RemoteWorker:
             clock=process.clock,
             random_bytes=world.random(f"{process.name}/ids").randbytes,
         )
-        told = ToldEngine(engine, process)
+        told = RecordingEngine(engine, process)
         worker = Worker(
             told,
             definition(scheduled=False),

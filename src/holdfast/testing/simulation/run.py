@@ -11,12 +11,12 @@ import msgspec
 
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MAX_TIME_US, MICROSECONDS, Job, NewJob, State
 from holdfast.worker.worker import Worker
 
-from .faults import Weather
+from .faults import FaultInjector
 from .observed_runs import Name
 from .owner import PATH, SimulatedJournal
 from .scenario import Scenario, draw
@@ -27,10 +27,10 @@ CALM_SECONDS = 240.0
 """Within this time after the last fault everything must have come to its end."""
 _LOOK_SECONDS = 1.0
 _FULL_SECONDS = 5.0
-OPERATION = Operation("checker", "the storm is over")
+OPERATION = Attribution("checker", "the storm is over")
 
 
-class Report(msgspec.Struct, frozen=True):
+class SimulationReport(msgspec.Struct, frozen=True):
     """What a run was like."""
 
     seed: int
@@ -46,14 +46,14 @@ def simulate(
     journal: type[JournalEngine] = SimulatedJournal,
     say: Callable[[str], None] | None = None,
     scenario: Scenario | None = None,
-) -> Report:
+) -> SimulationReport:
     """Run the simulation of this seed; raise ``BrokenPromise`` if a promise is broken."""
     world = World(scenario or draw(seed), journal, say)
     with _alone(world):
         Simulation(world).run()
     if world.trace.failure is not None:
         raise BrokenPromise(told(seed, world.trace))
-    return Report(
+    return SimulationReport(
         seed,
         world.trace.hash,
         dict(world.trace.counts),
@@ -79,7 +79,7 @@ class Simulation:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._weather = Weather(world)
+        self._weather = FaultInjector(world)
 
     def run(self) -> None:
         """Do everything; what is broken is in the trace."""

@@ -15,10 +15,10 @@ from holdfast.testing.disk import SimDisk
 from holdfast.testing.loop import VirtualLoop
 
 from .client import Client
-from .invariants import Watch
+from .invariants import InvariantChecker
 from .ledger import Ledger
 from .network import CALM_DELAY_SECONDS, Network
-from .observed_runs import Name, Runs
+from .observed_runs import Name, ObservedRuns
 from .owner import SimulatedDaemon, SimulatedJournal
 from .process import Process
 from .remote import RemoteWorker
@@ -43,8 +43,8 @@ class World:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         self.trace = Trace(self.clock, say=say)
-        self.runs = Runs(self.trace)
-        self.watch = Watch(self.trace, scenario.settings.remember_seconds)
+        self.runs = ObservedRuns(self.trace)
+        self.watch = InvariantChecker(self.trace, scenario.settings.remember_seconds)
         self.ledger = Ledger(self.trace, self.watch)
         self.network = Network(self)
         self.disk = SimDisk()

@@ -15,7 +15,7 @@ with atheris.instrument_imports(include=["holdfast"]):
     from holdfast.engines.journal.doctor import dump, salvage, verify
     from holdfast.engines.journal.snapshots.snapshot import SnapshotHead, snapshot_name
     from holdfast.engines.journal.wal import frames, segments
-    from holdfast.engines.journal.wal.frames import Kind
+    from holdfast.engines.journal.wal.frames import FrameKind
     from holdfast.engines.journal.wal.recovery import recover
     from holdfast.model.errors import HoldfastError
     from holdfast.testing.disk import SimDisk
@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 def segment(*written: bytes) -> bytes:
     """Return a segment that holds these frames."""
-    head = frames.encode(Kind.HEAD, 1, msgspec.msgpack.encode(HEAD))[0]
+    head = frames.encode(FrameKind.HEAD, 1, msgspec.msgpack.encode(HEAD))[0]
     return b"".join((head, *written)).ljust(SIZE, b"\0")
 
 
@@ -40,7 +40,7 @@ def as_records(data: bytes) -> SimDisk:
     for part in data.split(b"\xff\xfe", 2):
         count = max(1, part[0] & 15) if part else 1
         frame, prev_crc = frames.encode(
-            Kind.RECORDS, 1, part, first_seq=first_seq, count=count, prev_crc=prev_crc, salt=7
+            FrameKind.RECORDS, 1, part, first_seq=first_seq, count=count, prev_crc=prev_crc, salt=7
         )
         first_seq += count
         written.append(frame)
@@ -52,10 +52,10 @@ def as_snapshot(data: bytes) -> SimDisk:
     """Take the bytes for the jobs of a snapshot, and some for its head."""
     disk = SimDisk()
     head = SnapshotHead(int.from_bytes(data[:2], "big"), 5, 0, 1, 7)
-    first, crc = frames.encode(Kind.HEAD, 1, msgspec.msgpack.encode(head))
+    first, crc = frames.encode(FrameKind.HEAD, 1, msgspec.msgpack.encode(head))
     body, count = zlib.compress(data[2:], 1), max(1, data[2] & 15) if len(data) > 2 else 1
-    jobs, crc = frames.encode(Kind.JOBS, 1, body, count=count, prev_crc=crc, salt=7)
-    end, _crc = frames.encode(Kind.END, 1, b"", first_seq=count, prev_crc=crc, salt=7)
+    jobs, crc = frames.encode(FrameKind.JOBS, 1, body, count=count, prev_crc=crc, salt=7)
+    end, _crc = frames.encode(FrameKind.END, 1, b"", first_seq=count, prev_crc=crc, salt=7)
     disk.put(snapshot_name(head.last_seq), first + jobs + end)
     return disk
 
@@ -115,12 +115,12 @@ def seeds(directory: Path) -> None:
         data, offset, salt = path.read_bytes(), 0, 0
         (directory / f"file{number}").write_bytes(b"\x03" + data)
         while (frame := frames.read(data, offset, salt)) is not None and frame.end < len(data):
-            if frame.kind == Kind.HEAD:
+            if frame.kind == FrameKind.HEAD:
                 salt = msgspec.msgpack.decode(frame.payload)["salt"]
             body = frame.payload
-            if frame.kind == Kind.RECORDS:
+            if frame.kind == FrameKind.RECORDS:
                 (directory / f"records{number}-{offset}").write_bytes(b"\x00" + body)
-            elif frame.kind == Kind.JOBS:
+            elif frame.kind == FrameKind.JOBS:
                 (directory / f"jobs{number}").write_bytes(b"\x01\x00\x05" + zlib.decompress(body))
             offset = frame.end
     (directory / "headers").write_bytes(b"\x02" + bytes([2, 1, 1, 1, 1, 1, 0, 3] * 4))

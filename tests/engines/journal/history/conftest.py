@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.journal.history import verify
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.testing import SimDisk
 
@@ -19,8 +19,8 @@ def world() -> World:
 
 
 @pytest.fixture
-def store() -> Iterator[ColdStore]:
-    store = ColdStore.open(SimDisk().database())
+def store() -> Iterator[SqliteHistory]:
+    store = SqliteHistory.open(SimDisk().database())
     yield store
     assert verify(store) == []
     store.close()

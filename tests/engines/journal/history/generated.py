@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model import effects as fx
 from holdfast.model.access import Caller
 from holdfast.model.failure import Failure, FailureClass
@@ -130,7 +130,7 @@ def callers(draw):
     )
 
 
-def told(seq: int, job: Job) -> Happened:
+def told(seq: int, job: Job) -> AppliedEffect:
     """Return how this job is told to have come to be what it is."""
     effect: fx.JobEffect
     if job.state is State.COMPLETED:
@@ -141,4 +141,4 @@ def told(seq: int, job: Job) -> Happened:
         effect = fx.Died(job.finished_at_us, job.tenant, job.id, job.failure, 0)
     else:
         effect = fx.Archived(job.finished_at_us, job, "ann", "why")
-    return Happened(seq, effect, None, job)
+    return AppliedEffect(seq, effect, None, job)

@@ -3,20 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engines.journal.history.bloom import LEAST_CAPACITY, Bloom, KnownNames
+from holdfast.engines.journal.history.bloom import LEAST_CAPACITY, BloomFilter, KnownNames
 
 NAMES = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=9)), max_size=50)
 
 
 @given(names=NAMES)
 def test_what_was_added_is_held(names):
-    bloom = Bloom(10)
+    bloom = BloomFilter(10)
     bloom.add_all(names)
     assert all(bloom.may_hold(name) for name in names)
 
 
 def test_of_the_others_few_are_thought_to_be_held():
-    bloom = Bloom(LEAST_CAPACITY)
+    bloom = BloomFilter(LEAST_CAPACITY)
     bloom.add_all([("default", f"job-{number}") for number in range(LEAST_CAPACITY)])
     wrong = sum(bloom.may_hold(("default", f"other-{number}")) for number in range(20_000))
     assert wrong < 20_000 * 0.03

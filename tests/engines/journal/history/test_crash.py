@@ -14,7 +14,7 @@ import pytest
 from holdfast.engines.journal.history import database as database_module
 from holdfast.engines.journal.history import store as store_module
 from holdfast.engines.journal.history import verify
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import HoldfastError, StorageError, StorageFull
@@ -46,7 +46,7 @@ def feed_in_parts(disk: SimDisk) -> None:
     """Open the store and feed the world, part by part, until the disk is in the way."""
     world, ends = lives()
     try:
-        store = ColdStore.open(disk.database())
+        store = SqliteHistory.open(disk.database())
         for end in ends:
             store.feed([one for one in world.told if one.seq <= end], end)
         forget_all(store, 1)
@@ -80,7 +80,7 @@ def world_up_to(seq: int) -> World:
 def kill_at(call: int, *, cut: int | None = None) -> None:
     disk = SimDisk(faults={call: Fault.KILL})
     feed_in_parts(disk)
-    store = ColdStore.open(disk.crash(cut).database())
+    store = SqliteHistory.open(disk.crash(cut).database())
     world, ends = lives()
     assert store.checkpoint in (0, *ends)
     check(world_up_to(store.checkpoint), store)
@@ -100,7 +100,7 @@ def test_a_commit_that_was_killed_is_there_only_afterwards():
     for call in range(1, CALLS + 1):
         disk = SimDisk(faults={call: Fault.KILL})
         feed_in_parts(disk)
-        store = ColdStore.open(disk.crash().database())
+        store = SqliteHistory.open(disk.crash().database())
         seen.append((disk.call_names[-1], store.checkpoint))
     _world, ends = lives()
     before = [checkpoint for name, checkpoint in seen if name == "before_commit"]
@@ -142,7 +142,7 @@ def test_a_failed_feed_changes_nothing_and_can_be_tried_again(fault):
     for call in range(3, CALLS + 1):
         disk = SimDisk(faults={call: fault})
         world, ends = lives()
-        store = ColdStore.open(disk.database())
+        store = SqliteHistory.open(disk.database())
         for number, end in enumerate(ends):
             if call in (3 + 2 * number, 4 + 2 * number):  # before this commit, or after it
                 with pytest.raises(StorageFull if fault is Fault.ENOSPC else StorageError):
@@ -161,7 +161,7 @@ def test_a_real_process_killed_at_random_moments_leaves_a_store_that_is_whole(tm
         told = max(told, live_and_die(tmp_path / "data", rng.uniform(0.0, 0.2)))
         disk = LocalDisk(tmp_path / "data")
         disk.lock()
-        store = ColdStore.open(disk.database(), expected_seq=told)
+        store = SqliteHistory.open(disk.database(), expected_seq=told)
         assert store.checkpoint >= told, "what was said to be fed is fed"
         assert verify(store) == []
         finished = sum(store.tallies().values())
@@ -202,6 +202,6 @@ def test_a_process_may_end_while_it_makes_the_file(disk):
     database = disk.database()
     connection = database_module.connect(database, writes=True)
     connection.close()
-    store = ColdStore.open(database)
+    store = SqliteHistory.open(database)
     assert store.checkpoint == 0
     store.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.journal.history import database, set_aside, verify
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import (
     CorruptHistory,
@@ -24,7 +24,7 @@ from .world import World
 @pytest.fixture
 def file(disk, world):
     """A closed store with something in every table."""
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     for number in range(300):
         world.note(world.archive(world.dead(f"d{number}")))
         world.done(f"c{number}")
@@ -46,24 +46,24 @@ def change(file, sql, *values):
 
 def test_a_missing_file_that_is_relied_on_is_said_to_be_missing(disk):
     with pytest.raises(HistoryMissing, match=r"cold\.sqlite is missing.*up to seq 17"):
-        ColdStore.open(disk.database(), expected_seq=17)
+        SqliteHistory.open(disk.database(), expected_seq=17)
     assert not disk.database().exists(), "nothing was changed"
-    ColdStore.open(disk.database()).close()
+    SqliteHistory.open(disk.database()).close()
     with pytest.raises(HistoryMissing, match=r"ends at seq 0.*up to seq 17"):
-        ColdStore.open(disk.database(), expected_seq=17)
+        SqliteHistory.open(disk.database(), expected_seq=17)
 
 
 def test_an_empty_file_that_is_relied_on_is_as_good_as_missing(disk):
     (Path(disk.root) / "cold.sqlite").touch()
     with pytest.raises(HistoryMissing):
-        ColdStore.open(disk.database(), expected_seq=1)
-    ColdStore.open(disk.database()).close()
+        SqliteHistory.open(disk.database(), expected_seq=1)
+    SqliteHistory.open(disk.database()).close()
 
 
 def test_a_store_that_goes_further_than_the_log_is_refused(disk, file, world):
-    ColdStore.open(disk.database(), last_seq=world.seq).close()
+    SqliteHistory.open(disk.database(), last_seq=world.seq).close()
     with pytest.raises(CorruptHistory, match="the log only to"):
-        ColdStore.open(disk.database(), last_seq=world.seq - 1)
+        SqliteHistory.open(disk.database(), last_seq=world.seq - 1)
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_a_store_that_goes_further_than_the_log_is_refused(disk, file, world):
 def test_what_is_no_database_is_refused(disk, content):
     (Path(disk.root) / "cold.sqlite").write_bytes(content)
     with pytest.raises(CorruptHistory, match=r"cold\.sqlite is damaged"):
-        ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database())
 
 
 def test_a_database_of_somebody_else_is_refused_and_left_alone(disk):
     path = Path(disk.root) / "cold.sqlite"
     change(path, "CREATE TABLE theirs (x)")
     with pytest.raises(CorruptHistory, match="another program"):
-        ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database())
     assert change(path, "INSERT INTO theirs VALUES (1)") == 1
 
 
 def test_a_newer_version_is_refused(disk, file):
     change(file, f"PRAGMA user_version = {database.SCHEMA_VERSION + 1}")
     with pytest.raises(UnknownFormat, match="schema version 2"):
-        ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_newer_version_is_refused(disk, file):
 def test_a_damaged_checkpoint_is_refused(disk, file, sql):
     change(file, sql)
     with pytest.raises(CorruptHistory, match="table checkpoint"):
-        ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database())
 
 
 @pytest.mark.parametrize("pages", [0.25, 0.5, 0.9])
@@ -109,7 +109,7 @@ def test_a_file_cut_short_is_refused(disk, file, pages):
     content = file.read_bytes()
     file.write_bytes(content[: int(len(content) * pages)])
     with pytest.raises(CorruptHistory):
-        ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database())
 
 
 READS = {
@@ -127,7 +127,7 @@ READS = {
 )
 def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     change(file, f"UPDATE {table} SET body = {body}")  # noqa: S608 - ours
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     with pytest.raises(CorruptHistory, match=f"table {table}") as caught:
         READS[table](store)
     assert caught.value.table == table
@@ -155,13 +155,13 @@ def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     ],
 )
 def test_verify_finds_what_does_not_belong_together(disk, file, sql, says):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     assert verify(store) == []
     store.close()
     seq = sqlite3.connect(file).execute("SELECT min(seq) FROM dead").fetchone()[0]
     sql = sql.replace("seq = 3", f"seq = {seq}").replace("seq = 4", f"seq = {seq}")
     assert change(file, sql)
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     assert says.replace("row 3", f"row {seq}") in "\n".join(verify(store))
     store.close()
 
@@ -180,7 +180,7 @@ def test_flipped_bytes_are_found_or_harmless(disk, file, world):
             (file.parent / name).unlink(missing_ok=True)
         file.write_bytes(damaged)
         try:
-            store = ColdStore.open(disk.database())
+            store = SqliteHistory.open(disk.database())
         except StorageError:
             found += 1
             continue
@@ -199,14 +199,14 @@ def test_a_damaged_file_is_set_aside_and_a_fresh_one_begins(disk, file):
     file.write_bytes(b"rubbish" * 1_000)
     first = set_aside(disk)
     assert first == f"{file}.damaged-1"
-    store = ColdStore.open(disk.database(), begin_at=500)
+    store = SqliteHistory.open(disk.database(), begin_at=500)
     assert store.checkpoint == 500
     world = World()
     world.seq = 500
     job = world.dead("a")
     world.feed(store)
     store.close()
-    store = ColdStore.open(disk.database(), expected_seq=500)
+    store = SqliteHistory.open(disk.database(), expected_seq=500)
     assert store.get("default", "a") == job
     store.close()
     assert set_aside(disk).endswith("damaged-2")
@@ -215,19 +215,19 @@ def test_a_damaged_file_is_set_aside_and_a_fresh_one_begins(disk, file):
 
 def test_a_simulated_database_is_set_aside_too(world):
     disk = SimDisk()
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     world.dead("a")
     world.feed(store)
     store.close()
     set_aside(disk)
     with pytest.raises(HistoryMissing):
-        ColdStore.open(disk.database(), expected_seq=1)
-    fresh = ColdStore.open(disk.database())
+        SqliteHistory.open(disk.database(), expected_seq=1)
+    fresh = SqliteHistory.open(disk.database())
     assert fresh.find(Filter(), SYSTEM, None, 9, newest=False) == []
 
 
 def test_errors_of_the_database_are_ours(disk, world):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     store._writer.close()
     world.dead("a")
     with pytest.raises(StorageError, match=r"cold\.sqlite cannot be read or written"):

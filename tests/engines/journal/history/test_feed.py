@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from holdfast.engines.journal.history import feed as past_module
-from holdfast.engines.journal.history.feed import ColdPast
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.feed import HistoryFeed
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DurabilityLost, StorageError, StorageFull
 from holdfast.model.job import State
@@ -28,8 +28,8 @@ class Owner:
         self.durable_asked = 0
         self.fed: list[int] = []
         self.behind = 0
-        self.past = ColdPast(
-            ColdStore.open(self.disk.database()),
+        self.past = HistoryFeed(
+            SqliteHistory.open(self.disk.database()),
             durable_seq=self.durable_seq,
             fed=self.fed.append,
             inline=inline,
@@ -397,7 +397,7 @@ def test_closing_keeps_what_was_told(disk):
         await owner.past.close()
 
     asyncio.run(work())
-    store = ColdStore.open(disk.database(), expected_seq=3)
+    store = SqliteHistory.open(disk.database(), expected_seq=3)
     assert store.get("default", "a") is not None
     store.close()
 
@@ -489,12 +489,12 @@ def test_what_is_forgotten_is_not_shown_even_before_it_is_swept(store, world):
 
 
 def test_the_border_survives_with_what_was_swept(disk, world):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     world.done("a")
     border_us = world.pass_time()
     world.feed(store)
     store.forget(border_us)
     store.close()
-    again = ColdStore.open(disk.database())
+    again = SqliteHistory.open(disk.database())
     assert again.forget_before_us == border_us
     again.close()

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engines.journal.history import verify
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import grouped
+from holdfast.model.failure_groups import group_letters
 from holdfast.model.job import State
 from holdfast.model.search import EVERYTHING, HOUR_US, Filter
 from holdfast.testing import SimDisk
@@ -49,7 +49,7 @@ MOVES = [
 STEPS = st.tuples(st.sampled_from(MOVES), st.integers(0, 11), st.sampled_from((0, 0, 1, 2, 3)))
 
 
-def live(world: World, store: ColdStore, move: str, number: int, choice: int) -> None:
+def live(world: World, store: SqliteHistory, move: str, number: int, choice: int) -> None:
     """Make one move, if it is possible for this job now."""
     tenant, job_id = f"t{number % 2}", f"j{number // 2}"
     job = world.jobs.get((tenant, job_id))
@@ -93,7 +93,7 @@ _FROM = {
 }
 
 
-def forget(world: World, store: ColdStore) -> None:
+def forget(world: World, store: SqliteHistory) -> None:
     world.feed(store)
     before_us = world.now_us - 3_000
     old = [
@@ -107,10 +107,10 @@ def forget(world: World, store: ColdStore) -> None:
         world.drop((job.tenant, job.id))
 
 
-def check(world: World, store: ColdStore) -> None:
+def check(world: World, store: SqliteHistory) -> None:
     finished = world.finished()
     dead = [job for job in finished if job.state is State.DEAD]
-    assert store.groups(EVERYTHING, SYSTEM) == grouped(dead)
+    assert store.groups(EVERYTHING, SYSTEM) == group_letters(dead)
     assert store.tallies() == Counter((job.tenant, job.queue, job.state) for job in finished)
     found = store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
     assert sorted(found, key=lambda job: (job.tenant, job.id)) == sorted(
@@ -129,7 +129,7 @@ def check(world: World, store: ColdStore) -> None:
 @given(steps=st.lists(STEPS, min_size=60, max_size=160), evicted=st.booleans())
 def test_after_any_life_everything_is_as_a_recount_says(steps, evicted):
     world = World(evicted=evicted)
-    store = ColdStore.open(SimDisk().database())
+    store = SqliteHistory.open(SimDisk().database())
     for number in range(12):
         live(world, store, "enqueue", number, number % 4)
         live(world, store, "die", number, 0)
@@ -148,7 +148,7 @@ def test_after_any_life_everything_is_as_a_recount_says(steps, evicted):
 )
 def test_groups_within_a_filter_and_a_reach(steps, asked, queue):
     world = World()
-    store = ColdStore.open(SimDisk().database())
+    store = SqliteHistory.open(SimDisk().database())
     for step in steps:
         live(world, store, *step)
     world.feed(store)
@@ -168,7 +168,7 @@ def test_groups_within_a_filter_and_a_reach(steps, asked, queue):
             and wanted.matches(job)
             and caller.reaches(job.tenant, job.scope)
         ]
-        assert store.groups(wanted, caller) == grouped(dead)
+        assert store.groups(wanted, caller) == group_letters(dead)
     store.close()
 
 

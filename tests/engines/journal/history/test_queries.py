@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.engines.journal.history import queries, verify
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.failure import Failure
 from holdfast.model.job import State
@@ -28,7 +28,7 @@ def distinct(made):
 
 
 def filled(made):
-    store = ColdStore.open(SimDisk().database())
+    store = SqliteHistory.open(SimDisk().database())
     store.feed([told(seq, job) for seq, job in enumerate(made, 1)], len(made))
     return store
 
@@ -135,18 +135,18 @@ def test_a_job_that_moves_is_seen_once(store, world):
     world.feed(store)
     with store.reading() as connection:
         connection.execute("SELECT count(*) FROM done").fetchall()
-        source = queries.Source(connection, store.file, 0)
-        wanted = queries.Wanted(EVERYTHING, SYSTEM, 9, newest=False)
+        source = queries.ReadSnapshot(connection, store.file, 0)
+        wanted = queries.PageQuery(EVERYTHING, SYSTEM, 9, newest=False)
         assert queries.find(source, wanted, None) == [job]
 
 
 def test_on_the_real_disk_a_reader_sees_one_moment(disk, world):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     job = world.dead("a")
     world.feed(store)
     with store.reading() as connection:
-        source = queries.Source(connection, store.file, 0)
-        wanted = queries.Wanted(EVERYTHING, SYSTEM, 9, newest=False)
+        source = queries.ReadSnapshot(connection, store.file, 0)
+        wanted = queries.PageQuery(EVERYTHING, SYSTEM, 9, newest=False)
         assert queries.find(source, wanted, None) == [job]
         world.complete(world.claim(world.replay(job)))
         world.feed(store)
@@ -199,8 +199,8 @@ def test_each_page_goes_by_its_index_and_sorts_nothing_needlessly(
     statements: list[str] = []
     with store.reading() as connection:
         connection.set_trace_callback(statements.append)
-        source = queries.Source(connection, store.file, 0)
-        queries.find(source, queries.Wanted(wanted, caller, 5, newest=False), None)
+        source = queries.ReadSnapshot(connection, store.file, 0)
+        queries.find(source, queries.PageQuery(wanted, caller, 5, newest=False), None)
         connection.set_trace_callback(None)
         (sql,) = [sql for sql in statements if "dead_bodies" in sql]
         plan = b"\n".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import State
@@ -243,12 +243,12 @@ def test_large_bodies_are_written_in_several_statements(store, world, monkeypatc
 
 
 def test_what_was_kept_is_there_after_opening_again(disk, world):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     dead = world.dead("a")
     done = world.done("b")
     world.feed(store)
     store.close()
-    again = ColdStore.open(disk.database(), expected_seq=world.seq, last_seq=world.seq)
+    again = SqliteHistory.open(disk.database(), expected_seq=world.seq, last_seq=world.seq)
     assert again.checkpoint == world.seq
     assert again.get("default", "a") == dead
     assert again.get("default", "b") == done
@@ -259,7 +259,7 @@ def test_what_was_kept_is_there_after_opening_again(disk, world):
 
 
 def test_the_file_is_for_its_owner_alone(disk):
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     store.feed([], 1)
     modes = {path.stat().st_mode & 0o777 for path in Path(disk.root).glob("cold.sqlite*")}
     assert modes == {0o600}
@@ -268,10 +268,10 @@ def test_the_file_is_for_its_owner_alone(disk):
 
 def test_a_simulated_disk_keeps_what_was_committed(world):
     disk = SimDisk()
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     job = world.dead("a")
     world.feed(store)
-    again = ColdStore.open(disk.crash().database(), expected_seq=world.seq)
+    again = SqliteHistory.open(disk.crash().database(), expected_seq=world.seq)
     assert again.get("default", "a") == job
-    after_cut = ColdStore.open(disk.crash(7).database(), expected_seq=world.seq)
+    after_cut = SqliteHistory.open(disk.crash(7).database(), expected_seq=world.seq)
     assert after_cut.get("default", "a") == job

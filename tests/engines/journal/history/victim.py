@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 
 from .world import World
@@ -15,7 +15,7 @@ from .world import World
 def main() -> None:
     disk = LocalDisk(sys.argv[1])
     disk.lock()
-    store = ColdStore.open(disk.database())
+    store = SqliteHistory.open(disk.database())
     world = World()
     world.seq = store.checkpoint
     while True:

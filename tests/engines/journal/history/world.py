@@ -1,12 +1,12 @@
 """Jobs that live and die by the real rules, and what a past is told of it."""
 
-from holdfast.engines.embedded.history import Happened
-from holdfast.engines.journal.history.store import ColdStore
+from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model import audit as audit_model
 from holdfast.model import effects as fx
 from holdfast.model import folding, lifecycle
 from holdfast.model.failure import Failure
-from holdfast.model.history import Attempt, Note, attempt_of, completing_attempt, note_of
+from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Edit, Job, NewJob, State, admit
 from holdfast.model.search import HOUR_US
 
@@ -25,8 +25,8 @@ class World:
         self.seq = 0
         self.now_us = 1_000 * HOUR_US
         self.jobs: dict[Name, Job] = {}
-        self.told: list[Happened] = []
-        self.attempts: dict[Name, list[Attempt]] = {}
+        self.told: list[AppliedEffect] = []
+        self.attempts: dict[Name, list[AttemptRecord]] = {}
         self.notes: dict[Name, list[Note]] = {}
         self.head = audit_model.AuditHead()
         self.evicted = evicted
@@ -37,7 +37,7 @@ class World:
         old = self.jobs.get(name)
         seen = None if self.evicted and old is not None and old.state.finished else old
         job = folding.apply(seen, effect, self.seq)
-        self.told.append(Happened(self.seq, effect, seen, job))
+        self.told.append(AppliedEffect(self.seq, effect, seen, job))
         if isinstance(effect, fx.Purged):
             self.drop(name)
             return None
@@ -112,7 +112,7 @@ class World:
         record = audit_model.chain(self.head, entry, self.pass_time())
         self.head = audit_model.head_of(record)
         self.seq += 1
-        self.told.append(Happened(self.seq, fx.Audited(self.now_us, record), None, None))
+        self.told.append(AppliedEffect(self.seq, fx.Audited(self.now_us, record), None, None))
 
     def must(self, effect: fx.Effect) -> Job:
         job = self.happen(effect)  # type: ignore[arg-type]
@@ -130,12 +130,12 @@ class World:
     def finished(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state.finished]
 
-    def feed(self, store: ColdStore) -> None:
+    def feed(self, store: SqliteHistory) -> None:
         """Feed everything that is not in yet."""
         store.feed(self.told, self.seq)
 
 
-def forget_all(store: ColdStore, before_us: int) -> dict[tuple[str, str, State], int]:
+def forget_all(store: SqliteHistory, before_us: int) -> dict[tuple[str, str, State], int]:
     """Forget in as many steps as it takes."""
     gone: dict[tuple[str, str, State], int] = {}
     after: int | None = 0

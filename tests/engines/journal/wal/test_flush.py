@@ -8,7 +8,7 @@ import pytest
 from holdfast.engines.journal.wal.flush import (
     QUICK_IN_A_ROW,
     SLOW_SECONDS,
-    NearestRunner,
+    AdaptiveRunner,
     ThreadRunner,
 )
 
@@ -48,12 +48,12 @@ class Disk:
         self.now_seconds += self.sync_seconds
 
 
-def made() -> tuple[NearestRunner, Elsewhere, Disk]:
+def made() -> tuple[AdaptiveRunner, Elsewhere, Disk]:
     elsewhere, disk = Elsewhere(), Disk()
-    return NearestRunner(elsewhere, disk.seconds), elsewhere, disk
+    return AdaptiveRunner(elsewhere, disk.seconds), elsewhere, disk
 
 
-def flushed_here(runner: NearestRunner, elsewhere: Elsewhere, disk: Disk, *, small=True) -> bool:
+def flushed_here(runner: AdaptiveRunner, elsewhere: Elsewhere, disk: Disk, *, small=True) -> bool:
     """Flush once; return whether it was done on the event loop."""
     answers: list[BaseException | None] = []
     runner.submit(disk.sync, answers.append, small=small)
@@ -128,7 +128,7 @@ def test_the_thread_is_another_one(small: bool):
     async def where() -> int:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[int] = loop.create_future()
-        runner = NearestRunner(ThreadRunner(loop))
+        runner = AdaptiveRunner(ThreadRunner(loop))
         idents: list[int] = []
         try:
             runner.submit(

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed
 from holdfast.model.policy import QueuePolicy
@@ -51,7 +51,7 @@ LOOKS = {"in lanes": claim_one_by_one, "by turns": take_turns, "queues": name_qu
 
 async def let_tenants_take_turns(engine: PostgresEngine) -> None:
     policy = QueuePolicy(fair=True, max_in_flight=2)
-    await engine.set_policy("fair", policy, Operation("ann", "to see"))
+    await engine.set_policy("fair", policy, Attribution("ann", "to see"))
 
 
 async def with_engine(url: str, work: Callable[[PostgresEngine], Awaitable[None]]) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import psycopg
 
 from holdfast.engines.postgres.connection.arrays import with_arrays
-from holdfast.engines.postgres.connection.pipeline import Saying, Wire
-from holdfast.engines.postgres.connection.statements import Numbered
+from holdfast.engines.postgres.connection.pipeline import BoundStatement, PipelineConnection
+from holdfast.engines.postgres.connection.statements import NumberedStatement
 
 TEXTS = ["", "a", "mü\\ll", '"quoted"', "{,}", "NULL", None, "\N{PILE OF POO}", "two\nlines"]
 BLOBS = [b"", b"\0\xff", None, b"\\x00", bytes(1_000)]
@@ -33,10 +33,14 @@ def test_a_list_arrives_as_a_literal(server18):
 
 def test_a_list_arrives_over_the_wire(server18):
     async def run(url: str) -> None:
-        async with await Wire.connect(url, autocommit=True, client_encoding="UTF8") as wire:
+        async with await PipelineConnection.connect(
+            url, autocommit=True, client_encoding="UTF8"
+        ) as wire:
             for kind, items in LISTS:
-                query = Numbered(f"SELECT $1::{kind}".encode(), ("items",))
-                assert await wire.tell([Saying(query, {"items": items})], 60) == [[(items,)]]
+                query = NumberedStatement(f"SELECT $1::{kind}".encode(), ("items",))
+                assert await wire.tell([BoundStatement(query, {"items": items})], 60) == [
+                    [(items,)]
+                ]
 
     with server18.fresh() as url:
         asyncio.run(run(url))

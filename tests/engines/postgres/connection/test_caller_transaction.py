@@ -123,7 +123,7 @@ def test_a_job_alone_is_something_to_commit_asynchronously(shop, kind):
 
 def test_an_enqueue_that_commits_by_itself_would_be_noticed(shop, monkeypatch):
     """The negative control of the rollbacks above."""
-    monkeypatch.setattr(caller_transaction, "_KEEP", caller_transaction.Statement(b"COMMIT"))
+    monkeypatch.setattr(caller_transaction, "_KEEP", caller_transaction.DriverStatement(b"COMMIT"))
     with pytest.raises(AssertionError):
         test_a_rollback_leaves_nothing(shop, psycopg_connection, "order")
 

@@ -79,7 +79,7 @@ def test_an_id_that_another_transaction_took_is_refused(shop):
 def test_without_a_savepoint_a_lost_race_would_spoil_their_transaction(shop, monkeypatch):
     """The negative control of the races above."""
     for name in ("_BEGIN", "_KEEP", "_UNDO"):
-        monkeypatch.setattr(caller_transaction, name, caller_transaction.Statement(b"SELECT"))
+        monkeypatch.setattr(caller_transaction, name, caller_transaction.DriverStatement(b"SELECT"))
     with pytest.raises(StorageError, match="current transaction is aborted"):
         test_a_unique_key_that_another_transaction_took_is_found(shop)
     assert shop.orders() == []

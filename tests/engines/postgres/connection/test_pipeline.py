@@ -22,8 +22,8 @@ import pytest
 from holdfast.engines.contract import Admission
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import claim
-from holdfast.engines.postgres.jobs.claim import Wish
-from holdfast.engines.postgres.jobs.enqueue import Request, enqueue
+from holdfast.engines.postgres.jobs.claim import ClaimRequest
+from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest, enqueue
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model import outcome
 from holdfast.model.errors import DuplicateId, LeaseLost, Unavailable
@@ -262,7 +262,7 @@ def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, 
     asked_after: list[object] = []
     usual = claim.claimed_under
 
-    def away(wish: Wish) -> object:
+    def away(wish: ClaimRequest) -> object:
         asked_after.append(wish)
         raise Unavailable("the server is away")
 
@@ -317,7 +317,7 @@ def test_an_enqueue_that_is_sent_again_without_a_look_is_found_out(server18, mon
     async def blindly(self, requests, sent_us, *, late):
         for request in requests:
             ids = [f"{job_id}-again" for job_id in request.ids]
-            again = Request(request.jobs, request.caller, request.on_duplicate, ids)
+            again = EnqueueRequest(request.jobs, request.caller, request.on_duplicate, ids)
             await self._database.perform(lambda again=again: enqueue([again], self._on()))
             request.answer = again.answer
 

@@ -14,34 +14,36 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.waiting import Ready
 
 from holdfast.engines.postgres.connection import pipeline as module
-from holdfast.engines.postgres.connection.pipeline import Saying, Wire
+from holdfast.engines.postgres.connection.pipeline import BoundStatement, PipelineConnection
 from holdfast.engines.postgres.connection.sansio import Row
-from holdfast.engines.postgres.connection.statements import Numbered, numbered, statement
+from holdfast.engines.postgres.connection.statements import NumberedStatement, numbered, statement
 from holdfast.model.job import State
 from tests.engines.postgres.maintenance.test_notifier import until
 
 
 @contextlib.asynccontextmanager
-async def connected(server: Any, **settings: Any) -> AsyncIterator[Wire]:
+async def connected(server: Any, **settings: Any) -> AsyncIterator[PipelineConnection]:
     with server.fresh() as url:
-        wire = await Wire.connect(url, autocommit=True, client_encoding="UTF8", **settings)
+        wire = await PipelineConnection.connect(
+            url, autocommit=True, client_encoding="UTF8", **settings
+        )
         async with wire:
             yield wire
 
 
-def saying(text: str, name: str | None = None, **parameters: object) -> Saying:
-    return Saying(
-        Numbered(text.encode(), tuple(parameters)),
+def saying(text: str, name: str | None = None, **parameters: object) -> BoundStatement:
+    return BoundStatement(
+        NumberedStatement(text.encode(), tuple(parameters)),
         parameters,
         None if name is None else name.encode(),
     )
 
 
-async def tell(wire: Wire, *sayings: Saying) -> list[list[Row]]:
+async def tell(wire: PipelineConnection, *sayings: BoundStatement) -> list[list[Row]]:
     return await wire.tell(list(sayings), 60.0)
 
 
-def is_idle(wire: Wire) -> bool:
+def is_idle(wire: PipelineConnection) -> bool:
     return (
         wire.pgconn.transaction_status == TransactionStatus.IDLE
         and wire.pgconn.pipeline_status == PipelineStatus.OFF
@@ -314,7 +316,7 @@ def test_the_numbers_of_sockets_that_were_closed_are_used_again(server18):
         with server18.fresh() as url:
             numbers = set()
             for end in ("close", "terminate") * 5:
-                wire = await Wire.connect(url, autocommit=True)
+                wire = await PipelineConnection.connect(url, autocommit=True)
                 numbers.add(wire.pgconn.socket)
                 assert await tell(wire, saying("SELECT 1")) == [[(1,)]]
                 if end == "terminate":
@@ -327,7 +329,7 @@ def test_the_numbers_of_sockets_that_were_closed_are_used_again(server18):
     asyncio.run(run())
 
 
-async def _is_active(wire: Wire, pid: int) -> bool:
+async def _is_active(wire: PipelineConnection, pid: int) -> bool:
     look = "SELECT state = 'active' AND query LIKE '%sleep%' FROM pg_stat_activity WHERE pid = $1"
     [[(active,)]] = await tell(wire, saying(look, pid=pid))
     return bool(active)
@@ -369,7 +371,7 @@ def test_time_that_making_takes_is_not_the_servers(server18):
             real, passed = loop.time, [0.0]
             loop.time = lambda: real() + passed[0]  # type: ignore[method-assign]
 
-            def slowly() -> Iterator[Saying]:
+            def slowly() -> Iterator[BoundStatement]:
                 passed[0] += 100.0
                 yield saying("SELECT 1 FROM pg_sleep(0.3)")  # is looked at meanwhile
 

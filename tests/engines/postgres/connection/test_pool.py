@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
-from holdfast.engines.postgres.connection.pipeline import Saying
-from holdfast.engines.postgres.connection.pool import Connections
-from holdfast.engines.postgres.connection.statements import Numbered
+from holdfast.engines.postgres.connection.pipeline import BoundStatement
+from holdfast.engines.postgres.connection.pool import ConnectionPool
+from holdfast.engines.postgres.connection.statements import NumberedStatement
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import EngineClosed, Unavailable
 
-ONE = [Saying(Numbered(b"SELECT 1", ()), {}, b"one")]
+ONE = [BoundStatement(NumberedStatement(b"SELECT 1", ()), {}, b"one")]
 MOST = 2
 
 
 @contextlib.asynccontextmanager
-async def lending(server: Any) -> AsyncIterator[Connections]:
+async def lending(server: Any) -> AsyncIterator[ConnectionPool]:
     with server.fresh() as url:
-        connections = Connections(url, PostgresOptions(max_connections=MOST, patience_seconds=1.0))
+        connections = ConnectionPool(
+            url, PostgresOptions(max_connections=MOST, patience_seconds=1.0)
+        )
         await connections.open({"autocommit": True})
         try:
             yield connections

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs.abandoned_claims import Orphans
+from holdfast.engines.postgres.jobs.abandoned_claims import AbandonedClaims
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.job import Job, NewJob, State
 from tests.engines.postgres.schema.test_migrations import rows
@@ -120,10 +120,10 @@ def test_a_claim_that_others_end_before_it_begins_ends(server18):
 
 @pytest.mark.parametrize("moment", [*MOMENTS][1:])
 def test_control_without_handing_back_it_stays_taken(server18, moment, monkeypatch):
-    async def keep(_orphans: Orphans, claiming_now: asyncio.Task[Any]) -> None:
+    async def keep(_orphans: AbandonedClaims, claiming_now: asyncio.Task[Any]) -> None:
         await asyncio.wait([claiming_now])
 
-    monkeypatch.setattr(Orphans, "_hand_back", keep)
+    monkeypatch.setattr(AbandonedClaims, "_hand_back", keep)
     with server18.fresh() as url:
         assert after(url, MOMENTS[moment]).state is State.IN_FLIGHT
 

@@ -16,7 +16,7 @@ from holdfast.engines.postgres.jobs import enqueue
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import NewJob
-from holdfast.model.uniform_batch import Alike
+from holdfast.model.uniform_batch import UniformBatch
 
 LIKE = NewJob(task="t")
 BAD = InvalidInput("n", "is not a number")
@@ -52,7 +52,7 @@ def value(url: str, query: str) -> object:
         return row[0]
 
 
-def use(url: str, make: Callable[[], Alike]) -> tuple[int, int, BaseException | None]:
+def use(url: str, make: Callable[[], UniformBatch]) -> tuple[int, int, BaseException | None]:
     """Enqueue on the only connection; return which server process that was, before and after."""
 
     async def run() -> tuple[int, int, BaseException | None]:
@@ -77,7 +77,7 @@ async def process_of(engine: PostgresEngine) -> int:
         await engine._database._connections.give_back(connection)
 
 
-def bad_at_the_end(error: Exception = BAD, first: Callable[[], object] = int) -> Alike:
+def bad_at_the_end(error: Exception = BAD, first: Callable[[], object] = int) -> UniformBatch:
     """Return jobs of which the last cannot be made; before that something is done."""
 
     def payloads() -> Iterator[bytes]:
@@ -86,7 +86,7 @@ def bad_at_the_end(error: Exception = BAD, first: Callable[[], object] = int) ->
         first()
         raise error
 
-    return Alike(LIKE, payloads(), COUNT)
+    return UniformBatch(LIKE, payloads(), COUNT)
 
 
 def test_the_server_is_at_work_before_the_last_one_is_made(url):
@@ -102,7 +102,7 @@ def test_the_server_is_at_work_before_the_last_one_is_made(url):
                 assert value(url, "SELECT count(*) FROM holdfast.jobs") == 0
             yield b"{}"
 
-    use(url, lambda: Alike(LIKE, payloads(), COUNT))
+    use(url, lambda: UniformBatch(LIKE, payloads(), COUNT))
     assert seen == [True]
     assert value(url, "SELECT count(*) FROM holdfast.jobs") == COUNT
 
@@ -147,7 +147,7 @@ def test_calls_that_come_together_do_not_suffer_from_a_bad_one(url):
     async def run() -> list[object]:
         engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
         try:
-            good = [Alike(LIKE, iter([b"{}"] * COUNT), COUNT) for _ in range(3)]
+            good = [UniformBatch(LIKE, iter([b"{}"] * COUNT), COUNT) for _ in range(3)]
             some = [good[0], bad_at_the_end(), good[1], bad_at_the_end(KeyError("k")), good[2]]
             calls = [engine.enqueue(jobs) for jobs in some]
             return list(await asyncio.gather(*calls, return_exceptions=True))
@@ -171,7 +171,7 @@ def test_who_has_to_wait_has_its_arguments_read_before(url):
         try:
             first = asyncio.ensure_future(engine.enqueue([LIKE]))
             await asyncio.sleep(0)
-            second = asyncio.ensure_future(engine.enqueue(Alike(LIKE, payloads(), 1)))
+            second = asyncio.ensure_future(engine.enqueue(UniformBatch(LIKE, payloads(), 1)))
             await asyncio.sleep(0)
             assert read
             assert not first.done()
@@ -200,7 +200,11 @@ def test_a_place_in_line_has_room_for_a_whole_call(url):
         engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
         try:
             places: list[list[int]] = []
-            for jobs in ([LIKE] * 3, Alike(LIKE, iter([b"{}"] * 3), 3), [LIKE, NewJob(task="u")]):
+            for jobs in (
+                [LIKE] * 3,
+                UniformBatch(LIKE, iter([b"{}"] * 3), 3),
+                [LIKE, NewJob(task="u")],
+            ):
                 ids = [receipt.id for receipt in await engine.enqueue(jobs)]
                 places.append([job.seq for job in await engine.get(ids) if job is not None])
             return places

@@ -20,7 +20,7 @@ from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import claim as claiming_module
 from holdfast.engines.postgres.maintenance import notifier
 from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import EngineClosed, InvalidInput
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import completed
@@ -30,7 +30,7 @@ from tests.engines.postgres.pooler import pooled
 NEVER = PostgresOptions(poll_interval_seconds=3_600.0)
 """Only what is told of is found."""
 OFTEN = PostgresOptions(poll_interval_seconds=0.02)
-OPERATION = Operation("ann", "to see")
+OPERATION = Attribution("ann", "to see")
 LISTENS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
 PATIENCE_SECONDS = 20.0
 OLDER = """

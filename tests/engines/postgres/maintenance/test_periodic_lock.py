@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable
 import psycopg
 import pytest
 
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.maintenance import periodic_lock
-from holdfast.engines.postgres.maintenance.periodic_lock import Rounds
+from holdfast.engines.postgres.maintenance.periodic_lock import PeriodicLock
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import MICROSECONDS, NewJob, State
@@ -23,7 +23,7 @@ from holdfast.worker.loops import LeaseLoop
 
 OPTIONS = PostgresOptions()
 START_US = 1_800_000_000 * MICROSECONDS
-WORK = Rounds("work", 10.0)
+WORK = PeriodicLock("work", 10.0)
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ async def opened(url: str, count: int) -> AsyncIterator[list[Database]]:
             await database.close()
 
 
-def at(seconds: float) -> Conditions:
-    return Conditions(OPTIONS, OPTIONS.schema, START_US + int(seconds * MICROSECONDS))
+def at(seconds: float) -> CallContext:
+    return CallContext(OPTIONS, OPTIONS.schema, START_US + int(seconds * MICROSECONDS))
 
 
-def work() -> Verb[bool]:
+def work() -> SansIO[bool]:
     """Do something."""
-    yield from ask("set_flag", name="worked", to=True)
+    yield from execute("set_flag", name="worked", to=True)
     return True
 
 
@@ -120,9 +120,9 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
     """Begin the work and hang in the middle of it, as long as this lasts."""
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def hangs() -> Verb[bool]:
+    def hangs() -> SansIO[bool]:
         begun.set_result(None)
-        yield from ask("lock_keys", names=["held"])
+        yield from execute("lock_keys", names=["held"])
         return True
 
     with psycopg.connect(url) as blocker:
@@ -146,18 +146,20 @@ def test_while_it_is_being_done_nobody_else_begins(url):
     asyncio.run(run())
 
 
-def without_lock(self: Rounds, make: Callable[[], Verb[bool]], on: Conditions) -> Verb[bool | None]:
-    """Do as ``Rounds`` does, but for the lock."""
-    [[row]] = yield from ask_all(self._ran_at(on))
+def without_lock(
+    self: PeriodicLock, make: Callable[[], SansIO[bool]], on: CallContext
+) -> SansIO[bool | None]:
+    """Do as ``PeriodicLock`` does, but for the lock."""
+    [[row]] = yield from execute_all(self._ran_at(on))
     if not self._due(row):
         return None
     answer = yield from make()
-    yield from ask_all(Ask("ran", {"name": self.name, "at_us": row[0]}))
+    yield from execute_all(Statement("ran", {"name": self.name, "at_us": row[0]}))
     return answer
 
 
 def test_without_the_lock_it_is_done_twice(url, monkeypatch):
-    monkeypatch.setattr(Rounds, "_alone", without_lock)
+    monkeypatch.setattr(PeriodicLock, "_alone", without_lock)
 
     async def run() -> None:
         async with opened(url, 2) as (one, other):
@@ -198,9 +200,9 @@ def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monkeypatch
             engine.test_loop = loop  # type: ignore[attr-defined]
             saying = engine._database._saying
 
-            def counting(ask, saying=saying):
-                reads.append(ask.name)
-                return saying(ask)
+            def counting(statement, saying=saying):
+                reads.append(statement.name)
+                return saying(statement)
 
             monkeypatch.setattr(engine._database, "_saying", counting)
         for _second in range(5):

@@ -12,10 +12,10 @@ from psycopg import sql
 
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.maintenance import prune as prune_module
-from holdfast.engines.postgres.maintenance.prune import Pruned
+from holdfast.engines.postgres.maintenance.prune import PruneResult
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.migrate import migrate
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import completed, dead, retry
@@ -26,7 +26,7 @@ from holdfast.worker.loops import PruneLoop
 DAY = 86_400.0
 NOON_US = (20_833 * 86_400 + 43_200) * 1_000_000  # of 2027-01-15
 OPTIONS = PostgresOptions(remember_seconds=DAY)
-OPERATION = Operation("ann", "to see")
+OPERATION = Attribution("ann", "to see")
 FAILURE = Failure.of("upstream_5xx", "503")
 
 
@@ -93,16 +93,16 @@ async def known(engine: PostgresEngine) -> list[str]:
 def test_days_are_made_ahead_and_dropped_when_nothing_in_them_is_remembered(url):
     async def run() -> None:
         async with opened(url) as (engine, clock):
-            assert await engine.prune() == Pruned(days_made=4)
+            assert await engine.prune() == PruneResult(days_made=4)
             assert days(url) == ["20270115", "20270116", "20270117", "20270118", "rest"]
-            assert await engine.prune() == Pruned()
+            assert await engine.prune() == PruneResult()
             await finish(engine, "first")
             assert count(url, "history_20270115") == 1
             assert count(url, "history_rest") == 0
 
             clock.advance(DAY)  # remembered up to this very moment
             await finish(engine, "second")
-            assert await engine.prune() == Pruned(days_made=1)
+            assert await engine.prune() == PruneResult(days_made=1)
             assert await known(engine) == ["first", "second"]
             clock.advance(DAY / 2 - 1)  # one second before nothing of the first day is remembered
             assert (await engine.prune()).days_dropped == 0
@@ -120,7 +120,9 @@ def test_what_is_in_the_default_partition_stops_nothing_and_goes_in_its_time(url
     async def run() -> None:
         async with opened(url) as (engine, clock):
             await finish(engine, "a", "b", "c", "d", "e")
-            assert await engine.prune() == Pruned(days_made=3), "but for today, which has begun"
+            assert await engine.prune() == PruneResult(days_made=3), (
+                "but for today, which has begun"
+            )
             assert days(url) == ["20270116", "20270117", "20270118", "rest"]
             clock.advance(DAY / 2 - 1)
             await finish(engine, "f")
@@ -128,10 +130,10 @@ def test_what_is_in_the_default_partition_stops_nothing_and_goes_in_its_time(url
             clock.advance(DAY / 2 + 1)
             await finish(engine, "g")
             assert count(url, "history_20270116") == 1
-            assert await engine.prune() == Pruned(days_made=1)
+            assert await engine.prune() == PruneResult(days_made=1)
             assert await known(engine) == list("abcdefg")
             clock.advance(1)
-            assert await engine.prune() == Pruned(jobs=5)
+            assert await engine.prune() == PruneResult(jobs=5)
             assert await known(engine) == list("fg")
             assert count(url, "history_rest") == 1
 
@@ -188,7 +190,7 @@ def test_nothing_is_waited_for_while_somebody_reads_history(url):
             clock.advance(4 * DAY)
             with psycopg.connect(url) as reader:
                 reader.execute("SELECT count(*) FROM holdfast.history")
-                assert await engine.prune() == Pruned()
+                assert await engine.prune() == PruneResult()
                 await finish(engine, "meanwhile")
                 assert await known(engine) == ["meanwhile"]
             done = await engine.prune()
@@ -205,11 +207,11 @@ def test_another_schema_has_days_of_its_own(url):
     async def run() -> None:
         options = PostgresOptions(remember_seconds=DAY, schema="another")
         async with opened(url, options) as (engine, clock):
-            assert await engine.prune() == Pruned(days_made=4)
+            assert await engine.prune() == PruneResult(days_made=4)
             assert days(url, "another") == ["20270115", "20270116", "20270117", "20270118", "rest"]
             assert days(url) == ["rest"]
             clock.advance(5 * DAY)
-            assert await engine.prune() == Pruned(days_made=4, days_dropped=4)
+            assert await engine.prune() == PruneResult(days_made=4, days_dropped=4)
 
     asyncio.run(run())
 
@@ -235,7 +237,7 @@ def test_loops_of_many_daemons_prune_once_per_interval(url):
     async def run() -> None:
         async with opened(url) as (engine, clock):
             other = await PostgresEngine.open(url, options=OPTIONS, clock=clock)
-            done: list[Pruned] = []
+            done: list[PruneResult] = []
 
             class Counting:
                 def __init__(self, engine: PostgresEngine) -> None:
@@ -247,7 +249,7 @@ def test_loops_of_many_daemons_prune_once_per_interval(url):
             loops = [PruneLoop(Counting(engine)), PruneLoop(Counting(other))]
             nexts = [await loop.step(clock.now_us()) for loop in loops]
             assert nexts == [clock.now_us() + 60_000_000] * 2
-            assert done == [Pruned(days_made=4), Pruned()]
+            assert done == [PruneResult(days_made=4), PruneResult()]
             clock.advance(DAY)
             for loop in loops:
                 await loop.step(clock.now_us())

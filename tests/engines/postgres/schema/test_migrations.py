@@ -18,7 +18,7 @@ from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema import migrate as migrate_module
 from holdfast.engines.postgres.schema import migration_files
-from holdfast.engines.postgres.schema.check import Found, missing
+from holdfast.engines.postgres.schema.check import SchemaState, missing
 from holdfast.engines.postgres.schema.migrate import migrate, pending, plan, script
 from holdfast.engines.postgres.schema.migration_files import Migration
 from holdfast.model.errors import HoldfastError, InvalidInput, Unavailable
@@ -175,12 +175,12 @@ def test_of_several_at_once_each_migration_is_applied_by_one(bare, knowing, leve
     assert len(applied(bare)) == len(done)
 
 
-def looking_together(patience_seconds: float) -> Callable[[Found], list[Migration]]:
+def looking_together(patience_seconds: float) -> Callable[[SchemaState], list[Migration]]:
     """Have two wait for each other after they looked for the first time, if that can be."""
     both = threading.Barrier(2)
     first = threading.local()
 
-    def look(found: Found) -> list[Migration]:
+    def look(found: SchemaState) -> list[Migration]:
         lacking = missing(found)
         if not hasattr(first, "done"):
             first.done = True

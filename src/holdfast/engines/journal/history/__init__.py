@@ -7,7 +7,7 @@
 
 from .check import verify
 from .database import set_aside
-from .feed import ColdPast
-from .store import ColdStore
+from .feed import HistoryFeed
+from .store import SqliteHistory
 
-__all__ = ["ColdPast", "ColdStore", "set_aside", "verify"]
+__all__ = ["HistoryFeed", "SqliteHistory", "set_aside", "verify"]

@@ -1,7 +1,8 @@
 """What the cold store counts: tallies, kinds, and groups of dead letters.
 
 Each is kept by differences, in the transaction that makes them, so that reading it never means
-looking at every job. ``Ledger`` gathers the differences of one batch; ``write`` settles them.
+looking at every job. ``AggregateChanges`` holds the differences of one batch; ``write`` stores
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PAIRS = msgspec.json.Decoder(list[tuple[int, int]])
 _LEFT = msgspec.json.Decoder(list[tuple[int, str, str, str, str, int, int, int, str]])
 
 
-class Left(NamedTuple):
+class RemovedLetter(NamedTuple):
     """A row of the dead that goes, with everything that is counted of it."""
 
     seq: int
@@ -41,12 +42,12 @@ class Left(NamedTuple):
     failure_class: str
 
 
-def read_left(found: bytes) -> list[Left]:
+def read_left(found: bytes) -> list[RemovedLetter]:
     """Return the rows that a statement says will go."""
-    return [Left(*row) for row in _LEFT.decode(found)]
+    return [RemovedLetter(*row) for row in _LEFT.decode(found)]
 
 
-class Kinds:
+class InternedNames:
     """The numbers of kinds and shapes; those in use are remembered."""
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class _GroupChange:
         self.left = False
 
 
-class Ledger:
+class AggregateChanges:
     """The differences that one batch makes."""
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Ledger:
             group.first_at_us = min(group.first_at_us, job.finished_at_us)
             group.last_at_us = max(group.last_at_us, job.finished_at_us)
 
-    def leave(self, left: Left) -> None:
+    def leave(self, left: RemovedLetter) -> None:
         """Count one that was among them before."""
         self.tallies[left.tenant, left.queue, left.state] -= 1
         self._kinds[left.kind] -= 1

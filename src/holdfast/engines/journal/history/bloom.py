@@ -18,7 +18,7 @@ _PATTERNS = [
 """Which bits of a word are a name's, by twelve bits of its hash."""
 
 
-class Bloom:
+class BloomFilter:
     """A set of names that may answer yes for one that it was never given, about once in fifty.
 
     All bits of a name are in one word, so that a question is one look into the array.
@@ -58,8 +58,8 @@ class KnownNames:
     """
 
     def __init__(self) -> None:
-        self._ready: Bloom | None = None
-        self._filling: Bloom | None = None
+        self._ready: BloomFilter | None = None
+        self._filling: BloomFilter | None = None
         self._lock = threading.Lock()
 
     def may_hold(self, tenant: str, job_id: str) -> bool:
@@ -74,7 +74,7 @@ class KnownNames:
     def begin(self, count: int) -> None:
         """Begin to fill one for this many names and three times as many again."""
         with self._lock:
-            self._filling = Bloom(4 * count)
+            self._filling = BloomFilter(4 * count)
 
     def fill(self, names: Sequence[Name]) -> None:
         """Add names that were in the store before."""

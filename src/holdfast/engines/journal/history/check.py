@@ -19,14 +19,14 @@ from .rows import (
     DEAD_BODIES,
     DONE_BODIES,
     NOTES,
-    Bodies,
+    BodyReader,
     dead_row,
     done_columns,
     kind_of,
     shape_of,
 )
 from .statements import ask, statement
-from .store import ColdStore
+from .store import SqliteHistory
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ _RECOUNTS = {
 _ROWS: msgspec.json.Decoder[list[list[object]]] = msgspec.json.Decoder(list[list[object]])
 
 
-def verify(store: ColdStore) -> list[str]:
+def verify(store: SqliteHistory) -> list[str]:
     """Return everything that is wrong with the store, a sentence each; nothing is changed."""
     found: list[str] = []
     with store.reading() as connection:
@@ -58,7 +58,7 @@ def verify(store: ColdStore) -> list[str]:
     return found
 
 
-def _problems(store: ColdStore, connection: sqlite3.Connection) -> Iterator[str]:
+def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[str]:
     for problem in quick_check(connection):
         yield f"{store.file}: {problem}"
     yield from _jobs(store, connection, "done", DONE_BODIES)
@@ -74,7 +74,7 @@ def _problems(store: ColdStore, connection: sqlite3.Connection) -> Iterator[str]
 
 
 def _jobs(
-    store: ColdStore, connection: sqlite3.Connection, table: str, bodies: Bodies[Job]
+    store: SqliteHistory, connection: sqlite3.Connection, table: str, bodies: BodyReader[Job]
 ) -> Iterator[str]:
     """Say which rows are not what their bodies say."""
     for number, row, job, problem in _kept_in(store, connection, table, bodies):
@@ -93,7 +93,7 @@ def _jobs(
 
 
 def _kept_in(
-    store: ColdStore, connection: sqlite3.Connection, table: str, bodies: Bodies[T]
+    store: SqliteHistory, connection: sqlite3.Connection, table: str, bodies: BodyReader[T]
 ) -> Iterator[tuple[int, list[object], T | None, str]]:
     """Go through a table: the number, the columns, what the body holds or what is wrong."""
     after = 0
@@ -112,7 +112,7 @@ def _kept_in(
         after = rows[-1][0]
 
 
-def _audit(store: ColdStore, connection: sqlite3.Connection) -> Iterator[str]:
+def _audit(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[str]:
     head: AuditHead | None = None
     for number, _row, record, problem in _kept_in(store, connection, "audit", AUDIT):
         if record is None:

@@ -6,7 +6,7 @@ import sqlite3
 from typing import NamedTuple
 from zlib import crc32
 
-from holdfast.engines.journal.wal.disk import Database, Disk
+from holdfast.engines.journal.wal.disk import DatabaseFile, Disk
 from holdfast.model.errors import CorruptHistory, HistoryMissing, UnknownFormat
 
 from .statements import run, schema, statement
@@ -24,7 +24,7 @@ _WAL_PAGES = 4_000
 """After how many changed pages they are folded into the file."""
 
 
-class Checkpoint(NamedTuple):
+class HistoryCheckpoint(NamedTuple):
     """Up to which seq everything is in the store, and what is as if it were not."""
 
     seq: int
@@ -36,7 +36,7 @@ def set_aside(disk: Disk) -> str:
     return disk.database().set_aside()
 
 
-def connect(database: Database, *, writes: bool) -> sqlite3.Connection:
+def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
     """Return a connection that is set up; texts come as bytes, to be decoded as JSON."""
     connection = database.connect()
     connection.text_factory = bytes
@@ -61,8 +61,8 @@ def connect(database: Database, *, writes: bool) -> sqlite3.Connection:
 
 
 def open_writer(
-    database: Database, *, expected_seq: int, last_seq: int | None, begin_at: int
-) -> tuple[sqlite3.Connection, Checkpoint]:
+    database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int
+) -> tuple[sqlite3.Connection, HistoryCheckpoint]:
     """Return the connection that writes, to a database that is whole, and its checkpoint."""
     if not database.exists() and expected_seq > 0:
         raise HistoryMissing(database.file, None, expected_seq)
@@ -80,7 +80,7 @@ def open_writer(
     return connection, checkpoint
 
 
-def read_checkpoint(connection: sqlite3.Connection, file: str) -> Checkpoint:
+def read_checkpoint(connection: sqlite3.Connection, file: str) -> HistoryCheckpoint:
     """Return the checkpoint, or raise ``CorruptHistory``."""
     rows: list[tuple[object, ...]] = connection.execute(statement("read_checkpoint")).fetchall()
     if len(rows) != 1:
@@ -92,10 +92,10 @@ def read_checkpoint(connection: sqlite3.Connection, file: str) -> Checkpoint:
         or crc != _crc(seq, forget_before_us)
     ):
         raise CorruptHistory(file, "checkpoint", "1", "its checksum is wrong")
-    return Checkpoint(seq, forget_before_us)
+    return HistoryCheckpoint(seq, forget_before_us)
 
 
-def write_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+def write_checkpoint(connection: sqlite3.Connection, checkpoint: HistoryCheckpoint) -> None:
     """Write the checkpoint, in the transaction that is open."""
     seq, forget_before_us = checkpoint
     run(
@@ -124,7 +124,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _create(
-    database: Database, connection: sqlite3.Connection, expected_seq: int, begin_at: int
+    database: DatabaseFile, connection: sqlite3.Connection, expected_seq: int, begin_at: int
 ) -> None:
     if expected_seq > 0:
         raise HistoryMissing(database.file, None, expected_seq)
@@ -133,11 +133,11 @@ def _create(
         connection.execute(create)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    write_checkpoint(connection, Checkpoint(begin_at, 0))
+    write_checkpoint(connection, HistoryCheckpoint(begin_at, 0))
     database.commit(connection)
 
 
-def _check_format(database: Database, connection: sqlite3.Connection) -> None:
+def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> None:
     application_id = _pragma(connection, "application_id")
     if application_id != APPLICATION_ID:
         problem = f"it belongs to another program (its application_id is {application_id:#x})"

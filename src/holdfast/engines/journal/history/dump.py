@@ -17,15 +17,15 @@ from holdfast.engines.dump.format import (
     DumpedNote,
     DumpRecord,
 )
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model.effects import Enqueued
 from holdfast.model.errors import CorruptHistory
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job
 
-from .aggregates import Kinds
-from .queries import Source
-from .rows import AUDIT, DEAD_BODIES, DONE_BODIES, Bodies, JobBodyRow, body_of
+from .aggregates import InternedNames
+from .queries import ReadSnapshot
+from .rows import AUDIT, DEAD_BODIES, DONE_BODIES, BodyReader, JobBodyRow, body_of
 from .statements import ask, statement
 from .writer import insert, write
 
@@ -34,13 +34,13 @@ T = TypeVar("T")
 _REMARKS = msgspec.json.Decoder(list[tuple[int, int, str, str, str, int]])
 
 
-def records(source: Source) -> Iterator[list[DumpRecord]]:
+def records(source: ReadSnapshot) -> Iterator[list[DumpRecord]]:
     """Go through everything that the source sees: jobs, attempts, notes, the audit."""
     for batch in _jobs(source, "list_done", DONE_BODIES):
         yield [DumpedJob(job) for job in batch]
     for batch in _jobs(source, "list_dead_bodies", DEAD_BODIES):
         yield [DumpedJob(job) for job in batch]
-    yield from _remarks(source, "attempts", Attempt, DumpedAttempt)
+    yield from _remarks(source, "attempts", AttemptRecord, DumpedAttempt)
     yield from _remarks(source, "notes", Note, DumpedNote)
     after = 0
     while True:
@@ -52,7 +52,7 @@ def records(source: Source) -> Iterator[list[DumpRecord]]:
         after = found[-1][0]
 
 
-def _jobs(source: Source, name: str, bodies: Bodies[Job]) -> Iterator[list[Job]]:
+def _jobs(source: ReadSnapshot, name: str, bodies: BodyReader[Job]) -> Iterator[list[Job]]:
     after = 0
     while True:
         values = {"after": after, "limit": BLOCK_RECORDS}
@@ -66,7 +66,7 @@ def _jobs(source: Source, name: str, bodies: Bodies[Job]) -> Iterator[list[Job]]
 
 
 def _remarks(
-    source: Source, table: str, kind: type[T], make: Callable[[str, str, int, T], DumpRecord]
+    source: ReadSnapshot, table: str, kind: type[T], make: Callable[[str, str, int, T], DumpRecord]
 ) -> Iterator[list[DumpRecord]]:
     decoder = msgspec.json.Decoder(kind)
     after = 0
@@ -90,16 +90,16 @@ def load(connection: sqlite3.Connection, batches: Iterable[Sequence[DumpRecord]]
     Return the highest number that a row got; effects that come after it must have higher ones.
     """
     number = 0
-    kinds = Kinds()
+    kinds = InternedNames()
     for batch in batches:
-        jobs: list[Happened] = []
+        jobs: list[AppliedEffect] = []
         attempts: list[JobBodyRow] = []
         notes: list[JobBodyRow] = []
         for record in batch:
             number += 1
             if isinstance(record, DumpedJob) and record.job.state.finished:
                 known = Enqueued(record.job.created_at_us, record.job)
-                jobs.append(Happened(number, known, None, record.job))
+                jobs.append(AppliedEffect(number, known, None, record.job))
             elif isinstance(record, DumpedAttempt):
                 made = record.created_at_us
                 body = body_of(record.attempt)

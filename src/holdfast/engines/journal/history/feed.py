@@ -12,22 +12,22 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.engines.dump.format import DumpRecord
-from holdfast.engines.embedded.history import Happened, Tally
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.embedded.history import AppliedEffect, StateCounts
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
-from holdfast.model.search import Filter, Group, Place
+from holdfast.model.search import FailureGroup, Filter, Place
 
 from .bloom import KnownNames
 from .errors import translated
 from .row_changes import KEPT
-from .store import READERS, ColdStore
+from .store import READERS, SqliteHistory
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 T = TypeVar("T")
 
 FEED_AFTER_SECONDS = 0.25
@@ -45,7 +45,7 @@ _NAMES_AT_A_TIME = 500
 _NAMES_AT_ONCE = 200
 
 
-class ColdPast:
+class HistoryFeed:
     """Satisfies ``holdfast.engines.embedded.history.Past``. It belongs to one event loop.
 
     ``durable_seq`` makes everything that was told so far durable in the log and returns a seq up
@@ -56,7 +56,7 @@ class ColdPast:
 
     def __init__(
         self,
-        store: ColdStore,
+        store: SqliteHistory,
         *,
         durable_seq: Callable[[], Awaitable[int]],
         fed: Callable[[int], None] = lambda _checkpoint: None,
@@ -71,7 +71,7 @@ class ColdPast:
         self._fed = fed
         self._most_unfed = most_unfed
         self._loop = asyncio.get_running_loop()
-        self._unfed: list[Happened] = []
+        self._unfed: list[AppliedEffect] = []
         self._kept = 0
         """How many things were put into the store, ever."""
         self._heavy = 0
@@ -98,7 +98,7 @@ class ColdPast:
 
     # --- tell --------------------------------------------------------------------------------
 
-    def tell(self, happened: Happened) -> None:
+    def tell(self, happened: AppliedEffect) -> None:
         """See ``Past.tell``; what leaves no trace is dropped at once."""
         kind = type(happened.effect)
         if kind is not Completed:
@@ -226,7 +226,7 @@ class ColdPast:
             self._fill_known()
         return more
 
-    def _keep(self, batch: Sequence[Happened], checkpoint: int) -> None:
+    def _keep(self, batch: Sequence[AppliedEffect], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
         for start in range(0, len(batch), _NAMES_AT_ONCE):
             if start:
@@ -285,11 +285,11 @@ class ColdPast:
         look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
         return await self._on(self._readers, look)
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
         """See ``Past.groups``."""
         return await self._on(self._readers, partial(self.store.groups, wanted, caller))
 
-    async def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+    async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``Past.history``."""
         return await self._on(self._readers, partial(self.store.history, job))
 
@@ -297,7 +297,7 @@ class ColdPast:
         """See ``Past.audit``."""
         return await self._on(self._readers, partial(self.store.audit, after, limit))
 
-    async def count(self, caller: Caller) -> Tally:
+    async def count(self, caller: Caller) -> StateCounts:
         """See ``Past.count``."""
         return await self._on(self._readers, partial(self.store.count, caller))
 
@@ -314,7 +314,7 @@ class ColdPast:
 
     # --- forget ------------------------------------------------------------------------------
 
-    async def forget(self, before_us: int) -> Tally:
+    async def forget(self, before_us: int) -> StateCounts:
         """See ``Past.forget``. Feeding goes on between the steps."""
         gone: Counter[tuple[str, str, State]] = Counter()
         if self._unfed and self._unfed[0].effect.at_us < before_us:

@@ -14,10 +14,10 @@ import msgspec
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.failure import FailureClass
-from holdfast.model.failure_groups import grouped, key_of
-from holdfast.model.history import Attempt, Note, completing_attempt
+from holdfast.model.failure_groups import group_letters, key_of
+from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
-from holdfast.model.search import HOUR_US, MAX_PAGE, Filter, Group, Place, place_of
+from holdfast.model.search import HOUR_US, MAX_PAGE, FailureGroup, Filter, Place, place_of
 
 from .rows import (
     ATTEMPTS,
@@ -25,14 +25,14 @@ from .rows import (
     DEAD_BODIES,
     DONE_BODIES,
     NOTES,
-    Bodies,
+    BodyReader,
     only,
     original,
     storable,
 )
 from .statements import Value, ask, composed, statement
 from .where_clause import (
-    Conditions,
+    WhereClause,
     can_be_said,
     on_dead,
     on_done,
@@ -50,7 +50,7 @@ _GROUPS = msgspec.json.Decoder(
 )
 
 
-class Source(NamedTuple):
+class ReadSnapshot(NamedTuple):
     """A connection in a read transaction, the file's name, and what is forgotten."""
 
     connection: sqlite3.Connection
@@ -58,7 +58,7 @@ class Source(NamedTuple):
     forget_before_us: int
 
 
-class Wanted(NamedTuple):
+class PageQuery(NamedTuple):
     """What a page is to hold."""
 
     filter: Filter
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
     newest: bool
 
 
-def find(source: Source, wanted: Wanted, after: Place | None) -> list[Job]:
+def find(source: ReadSnapshot, wanted: PageQuery, after: Place | None) -> list[Job]:
     """Return the first matching jobs after this place, or the last before it."""
     if not can_be_said(wanted.filter, wanted.caller):
         return []
@@ -86,12 +86,12 @@ def find(source: Source, wanted: Wanted, after: Place | None) -> list[Job]:
 
 
 def _page(
-    source: Source,
-    wanted: Wanted,
+    source: ReadSnapshot,
+    wanted: PageQuery,
     after: Place | None,
     path: str,
-    conditions: Conditions,
-    bodies: Bodies[Job],
+    conditions: WhereClause,
+    bodies: BodyReader[Job],
 ) -> list[Job]:
     found: list[Job] = []
     limit = wanted.limit if conditions.exact else MAX_PAGE
@@ -107,7 +107,7 @@ def _page(
         after = place_of(jobs[-1])
 
 
-def _shape(source: Source, wanted: Filter) -> int | None:
+def _shape(source: ReadSnapshot, wanted: Filter) -> int | None:
     if wanted.fingerprint is None:
         return None
     values = {"fingerprint": storable(wanted.fingerprint)}
@@ -115,14 +115,14 @@ def _shape(source: Source, wanted: Filter) -> int | None:
     return rows[0][0] if rows else None
 
 
-def _way_to_done(wanted: Filter, conditions: Conditions) -> str:
+def _way_to_done(wanted: Filter, conditions: WhereClause) -> str:
     if wanted.ids:
         return "find_done_by_name"
     cancelled = conditions.values.get("state") is State.CANCELLED
     return "find_done_cancelled" if cancelled else "find_done_by_place"
 
 
-def _way(source: Source, wanted: Wanted, conditions: Conditions) -> str | None:
+def _way(source: ReadSnapshot, wanted: PageQuery, conditions: WhereClause) -> str | None:
     """Choose how to go through the dead, and complete the conditions; None if none can match.
 
     The choice is between going through all in their order, those of one tenant in theirs, the
@@ -156,7 +156,7 @@ def _way(source: Source, wanted: Wanted, conditions: Conditions) -> str | None:
     return path
 
 
-def groups(source: Source, wanted: Filter, caller: Caller) -> list[Group]:
+def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[FailureGroup]:
     """Return the dead letters in groups, most first."""
     if not can_be_said(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
         return []
@@ -165,9 +165,9 @@ def groups(source: Source, wanted: Filter, caller: Caller) -> list[Group]:
     if conditions is None:
         return []
     if not conditions.exact:
-        return grouped(_every_dead(source, wanted, caller))
+        return group_letters(_every_dead(source, wanted, caller))
     if _is_about_groups(wanted, caller):
-        kinds = on_kinds(wanted) or Conditions()
+        kinds = on_kinds(wanted) or WhereClause()
         if wanted.asks_for_failures and shape is not None:
             kinds.add("group_shape", shape, "shape")
         sql, values = composed("find_groups", kinds.where), kinds.values
@@ -194,13 +194,13 @@ def _is_about_groups(wanted: Filter, caller: Caller) -> bool:
     return caller.unlimited and wanted == common
 
 
-def _every_dead(source: Source, wanted: Filter, caller: Caller) -> list[Job]:
+def _every_dead(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Job]:
     """Return every matching dead job, a page at a time."""
     dead = msgspec.structs.replace(wanted, states=(State.DEAD,))
     found: list[Job] = []
     while True:
         after = place_of(found[-1]) if found else None
-        page = find(source, Wanted(dead, caller, MAX_PAGE, newest=False), after)
+        page = find(source, PageQuery(dead, caller, MAX_PAGE, newest=False), after)
         found += page
         if len(page) < MAX_PAGE:
             return found
@@ -208,8 +208,8 @@ def _every_dead(source: Source, wanted: Filter, caller: Caller) -> list[Job]:
 
 def _group(
     row: tuple[str, str, FailureClass, str, int, int, int, int, int, int],
-) -> Group:
-    return Group(
+) -> FailureGroup:
+    return FailureGroup(
         queue=row[0],
         error_reason=original(row[1]),
         failure_class=row[2],
@@ -225,7 +225,7 @@ def _group(
 
 def history(
     connection: sqlite3.Connection, file: str, job: Job
-) -> tuple[list[Attempt], list[Note]]:
+) -> tuple[list[AttemptRecord], list[Note]]:
     """Return the attempts and notes of a job, oldest first."""
     values: dict[str, Value | bytes] = {
         "tenant": job.tenant,

@@ -5,7 +5,7 @@ Nothing here touches a database, so that the rules can be read, and tested, by t
 
 from __future__ import annotations
 
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model import effects as fx
 from holdfast.model.history import Note, attempt_of, note_of
 from holdfast.model.job import Job
@@ -42,7 +42,7 @@ KEPT = frozenset(
 """The effects that leave something here; the others need not be told."""
 
 
-class Changes:
+class RowChanges:
     """The changes of a batch, to be written in this order: what goes, then what comes."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Changes:
         """Whether what is looked up in the store now is as it was when these happened."""
         return not (self.done or self.leaving or self.attempts or self.notes)
 
-    def take(self, happened: Happened) -> bool:
+    def take(self, happened: AppliedEffect) -> bool:
         """Take one in; False if those before it must be written first."""
         seq, effect, old, job = happened.seq, happened.effect, happened.old, happened.job
         if isinstance(effect, fx.Audited):

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
 from holdfast.model.search import folded, replay_run
 
@@ -45,7 +45,7 @@ _ENVELOPE = msgspec.json.Decoder(list[tuple[int, int, str]])
 _MARK = "\x01"
 
 
-def body_of(value: Job | Attempt | Note | AuditRecord) -> tuple[int, str]:
+def body_of(value: Job | AttemptRecord | Note | AuditRecord) -> tuple[int, str]:
     """Return the CRC and the text of what is to be stored."""
     body = _encode(value)
     return crc32(body), body.decode()
@@ -123,7 +123,7 @@ def searches_exactly(text: str) -> bool:
     return "\0" not in text and _MARK not in text
 
 
-class Bodies(Generic[T]):
+class BodyReader(Generic[T]):
     """Reads the bodies of one table, and trusts none whose CRC is not right."""
 
     def __init__(self, table: str, kept: type[T]) -> None:
@@ -156,11 +156,11 @@ class Bodies(Generic[T]):
             raise CorruptHistory(file, self._table, str(number), str(error)) from None
 
 
-DONE_BODIES = Bodies("done", Job)
-DEAD_BODIES = Bodies("dead_bodies", Job)
-ATTEMPTS = Bodies("attempts", Attempt)
-NOTES = Bodies("notes", Note)
-AUDIT = Bodies("audit", AuditRecord)
+DONE_BODIES = BodyReader("done", Job)
+DEAD_BODIES = BodyReader("dead_bodies", Job)
+ATTEMPTS = BodyReader("attempts", AttemptRecord)
+NOTES = BodyReader("notes", Note)
+AUDIT = BodyReader("audit", AuditRecord)
 
 
 def only(values: Iterable[tuple[int, T]]) -> list[T]:

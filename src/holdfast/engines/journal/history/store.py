@@ -17,20 +17,20 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.dump.format import DumpedJob, DumpRecord
-from holdfast.engines.embedded.history import Happened, Tally
-from holdfast.engines.journal.wal.disk import Database
+from holdfast.engines.embedded.history import AppliedEffect, StateCounts
+from holdfast.engines.journal.wal.disk import DatabaseFile
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import CorruptHistory
-from holdfast.model.history import Attempt, Note
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
-from holdfast.model.search import EVERYTHING, Filter, Group, Place
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Place
 
 from . import dump as dump_module
 from . import queries
 from . import writer as writer_module
-from .aggregates import Kinds, write_tallies
-from .database import Checkpoint, connect, open_writer, read_checkpoint, write_checkpoint
+from .aggregates import InternedNames, write_tallies
+from .database import HistoryCheckpoint, connect, open_writer, read_checkpoint, write_checkpoint
 from .errors import translated
 from .rows import DEAD_BODIES, DONE_BODIES, Name
 from .statements import ask, composed, run, statement
@@ -44,11 +44,11 @@ _TALLIES = msgspec.json.Decoder(list[tuple[str, str, State, int]])
 _NAMES = msgspec.json.Decoder(list[tuple[int, str, str]])
 
 
-class ColdStore:
-    """Use ``ColdStore.open``."""
+class SqliteHistory:
+    """Use ``SqliteHistory.open``."""
 
     def __init__(
-        self, database: Database, writer: sqlite3.Connection, checkpoint: Checkpoint
+        self, database: DatabaseFile, writer: sqlite3.Connection, checkpoint: HistoryCheckpoint
     ) -> None:
         """Take what ``open`` has prepared."""
         self.database = database
@@ -62,19 +62,19 @@ class ColdStore:
         self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         for _ in range(READERS):
             self._readers.put(connect(database, writes=False))
-        self._kinds = Kinds()
+        self._kinds = InternedNames()
         self._oldest_us = 0
         """Nothing that finished before this is left to forget."""
 
     @classmethod
     def open(
         cls,
-        database: Database,
+        database: DatabaseFile,
         *,
         expected_seq: int = 0,
         last_seq: int | None = None,
         begin_at: int = 0,
-    ) -> ColdStore:
+    ) -> SqliteHistory:
         """Open the database, or make one whose checkpoint is ``begin_at``.
 
         ``expected_seq`` is what the snapshots rely on it to cover, ``last_seq`` where the log
@@ -97,22 +97,22 @@ class ColdStore:
 
     # --- write -------------------------------------------------------------------------------
 
-    def feed(self, happened: Sequence[Happened], checkpoint: int) -> None:
+    def feed(self, happened: Sequence[AppliedEffect], checkpoint: int) -> None:
         """Keep what happened, up to this seq, in one transaction; what is in already is skipped.
 
         Raise ``StorageError``; then nothing has changed.
         """
 
-        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint:
+        def work(connection: sqlite3.Connection, known: HistoryCheckpoint) -> HistoryCheckpoint:
             new = happened
             if happened and not known.seq < happened[0].seq <= happened[-1].seq <= checkpoint:
                 new = [one for one in happened if known.seq < one.seq <= checkpoint]
             writer_module.write(connection, new, self._kinds)
-            return Checkpoint(max(known.seq, checkpoint), known.forget_before_us)
+            return HistoryCheckpoint(max(known.seq, checkpoint), known.forget_before_us)
 
         self._transact(work)
 
-    def forget(self, before_us: int, *, after: int = 0) -> tuple[Tally, int | None]:
+    def forget(self, before_us: int, *, after: int = 0) -> tuple[StateCounts, int | None]:
         """Drop some completed and cancelled jobs that finished before this.
 
         Return how many went, and where the next step goes on; None when nothing is left.
@@ -121,7 +121,9 @@ class ColdStore:
         gone: dict[tuple[str, str, State], int] = {}
         until: int | None = None
 
-        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint | None:
+        def work(
+            connection: sqlite3.Connection, known: HistoryCheckpoint
+        ) -> HistoryCheckpoint | None:
             nonlocal until
             until, oldest_us = connection.execute(
                 statement("step_to_forget"), {"after": after, "limit": FORGET_STEP}
@@ -146,7 +148,7 @@ class ColdStore:
         self.forget_before_us = max(self.forget_before_us, before_us)
 
     def _transact(
-        self, work: Callable[[sqlite3.Connection, Checkpoint], Checkpoint | None]
+        self, work: Callable[[sqlite3.Connection, HistoryCheckpoint], HistoryCheckpoint | None]
     ) -> None:
         """Do this work and move the checkpoint to what it returns; with None nothing changes."""
         connection = self._writer
@@ -194,18 +196,18 @@ class ColdStore:
         """See ``Past.find``."""
         with self.reading() as connection:
             return queries.find(
-                queries.Source(connection, self.file, self.forget_before_us),
-                queries.Wanted(wanted, caller, limit, newest),
+                queries.ReadSnapshot(connection, self.file, self.forget_before_us),
+                queries.PageQuery(wanted, caller, limit, newest),
                 after,
             )
 
-    def groups(self, wanted: Filter, caller: Caller) -> list[Group]:
+    def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
         """See ``Past.groups``."""
         with self.reading() as connection:
-            source = queries.Source(connection, self.file, self.forget_before_us)
+            source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
             return queries.groups(source, wanted, caller)
 
-    def history(self, job: Job) -> tuple[list[Attempt], list[Note]]:
+    def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``Past.history``."""
         with self.reading() as connection:
             return queries.history(connection, self.file, job)
@@ -232,7 +234,7 @@ class ColdStore:
         connection = connect(self.database, writes=False)
         connection.execute("BEGIN")
         read_checkpoint(connection, self.file)  # from here on it sees this moment
-        source = queries.Source(connection, self.file, self.forget_before_us)
+        source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
 
         def batches() -> Iterator[list[DumpRecord]]:
             try:
@@ -247,9 +249,9 @@ class ColdStore:
     def load(self, batches: Iterable[Sequence[DumpRecord]], last_seq: Callable[[], int]) -> int:
         """Fill an empty store from a dump; return the checkpoint, at least ``last_seq()``."""
 
-        def work(connection: sqlite3.Connection, known: Checkpoint) -> Checkpoint:
+        def work(connection: sqlite3.Connection, known: HistoryCheckpoint) -> HistoryCheckpoint:
             number = dump_module.load(connection, batches)
-            return Checkpoint(max(number, last_seq(), known.seq), known.forget_before_us)
+            return HistoryCheckpoint(max(number, last_seq(), known.seq), known.forget_before_us)
 
         self._transact(work)
         return self.checkpoint

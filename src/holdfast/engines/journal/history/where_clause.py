@@ -62,7 +62,7 @@ _FRAGMENTS = {
 }
 
 
-class Conditions:
+class WhereClause:
     """What a WHERE says, and the values that are bound in it.
 
     ``exact`` is whether what meets it meets the filter; otherwise the rows must be looked at again.
@@ -90,9 +90,9 @@ class Conditions:
         if not bound_only:
             self.add("kinds")
 
-    def after(self, place: Place | None, *, newest: bool) -> Conditions:
+    def after(self, place: Place | None, *, newest: bool) -> WhereClause:
         """Return these conditions, for what comes after this place."""
-        further = Conditions()
+        further = WhereClause()
         further.exact = self.exact
         further.values = dict(self.values)
         further._fragments = list(self._fragments)
@@ -107,7 +107,7 @@ class Conditions:
         return further
 
 
-def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> Conditions | None:
+def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> WhereClause | None:
     """Return the conditions on completed and cancelled jobs; None if none of them can match."""
     found = _on_both(wanted, caller, DONE)
     if found is None:
@@ -134,7 +134,7 @@ def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> Conditions
     return found
 
 
-def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> Conditions | None:
+def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> WhereClause | None:
     """Return the conditions on dead and archived jobs, but for their kinds."""
     found = _on_both(wanted, caller, DEAD)
     if found is None:
@@ -155,9 +155,9 @@ def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> Conditions | N
     return found
 
 
-def on_kinds(wanted: Filter) -> Conditions | None:
+def on_kinds(wanted: Filter) -> WhereClause | None:
     """Return the conditions on kinds; None if every kind will do."""
-    found = Conditions()
+    found = WhereClause()
     if wanted.queues:
         found.add("kind_queues", as_json(wanted.queues), "queues")
     if wanted.error_reasons:
@@ -179,8 +179,8 @@ def can_be_said(wanted: Filter, caller: Caller) -> bool:
     return True
 
 
-def _on_both(wanted: Filter, caller: Caller, states: Iterable[State]) -> Conditions | None:
-    found = Conditions()
+def _on_both(wanted: Filter, caller: Caller, states: Iterable[State]) -> WhereClause | None:
+    found = WhereClause()
     possible = set(states)
     if wanted.states:
         asked = possible.intersection(wanted.states)

@@ -12,13 +12,13 @@ from time import sleep
 
 import msgspec
 
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model.effects import Completed
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job
 
-from .aggregates import Kinds, Ledger, read_left
-from .row_changes import Changes
+from .aggregates import AggregateChanges, InternedNames, read_left
+from .row_changes import RowChanges
 from .rows import (
     DONE_ROW_VALUES,
     BodyRow,
@@ -43,9 +43,11 @@ _CREATED = msgspec.json.Decoder(list[tuple[int, int | None]])
 _PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
 
 
-def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: Kinds) -> None:
+def write(
+    connection: sqlite3.Connection, happened: Sequence[AppliedEffect], kinds: InternedNames
+) -> None:
     """Write what these things change, in the transaction that is open."""
-    changes = Changes()
+    changes = RowChanges()
     for start in range(0, len(happened), PART):
         part = happened[start : start + PART]
         done = [(one.seq, one.job) for one in part if type(one.effect) is Completed and one.job]
@@ -64,16 +66,18 @@ def write(connection: sqlite3.Connection, happened: Sequence[Happened], kinds: K
     _written(connection, changes, kinds)
 
 
-def _written(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> Changes:
+def _written(
+    connection: sqlite3.Connection, changes: RowChanges, kinds: InternedNames
+) -> RowChanges:
     """Write these changes, if there are any; return an empty record for those that follow."""
     if changes.empty:
         return changes
     _write(connection, changes, kinds)
-    return Changes()
+    return RowChanges()
 
 
-def _write(connection: sqlite3.Connection, changes: Changes, kinds: Kinds) -> None:
-    ledger = Ledger()
+def _write(connection: sqlite3.Connection, changes: RowChanges, kinds: InternedNames) -> None:
+    ledger = AggregateChanges()
     if changes.purged:
         _purge(connection, changes, ledger)
     if changes.remarks:
@@ -102,7 +106,7 @@ def _finish(connection: sqlite3.Connection, done: Sequence[tuple[int, Job]]) -> 
     run(connection, "count_done", {"first": done[0][0], "last": done[-1][0]})
 
 
-def _purge(connection: sqlite3.Connection, changes: Changes, ledger: Ledger) -> None:
+def _purge(connection: sqlite3.Connection, changes: RowChanges, ledger: AggregateChanges) -> None:
     names = list(changes.purged)
     created = _created(connection, [name for name in names if changes.purged[name] is None])
     known = {name: made for name, made in changes.purged.items() if made is not None}
@@ -117,7 +121,7 @@ def _purge(connection: sqlite3.Connection, changes: Changes, ledger: Ledger) -> 
     run(connection, "purge_notes", values)
 
 
-def _remark(connection: sqlite3.Connection, changes: Changes) -> None:
+def _remark(connection: sqlite3.Connection, changes: RowChanges) -> None:
     created = _created(connection, list({name for _seq, name, _note in changes.remarks}))
     for seq, name, note in changes.remarks:
         made = created.get(name)
@@ -134,7 +138,7 @@ def _created(connection: sqlite3.Connection, names: Sequence[Name]) -> dict[Name
     return {names[at]: made for at, made in _CREATED.decode(found) if made is not None}
 
 
-def _leave(connection: sqlite3.Connection, names: Sequence[Name], ledger: Ledger) -> None:
+def _leave(connection: sqlite3.Connection, names: Sequence[Name], ledger: AggregateChanges) -> None:
     """Take these out of the dead, if they are there."""
     left = read_left(ask(connection, statement("look_up_dead"), {"names": as_json(names)}))
     if not left:
@@ -146,7 +150,12 @@ def _leave(connection: sqlite3.Connection, names: Sequence[Name], ledger: Ledger
     run(connection, "delete_dead_bodies", values)
 
 
-def _die(connection: sqlite3.Connection, changes: Changes, kinds: Kinds, ledger: Ledger) -> None:
+def _die(
+    connection: sqlite3.Connection,
+    changes: RowChanges,
+    kinds: InternedNames,
+    ledger: AggregateChanges,
+) -> None:
     rows: list[DeadRow] = []
     bodies: list[BodyRow] = []
     seqs = [seq for seq, _job in changes.dying.values()]

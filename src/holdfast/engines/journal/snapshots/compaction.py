@@ -15,9 +15,9 @@ import msgspec
 from holdfast.engines.journal.state.queries import JournalState
 from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, Disk
 from holdfast.engines.journal.wal.log_reader import segment_numbers
-from holdfast.engines.journal.wal.recovery import Folder, starting_point
+from holdfast.engines.journal.wal.recovery import FrameApplier, starting_point
 from holdfast.engines.journal.wal.segments import SUFFIX, segment_name
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MAX_TIME_US
 
 from .snapshot import (
@@ -29,13 +29,13 @@ from .snapshot import (
     write_unfinished,
 )
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 
 KEPT_SNAPSHOTS = 2
 KEPT_SUFFIX = ".kept"
 
 
-class CompactionOrder(msgspec.Struct, frozen=True):
+class CompactionRequest(msgspec.Struct, frozen=True):
     """What the compacting process is asked to do."""
 
     root: str
@@ -44,7 +44,7 @@ class CompactionOrder(msgspec.Struct, frozen=True):
     salt: int
 
 
-class Compacted(msgspec.Struct, frozen=True):
+class CompactionResult(msgspec.Struct, frozen=True):
     """What it answers."""
 
     unfinished: str
@@ -52,7 +52,7 @@ class Compacted(msgspec.Struct, frozen=True):
     last_seq: int
 
 
-def compact(disk: Disk, order: CompactionOrder) -> Compacted:
+def compact(disk: Disk, order: CompactionRequest) -> CompactionResult:
     """Write the snapshot up to the end of ``last_segment`` under a temporary name.
 
     The past must have everything up to there: finished jobs do not get into the snapshot, but for
@@ -60,10 +60,10 @@ def compact(disk: Disk, order: CompactionOrder) -> Compacted:
     """
     start = starting_point(disk, JournalState(cold_seq=MAX_TIME_US))
     state, reader = start.state, start.reader
-    reader.read(start.first_segment, Folder(state), last=order.last_segment)
+    reader.read(start.first_segment, FrameApplier(state), last=order.last_segment)
     head = head_of(state, reader.prev_crc, order.last_segment + 1, order.salt)
     unfinished, size = write_unfinished(disk, head, chain(state.jobs(), state.holds()))
-    return Compacted(unfinished, size, state.seq)
+    return CompactionResult(unfinished, size, state.seq)
 
 
 def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -> SnapshotHead:
@@ -85,7 +85,11 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
 
 
 def adopt(
-    disk: Disk, compacted: Compacted, keep_segments: int, *, keep_snapshots: int = KEPT_SNAPSHOTS
+    disk: Disk,
+    compacted: CompactionResult,
+    keep_segments: int,
+    *,
+    keep_snapshots: int = KEPT_SNAPSHOTS,
 ) -> None:
     """Put a compacted snapshot in place and let go of everything that it makes needless."""
     name = put_in_place(disk, compacted.unfinished)

@@ -16,10 +16,10 @@ import msgspec
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.errors import StorageError
 
-from .compaction import Compacted, CompactionOrder, compact
+from .compaction import CompactionRequest, CompactionResult, compact
 
 
-async def compact_elsewhere(order: CompactionOrder) -> Compacted:
+async def compact_elsewhere(order: CompactionRequest) -> CompactionResult:
     """Have another process do the compaction; raise ``StorageError`` if it could not."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -47,7 +47,7 @@ async def compact_elsewhere(order: CompactionOrder) -> Compacted:
         raise StorageError(f"compaction failed and will be tried again: {lines[-1]}")
     try:
         # The last line: whatever the interpreter's start-up prints comes before it.
-        return msgspec.json.decode(answer.splitlines()[-1], type=Compacted)
+        return msgspec.json.decode(answer.splitlines()[-1], type=CompactionResult)
     except (IndexError, msgspec.MsgspecError) as error:
         raise StorageError(f"the compacting process gave no answer ({error})") from None
 
@@ -59,7 +59,7 @@ def _leave_with_owner() -> None:
 
 def main() -> None:
     """Do one compaction."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CompactionOrder)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CompactionRequest)
     threading.Thread(target=_leave_with_owner, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(10)  # the owner's event loop goes first

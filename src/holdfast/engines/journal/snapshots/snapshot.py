@@ -14,10 +14,10 @@ from itertools import islice
 
 import msgspec
 
-from holdfast.engines.journal.state.limits import GateState
+from holdfast.engines.journal.state.limits import LimitUsage
 from holdfast.engines.journal.wal import frames
 from holdfast.engines.journal.wal.disk import SNAPSHOTS, Disk, read_all, write_all
-from holdfast.engines.journal.wal.frames import BadFrame, Frame, Kind
+from holdfast.engines.journal.wal.frames import BadFrame, Frame, FrameKind
 from holdfast.engines.journal.wal.schema import SCHEMA, RecordReader
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
@@ -48,7 +48,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     last_token: Whole = 0
     """No token up to this one is ever issued again."""
     policies: dict[str, QueuePolicy] = {}
-    gates: dict[str, GateState] = {}
+    gates: dict[str, LimitUsage] = {}
     flags: dict[str, bool] = {}
     schedules: dict[str, ScheduleState] = {}
     audit_head: AuditHead = AuditHead()
@@ -70,14 +70,14 @@ def write_unfinished(disk: Disk, head: SnapshotHead, jobs: Iterable[Job]) -> tup
     encoder = msgspec.msgpack.Encoder()
     fd = disk.create(name)
     try:
-        frame, crc = frames.encode(Kind.HEAD, SCHEMA, encoder.encode(head))
+        frame, crc = frames.encode(FrameKind.HEAD, SCHEMA, encoder.encode(head))
         write_all(disk, fd, frame, 0)
         offset, total = len(frame), 0
         source = iter(jobs)
         while chunk := list(islice(source, _CHUNK_JOBS)):
             for part in _parts(encoder, chunk):
                 frame, crc = frames.encode(
-                    Kind.JOBS,
+                    FrameKind.JOBS,
                     SCHEMA,
                     part[0],
                     first_seq=total,
@@ -89,7 +89,7 @@ def write_unfinished(disk: Disk, head: SnapshotHead, jobs: Iterable[Job]) -> tup
                 offset += len(frame)
                 total += part[1]
         frame, _crc = frames.encode(
-            Kind.END, SCHEMA, b"", first_seq=total, prev_crc=crc, salt=head.salt
+            FrameKind.END, SCHEMA, b"", first_seq=total, prev_crc=crc, salt=head.salt
         )
         write_all(disk, fd, frame, offset)
         disk.sync(fd)
@@ -194,7 +194,7 @@ def _unpack(payload: bytes) -> bytes:
 def _frames(data: bytes, name: str) -> Iterator[Frame]:
     """Go through the frames of a snapshot, checking everything but what the jobs mean."""
     offset = prev_crc = salt = total = 0
-    expected = {int(Kind.HEAD)}
+    expected = {int(FrameKind.HEAD)}
     while expected:
         try:
             frame = frames.read(data, offset, salt)
@@ -209,11 +209,13 @@ def _frames(data: bytes, name: str) -> Iterator[Frame]:
         if frame.prev_crc != prev_crc or frame.first_seq != total:
             raise CorruptLog(name, offset, total, "a part of the snapshot is out of order")
         yield frame
-        if frame.kind == Kind.HEAD:
+        if frame.kind == FrameKind.HEAD:
             salt = _head(frame, name).salt
         offset, prev_crc = frame.end, frame.crc
         total += frame.count
-        expected = set() if frame.kind == Kind.END else {int(Kind.JOBS), int(Kind.END)}
+        expected = (
+            set() if frame.kind == FrameKind.END else {int(FrameKind.JOBS), int(FrameKind.END)}
+        )
     if offset != len(data):
         raise CorruptLog(name, offset, total, "something follows its end")
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.engines.embedded.history import Happened
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model import folding
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -39,12 +39,12 @@ from holdfast.model.effects import (
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
 
-from .limits import Gates
-from .ordering import Dependents, KeyLine, KeyName
-from .ready_queue import Lane, Tenants, TenantState, Timetable
+from .limits import QueueLimits
+from .ordering import DependentIndex, KeyName, KeyQueue
+from .ready_queue import ReadyQueue, Tenants, TenantState, TimeIndex
 
 T = TypeVar("T")
-Tell = Callable[[Happened], None]
+Tell = Callable[[AppliedEffect], None]
 
 _BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
     State.BLOCKED,
@@ -81,23 +81,23 @@ class JournalIndex:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
-        self.gates = Gates()
+        self.gates = QueueLimits()
         self.policies = self.gates.policies
         self.tell = tell
         self.cold_seq = cold_seq
         self._tenants: Tenants = {}
-        self._lines: dict[str, dict[tuple[str, str, int], Lane]] = {}
-        self._scheduled = Timetable()
+        self._lines: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
+        self._scheduled = TimeIndex()
         self._scheduled_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue are in it."""
-        self._expiring = Timetable()
+        self._expiring = TimeIndex()
         self._due_us = 0
         self._leases: dict[int, Job] = {}
         self._unique: dict[tuple[str, str, str], Job] = {}
-        self._keys: dict[KeyName, KeyLine] = {}
+        self._keys: dict[KeyName, KeyQueue] = {}
         self._behind_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue wait behind a dead one of their key."""
-        self._dependents = Dependents()
+        self._dependents = DependentIndex()
         self._finished: deque[tuple[int, Job]] = deque()
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
@@ -118,7 +118,7 @@ class JournalIndex:
             self._check(old, job)
         self._advance(effect.at_us, seq)
         if self.tell is not None and seq > self.cold_seq and type(effect) not in _UNTOLD:
-            self.tell(Happened(seq, effect, old, job))
+            self.tell(AppliedEffect(seq, effect, old, job))
         if type(effect) is Noted:
             return job
         if name not in self._tenants:
@@ -183,7 +183,7 @@ class JournalIndex:
         else:
             self.audit_head = head_of(effect.record)
             if self.tell is not None and seq > self.cold_seq:
-                self.tell(Happened(seq, effect, None, None))
+                self.tell(AppliedEffect(seq, effect, None, None))
 
     def _check(self, old: Job | None, job: Job) -> None:
         """Raise if the job cannot be what this effect says; nothing has been touched yet."""
@@ -298,20 +298,20 @@ class JournalIndex:
 
     # --- keys --------------------------------------------------------------------------------
 
-    def _line(self, job: Job | None) -> KeyLine:
+    def _line(self, job: Job | None) -> KeyQueue:
         if job is None:
             raise InvariantViolation("a key without a job")
         name = job.tenant, job.queue, job.ties.key
         line = self._keys.get(name)
         if line is None:
-            line = self._keys[name] = KeyLine()
+            line = self._keys[name] = KeyQueue()
         return line
 
     def _free_to_queue(self, job: Job) -> bool:
         """Whether the job may be claimed whatever others of its key do."""
         return job.ties.key is None or not self.gates.ordered(job.queue)
 
-    def _requeue(self, line: KeyLine, was: Job | None, old: Job | None) -> None:
+    def _requeue(self, line: KeyQueue, was: Job | None, old: Job | None) -> None:
         """Let the next job of a key be claimed, and no other."""
         now = line.candidate()
         either = was or now
@@ -324,7 +324,7 @@ class JournalIndex:
         if now is not None:
             self._queue(self._tenants[now.tenant], now)
 
-    def _set_apart(self, line: KeyLine, job: Job) -> None:
+    def _set_apart(self, line: KeyQueue, job: Job) -> None:
         """Make a job that stays as it is another one, so that the lanes know theirs as a ghost."""
         again = replace(job)
         self._tenants[job.tenant].jobs[job.id] = again
@@ -375,14 +375,14 @@ class JournalIndex:
             if not lanes:
                 del self._lines[job.queue]
 
-    def _lane(self, tenant: TenantState, job: Job) -> Lane:
+    def _lane(self, tenant: TenantState, job: Job) -> ReadyQueue:
         lanes = self._lines.get(job.queue)
         if lanes is None:
             lanes = self._lines[job.queue] = {}
         key = job.tenant, job.task, job.priority
         lane = lanes.get(key)
         if lane is None:
-            lane = lanes[key] = Lane(tenant.jobs)
+            lane = lanes[key] = ReadyQueue(tenant.jobs)
         return lane
 
     def _promote(self, now_us: int) -> None:

@@ -18,7 +18,7 @@ Tenant = str
 Order = tuple[int, int, int]
 
 
-class GateState(msgspec.Struct, array_like=True):
+class LimitUsage(msgspec.Struct, array_like=True):
     """What a gate remembers of the claims so far."""
 
     spent_until_us: int = 0
@@ -26,12 +26,12 @@ class GateState(msgspec.Struct, array_like=True):
     """The token of each tenant's last claim."""
 
 
-class Gates:
+class QueueLimits:
     """The policies, and what they need to know."""
 
     def __init__(self) -> None:
         self.policies: dict[str, QueuePolicy] = {}
-        self.states: dict[str, GateState] = {}
+        self.states: dict[str, LimitUsage] = {}
         self._flying_of_key: Counter[tuple[str, str, str]] = Counter()
 
     def ordered(self, queue: str) -> bool:
@@ -46,7 +46,7 @@ class Gates:
             self.policies.pop(queue, None)
         else:
             self.policies[queue] = policy
-            self.states[queue] = GateState()
+            self.states[queue] = LimitUsage()
 
     def claimed(self, job: Job, at_us: int) -> None:
         """Take note of a claim."""
@@ -93,7 +93,7 @@ class Gates:
         A job counts as taken when the next one is asked for.
         """
         policy = self.policies.get(queue, DEFAULT_POLICY)
-        state = self.states.get(queue, GateState())
+        state = self.states.get(queue, LimitUsage())
         room = policy.room(sum(in_flight.values()), state.spent_until_us, now_us)
         flying: Counter[Tenant] = Counter()
         keys: defaultdict[tuple[str, str, str], int] = defaultdict(int)

@@ -14,7 +14,7 @@ KeyName = tuple[str, str, str | None]
 """A tenant, a queue, and a key in it."""
 
 
-class KeyLine:
+class KeyQueue:
     """The unfinished jobs of one key in the order of their enqueueing, and the dead that hold them.
 
     One job at a time may be claimed: the first, if nothing is in flight and nobody before it died.
@@ -96,7 +96,7 @@ class KeyLine:
         return len(self._jobs)
 
 
-class Dependents:
+class DependentIndex:
     """Which blocked jobs wait for which job."""
 
     def __init__(self) -> None:
@@ -129,6 +129,6 @@ class Dependents:
         return sum(map(len, self._waiting.values()))
 
 
-def holding(lines: dict[KeyName, KeyLine]) -> Iterator[tuple[Job, int]]:
+def holding(lines: dict[KeyName, KeyQueue]) -> Iterator[tuple[Job, int]]:
     """Return each dead job that holds up others, and how many."""
     return chain.from_iterable(line.holds() for line in lines.values())

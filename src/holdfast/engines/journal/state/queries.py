@@ -11,8 +11,8 @@ from sys import intern
 from msgspec.structs import force_setattr
 
 from holdfast.engines.contract import Counts
-from holdfast.engines.embedded.history import Happened, Tally
-from holdfast.engines.queue_stats import QueueSurvey
+from holdfast.engines.embedded.history import AppliedEffect, StateCounts
+from holdfast.engines.queue_stats import QueueStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import Enqueued, ScheduleState
@@ -21,9 +21,9 @@ from holdfast.model.job import Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .index import JournalIndex
-from .limits import GateState
+from .limits import LimitUsage
 from .ordering import holding
-from .ready_queue import Lane, TenantState
+from .ready_queue import ReadyQueue, TenantState
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
@@ -43,7 +43,7 @@ class JournalState(JournalIndex):
     def govern(
         self,
         policies: Mapping[str, QueuePolicy],
-        gates: Mapping[str, GateState],
+        gates: Mapping[str, LimitUsage],
         flags: Mapping[str, bool],
         schedules: Mapping[str, ScheduleState],
         audit_head: AuditHead,
@@ -121,7 +121,7 @@ class JournalState(JournalIndex):
         if job.state is State.DEAD and job.ties.key is not None:
             self._line(job).hold(job)
         if not cold and self.tell is not None and self.seq > self.cold_seq:
-            self.tell(Happened(number, Enqueued(job.created_at_us, job), None, job))
+            self.tell(AppliedEffect(number, Enqueued(job.created_at_us, job), None, job))
         return not cold
 
     # --- look --------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class JournalState(JournalIndex):
         only: str | None = None,
     ) -> Iterator[Job]:
         """Return the due jobs of these queues, of one tenant or of all, in order."""
-        lanes: list[tuple[int, Lane]] = []
+        lanes: list[tuple[int, ReadyQueue]] = []
         for queue in queues:
             for (tenant, task, priority), lane in self._lines.get(queue, {}).items():
                 within = caller.tenant is None or tenant == caller.tenant
@@ -284,17 +284,17 @@ class JournalState(JournalIndex):
                             states[state] = states.get(state, 0) + count
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
-    def survey(self, now_us: int) -> Mapping[str, QueueSurvey]:
+    def survey(self, now_us: int) -> Mapping[str, QueueStats]:
         """Return what a watcher wants to know of each queue: no job but the first is looked at."""
         if now_us > self._due_us:
             self._promote(now_us)
         counts = self.counts(SYSTEM)
         stuck = Counter(job.queue for job in self._leases.values() if job.lease_until_us <= now_us)
-        found: dict[str, QueueSurvey] = {}
+        found: dict[str, QueueStats] = {}
         for queue in sorted({*counts, *self.policies}):
             heads = (lane.first() for lane in self._lines.get(queue, {}).values())
             policy = self.policies.get(queue, DEFAULT_POLICY)
-            found[queue] = QueueSurvey(
+            found[queue] = QueueStats(
                 counts=counts.get(queue, Counts()),
                 scheduled=self._scheduled_of.get(queue, 0),
                 held=self._behind_of.get(queue, 0) if policy.ordered else 0,
@@ -307,7 +307,7 @@ class JournalState(JournalIndex):
             )
         return found
 
-    def credit(self, kept: Tally) -> None:
+    def credit(self, kept: StateCounts) -> None:
         """Count what the past has."""
         for (name, queue, state), count in kept.items():
             tenant = self._tenants.get(name)
@@ -315,7 +315,7 @@ class JournalState(JournalIndex):
                 tenant = self._tenants[name] = TenantState()
             tenant.tallies[queue][state] += count
 
-    def discount(self, gone: Tally) -> None:
+    def discount(self, gone: StateCounts) -> None:
         """Count so many jobs less: they were forgotten."""
         for (name, queue, state), count in gone.items():
             tenant = self._tenants[name]
@@ -408,7 +408,7 @@ class JournalState(JournalIndex):
             "dependencies": len(self._dependents),
         }
 
-    def _lanes(self) -> Iterator[Lane]:
+    def _lanes(self) -> Iterator[ReadyQueue]:
         for lanes in self._lines.values():
             yield from lanes.values()
 

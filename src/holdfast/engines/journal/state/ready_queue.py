@@ -1,7 +1,7 @@
 """Pending jobs in order.
 
-A ``Lane`` holds the due jobs of one (tenant, queue, task, priority), a ``Timetable`` those that
-wait for a moment. Jobs leave them from any place: such a job is left where it stands and told
+A ``ReadyQueue`` holds the due jobs of one (tenant, queue, task, priority), a ``TimeIndex`` those
+that wait for a moment. Jobs leave them from any place: such a job is left where it stands and told
 apart by identity, since a job that changed is another object. When half of a lane is such ghosts
 it is swept.
 """
@@ -21,7 +21,7 @@ _place = attrgetter("run_at_us", "seq")
 _SWEEP_FROM = 64
 
 
-class Lane:
+class ReadyQueue:
     """Jobs by place, with a cheap head: most come at the tail and leave from the head."""
 
     __slots__ = ("_current", "_ghosts", "_head", "_jobs")
@@ -108,7 +108,7 @@ A job that is handed back has the same place as its own ghost, and jobs do not c
 """
 
 
-class Timetable:
+class TimeIndex:
     """Jobs by a moment: when they are due, or when they expire."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ DATABASE = "cold.sqlite"
 _BUSY_SECONDS = 10.0
 
 
-class Database(Protocol):
+class DatabaseFile(Protocol):
     """The one SQLite database of a store, wherever it is kept.
 
     ``connect`` and ``commit`` raise ``OSError`` or ``sqlite3.Error``, as the system does.
@@ -108,7 +108,7 @@ class Disk(Protocol):
     def forget_cached(self, fd: int) -> None:
         """Ask the system to read the file from the device the next time."""
 
-    def database(self) -> Database:
+    def database(self) -> DatabaseFile:
         """Return the store's database, in the root; it need not be there yet."""
 
 
@@ -286,16 +286,16 @@ class LocalDisk:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def database(self) -> LocalDatabase:
+    def database(self) -> LocalDatabaseFile:
         """Return the store's database."""
-        return LocalDatabase(self._root / DATABASE)
+        return LocalDatabaseFile(self._root / DATABASE)
 
     def _path(self, name: str) -> Path:
         place, _, rest = name.partition("/")
         return self._places[place] / rest
 
 
-class LocalDatabase:
+class LocalDatabaseFile:
     """A database file of this machine, and what SQLite keeps beside it."""
 
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,7 @@ Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 
 
-class Runner(Protocol):
+class FlushRunner(Protocol):
     """Runs flushes, one after another."""
 
     @property
@@ -77,7 +77,7 @@ class ThreadRunner:
             self._loop.call_soon_threadsafe(done, _raised_by(work))
 
 
-class NearestRunner:
+class AdaptiveRunner:
     """Does small work on the event loop while the disk is quick, everything else on a thread.
 
     A hand-over to a thread and back costs about as much as a sync of a good disk, and the event
@@ -85,7 +85,9 @@ class NearestRunner:
     after that the thread is used, until the disk has been quick for a while.
     """
 
-    def __init__(self, thread: Runner, seconds: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, thread: FlushRunner, seconds: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._thread = thread
         self._inline = InlineRunner()
         self._seconds = seconds
@@ -93,7 +95,7 @@ class NearestRunner:
 
     @property
     def here(self) -> bool:
-        """See ``Runner``."""
+        """See ``FlushRunner``."""
         return self._inline.here
 
     def submit(self, work: Work, done: Done, *, small: bool) -> None:

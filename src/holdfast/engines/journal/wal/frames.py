@@ -4,7 +4,7 @@ A frame is one commit batch, or one part of a snapshot:
 
     magic       4   b"HFst"
     format      1   version of this layout
-    kind        1   see ``Kind``
+    kind        1   see ``FrameKind``
     schema      2   version of the records inside
     length      4   bytes of payload
     first_seq   8   sequence number of the first record
@@ -40,7 +40,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_SEQ = 2**62
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """What a frame holds."""
 
     HEAD = 1
@@ -83,7 +83,7 @@ class BadFrame(Exception):
 
 
 def encode(
-    kind: Kind,
+    kind: FrameKind,
     schema: int,
     payload: bytes,
     *,

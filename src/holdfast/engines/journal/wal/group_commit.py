@@ -19,14 +19,14 @@ from holdfast.model.effects import Effect
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 
 from . import frames
-from .flush import Runner
+from .flush import FlushRunner
 from .segments import SegmentWriter
 
 ALONE_IN_A_ROW = 8
 """After so many flushes that served one caller each, there is one caller."""
 
 
-class Sync(enum.StrEnum):
+class SyncMode(enum.StrEnum):
     """When an answer is given."""
 
     ALWAYS = "always"
@@ -58,8 +58,8 @@ class GroupCommit:
     def __init__(
         self,
         writer: SegmentWriter,
-        runner: Runner,
-        sync: Sync,
+        runner: FlushRunner,
+        sync: SyncMode,
         sync_interval_seconds: float,
         after_rotation: Callable[[], None],
     ) -> None:
@@ -202,7 +202,7 @@ class GroupCommit:
     def _flush(self, batch: _Batch) -> None:
         payload = b"".join((b"\xdd", batch.count.to_bytes(4, "big"), *batch.parts))
         self._writer.append(payload, batch.first_seq, batch.count, batch.promised)
-        if self._sync is Sync.ALWAYS:
+        if self._sync is SyncMode.ALWAYS:
             self._writer.sync()
 
     def _landed(self, batch: _Batch, error: BaseException | None) -> None:
@@ -220,7 +220,7 @@ class GroupCommit:
             self._alone = self._alone_in_a_row >= ALONE_IN_A_ROW
             self.batch_records.observe(batch.count)
         _wake(batch.waiters)
-        if self._sync is Sync.INTERVAL and self._sync_timer is None and batch.count:
+        if self._sync is SyncMode.INTERVAL and self._sync_timer is None and batch.count:
             self._sync_timer = self._loop.call_later(
                 self._sync_interval_seconds, self._sync_in_background
             )

@@ -16,7 +16,7 @@ from holdfast.model.errors import CorruptLog, UnknownFormat
 
 from . import frames
 from .disk import LOG, Disk, read_all
-from .frames import BadFrame, Frame, Kind
+from .frames import BadFrame, Frame, FrameKind
 from .schema import SCHEMA
 from .segments import SUFFIX, SegmentHead, segment_name
 
@@ -45,7 +45,7 @@ class LogEnd(msgspec.Struct, frozen=True):
     torn: bytes = b""
 
 
-class _Segment(msgspec.Struct):
+class _SegmentScan(msgspec.Struct):
     number: int
     name: str
     data: bytes
@@ -100,7 +100,7 @@ class LogReader:
                     reading = ahead.submit(read_all, self._disk, segment_name(following))
                 yield number, data
 
-    def _segment(self, number: int, data: bytes) -> _Segment:
+    def _segment(self, number: int, data: bytes) -> _SegmentScan:
         """Check the segment's description."""
         name = segment_name(number)
         try:
@@ -111,16 +111,16 @@ class LogReader:
                     name, "frame format", bad.unknown_format, frames.FORMAT
                 ) from None
             raise CorruptLog(name, 0, self.last_seq, bad.problem) from None
-        if first is None or first.kind != Kind.HEAD:
+        if first is None or first.kind != FrameKind.HEAD:
             raise CorruptLog(name, 0, self.last_seq, "the segment's description is missing")
         head = _head(first, name)
         if head.number != number:
             raise CorruptLog(name, 0, self.last_seq, f"this is segment {head.number}, misplaced")
         if len(data) > head.size:
             raise CorruptLog(name, head.size, self.last_seq, "the segment is longer than it was")
-        return _Segment(number, name, data, head, first.end)
+        return _SegmentScan(number, name, data, head, first.end)
 
-    def _frames(self, segment: _Segment, visit: Visit, following: list[int]) -> LogEnd | None:
+    def _frames(self, segment: _SegmentScan, visit: Visit, following: list[int]) -> LogEnd | None:
         """Read one segment; return the end of the log if it is in here."""
         offset = segment.first_offset
         while True:
@@ -134,10 +134,10 @@ class LogReader:
                     self._raise(segment, offset, "the segment was cut short")
                 return self._unsealed(segment, offset)
             self._check_chain(segment, frame, offset)
-            if frame.kind in (Kind.SEAL, Kind.CLOSE):
+            if frame.kind in (FrameKind.SEAL, FrameKind.CLOSE):
                 self._check_end(segment, frame, offset, following)
                 self.prev_crc = frame.crc
-                closed = frame.kind == Kind.CLOSE and segment.number + 1 not in following
+                closed = frame.kind == FrameKind.CLOSE and segment.number + 1 not in following
                 return (
                     LogEnd(segment.number + 1, frame.crc, self.last_seq, closed=True)
                     if closed
@@ -148,7 +148,7 @@ class LogReader:
             self.last_seq = frame.first_seq + frame.count - 1
             offset = frame.end
 
-    def _unsealed(self, segment: _Segment, offset: int, torn: bytes = b"") -> LogEnd:
+    def _unsealed(self, segment: _SegmentScan, offset: int, torn: bytes = b"") -> LogEnd:
         return LogEnd(
             segment.number + 1,
             self.prev_crc,
@@ -160,25 +160,25 @@ class LogReader:
             torn=torn,
         )
 
-    def _check_chain(self, segment: _Segment, frame: Frame, offset: int) -> None:
-        if frame.kind not in (Kind.RECORDS, Kind.SEAL, Kind.CLOSE):
+    def _check_chain(self, segment: _SegmentScan, frame: Frame, offset: int) -> None:
+        if frame.kind not in (FrameKind.RECORDS, FrameKind.SEAL, FrameKind.CLOSE):
             self._raise(segment, offset, f"a frame of kind {frame.kind} does not belong here")
         if frame.first_seq != self.last_seq + 1 or frame.prev_crc != self.prev_crc:
             self._raise(
                 segment, offset, f"it does not follow seq {self.last_seq}: something is missing"
             )
-        if (frame.count == 0) is (frame.kind == Kind.RECORDS):
+        if (frame.count == 0) is (frame.kind == FrameKind.RECORDS):
             self._raise(segment, offset, f"a frame of {frame.count} records")
 
     def _check_end(
-        self, segment: _Segment, frame: Frame, offset: int, following: list[int]
+        self, segment: _SegmentScan, frame: Frame, offset: int, following: list[int]
     ) -> None:
         if not frames.is_blank(segment.data, frame.end):
             self._raise(segment, frame.end, "something follows the segment's end")
-        if frame.kind == Kind.SEAL and segment.number + 1 not in following:
+        if frame.kind == FrameKind.SEAL and segment.number + 1 not in following:
             self._raise(segment, offset, "the next segment is missing")
 
-    def _check_torn(self, segment: _Segment, bad: BadFrame) -> None:
+    def _check_torn(self, segment: _SegmentScan, bad: BadFrame) -> None:
         """Return if the bad frame is a torn end; raise otherwise."""
         if bad.unknown_format is not None:
             known = frames.FORMAT
@@ -205,7 +205,7 @@ class LogReader:
                 first = frames.read(data, 0)
             except BadFrame:
                 first = None
-            if first is None or first.kind != Kind.HEAD:
+            if first is None or first.kind != FrameKind.HEAD:
                 if frames.is_blank(data, _HEAD_BYTES_MOST):
                     continue  # never written to: it is made anew
                 raise CorruptLog(name, 0, self.last_seq, "the segment's description is damaged")
@@ -214,7 +214,7 @@ class LogReader:
                 problem = "it holds frames, but the segment before it has no end"
                 raise CorruptLog(name, found, self.last_seq, problem)
 
-    def _raise(self, segment: _Segment, offset: int, problem: str) -> None:
+    def _raise(self, segment: _SegmentScan, offset: int, problem: str) -> None:
         raise CorruptLog(segment.name, offset, self.last_seq, problem)
 
 

@@ -16,22 +16,22 @@ from holdfast.engines.journal.snapshots.snapshot import (
     snapshot_names,
 )
 from holdfast.engines.journal.state.queries import JournalState, share_names
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Effect, Enqueued
 from holdfast.model.errors import CorruptLog, HoldfastError, InvariantViolation
 from holdfast.model.job import Job
 
 from . import frames
 from .disk import LOG, SNAPSHOTS, Disk, write_all
-from .frames import Frame, Kind
+from .frames import Frame, FrameKind
 from .log_reader import LogEnd, LogReader, segment_numbers
 from .schema import SCHEMA, RecordReader
 from .segments import UNFINISHED_SUFFIX, segment_name
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 
 
-class Recovered(msgspec.Struct):
+class RecoveredState(msgspec.Struct):
     """What was found."""
 
     state: JournalState
@@ -40,22 +40,22 @@ class Recovered(msgspec.Struct):
     damaged_snapshots: list[CorruptLog]
 
 
-def recover(disk: Disk, state: JournalState | None = None) -> Recovered:
+def recover(disk: Disk, state: JournalState | None = None) -> RecoveredState:
     """Read the directory into an empty state; change nothing.
 
     Raise ``CorruptLog`` or ``UnknownFormat``.
     """
     with _no_garbage_collection():
         start = starting_point(disk, JournalState() if state is None else state)
-        end = start.reader.read(start.first_segment, Folder(start.state))
+        end = start.reader.read(start.first_segment, FrameApplier(start.state))
         if start.state.seq != start.reader.last_seq:
             raise InvariantViolation(
                 f"folded up to {start.state.seq}, read up to {start.reader.last_seq}"
             )
-    return Recovered(start.state, end, start.snapshot, start.damaged)
+    return RecoveredState(start.state, end, start.snapshot, start.damaged)
 
 
-class StartingPoint(msgspec.Struct):
+class RecoveryStart(msgspec.Struct):
     """The newest whole snapshot, loaded, and the log from there on."""
 
     state: JournalState
@@ -65,12 +65,12 @@ class StartingPoint(msgspec.Struct):
     damaged: list[CorruptLog]
 
 
-def starting_point(disk: Disk, empty: JournalState) -> StartingPoint:
+def starting_point(disk: Disk, empty: JournalState) -> RecoveryStart:
     """Find where to read from: a damaged snapshot costs time as long as the log reaches back."""
     state, snapshot, damaged = newest_snapshot(disk, empty)
     if snapshot is not None:
         reader = LogReader(disk, prev_crc=snapshot.last_crc, last_seq=snapshot.last_seq)
-        return StartingPoint(state, reader, snapshot.first_segment, snapshot, damaged)
+        return RecoveryStart(state, reader, snapshot.first_segment, snapshot, damaged)
     numbers = segment_numbers(disk)
     if damaged and (not numbers or numbers[0] != 1):
         raise damaged[0]
@@ -78,7 +78,7 @@ def starting_point(disk: Disk, empty: JournalState) -> StartingPoint:
         raise CorruptLog(
             segment_name(numbers[0]), 0, 0, "the segments and snapshots before it are gone"
         )
-    return StartingPoint(state, LogReader(disk), 1, None, damaged)
+    return RecoveryStart(state, LogReader(disk), 1, None, damaged)
 
 
 def covered_seq(disk: Disk) -> int:
@@ -92,7 +92,7 @@ def covered_seq(disk: Disk) -> int:
     return 0
 
 
-def make_durable(disk: Disk, found: Recovered) -> None:
+def make_durable(disk: Disk, found: RecoveredState) -> None:
     """Sync what recovery read: a killed owner may have left it in the page cache alone."""
     first = 1 if found.snapshot is None else found.snapshot.first_segment
     for number in segment_numbers(disk):
@@ -106,7 +106,7 @@ def make_durable(disk: Disk, found: Recovered) -> None:
     disk.sync_directory(SNAPSHOTS)
 
 
-class Folder:
+class FrameApplier:
     """Folds frames into a state; what cannot have happened is ``CorruptLog``."""
 
     def __init__(self, state: JournalState) -> None:
@@ -171,7 +171,7 @@ def repair(disk: Disk, end: LogEnd) -> Callable[[], None] | None:
 def seal_of(end: LogEnd) -> tuple[bytes, int]:
     """Return the seal that an unsealed segment gets, and its CRC."""
     return frames.encode(
-        Kind.SEAL,
+        FrameKind.SEAL,
         SCHEMA,
         b"",
         first_seq=end.last_seq + 1,

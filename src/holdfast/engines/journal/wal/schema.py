@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Effect
 from holdfast.model.errors import UnknownFormat
 from holdfast.model.job import Job
 
-log = EventLog("holdfast.journal")
+log = StructuredLog("holdfast.journal")
 
 SCHEMA = 2
 

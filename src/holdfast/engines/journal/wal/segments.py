@@ -24,7 +24,7 @@ from holdfast.model.job import Whole
 
 from . import frames
 from .disk import LOG, Disk, write_all
-from .frames import Kind
+from .frames import FrameKind
 from .schema import SCHEMA
 
 SUFFIX = ".seg"
@@ -123,7 +123,7 @@ class SegmentWriter:
             raise InvariantViolation(f"seq {first_seq} cannot follow {self.last_seq}")
         if len(payload) + frames.OVERHEAD > self._current.room:
             self._rotate()
-        self._write(Kind.RECORDS, payload, first_seq, count)
+        self._write(FrameKind.RECORDS, payload, first_seq, count)
         self.last_seq = first_seq + count - 1
         with self._lock:
             self._promised -= promised
@@ -163,7 +163,7 @@ class SegmentWriter:
 
     def close(self) -> None:
         """End the log in order: after this any damage to it is known as such."""
-        self._write(Kind.CLOSE, b"", self.last_seq + 1, 0)
+        self._write(FrameKind.CLOSE, b"", self.last_seq + 1, 0)
         self.sync()
         self._disk.truncate(self._current.fd, self._current.offset)
         self.sync()
@@ -196,7 +196,7 @@ class SegmentWriter:
         # The next segment first: a sealed one without a next is damage.
         if not self._spares:
             self._add_spare()
-        self._write(Kind.SEAL, b"", self.last_seq + 1, 0)
+        self._write(FrameKind.SEAL, b"", self.last_seq + 1, 0)
         self.sync()
         full = self._current
         with self._lock:
@@ -205,7 +205,7 @@ class SegmentWriter:
         self._disk.close(full.fd)
         self.sealed_bytes += full.offset
 
-    def _write(self, kind: Kind, payload: bytes, first_seq: int, count: int) -> None:
+    def _write(self, kind: FrameKind, payload: bytes, first_seq: int, count: int) -> None:
         segment = self._current
         frame, self._prev_crc = frames.encode(
             kind,
@@ -229,7 +229,7 @@ class SegmentWriter:
     def _allocate(self) -> _Segment:
         salt = int.from_bytes(self._random_bytes(4), "little")
         head = SegmentHead(self._next_number, self.segment_bytes, salt, self._relaxed)
-        frame, _crc = frames.encode(Kind.HEAD, SCHEMA, msgspec.msgpack.encode(head))
+        frame, _crc = frames.encode(FrameKind.HEAD, SCHEMA, msgspec.msgpack.encode(head))
         name = segment_name(head.number)
         try:
             fd = self._disk.create(name + UNFINISHED_SUFFIX)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Operated
+from holdfast.engines.contract import AdminResult
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask_all
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute_all
 from holdfast.engines.postgres.jobs.settle import after_changes, changed
-from holdfast.engines.postgres.jobs.unit_of_work import Changes, Name, alone_with
+from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, alone_with
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import Confirmed, Effect
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.failure import FailureClass
@@ -31,7 +31,7 @@ Spares = Callable[[Job], bool]
 """Whether a job, in a state in which something could be done, is left alone."""
 
 
-class Deed:
+class AdminAction:
     """What is done to each job, and which ones are left alone."""
 
     def __init__(
@@ -45,25 +45,25 @@ class Deed:
         """Whether to leave it as it is."""
         return job.state in self.states and self._spares(job)
 
-    def study(self, _jobs: Sequence[Job], _on: Conditions) -> Verb[None]:
+    def study(self, _jobs: Sequence[Job], _on: CallContext) -> SansIO[None]:
         """Learn what has to be known of these before anything is decided."""
         yield from ()
 
 
-class Replay(Deed):
+class ReplayAction(AdminAction):
     """Bringing dead letters back."""
 
-    def __init__(self, operation: Operation, run: str, fixed: str) -> None:
+    def __init__(self, attribution: Attribution, run: str, fixed: str) -> None:
         super().__init__(frozenset({State.DEAD}), self._replay, self._leaves)
-        self._by = operation.by
-        self._why = f"{operation.why} (fixed: {fixed})" if fixed else operation.why
+        self._by = attribution.by
+        self._why = f"{attribution.why} (fixed: {fixed})" if fixed else attribution.why
         self._run = run
         self._fixed = fixed
         self._firsts: dict[tuple[str, str, str], str] = {}
         self._unfinished: set[tuple[str, str, str | None]] = set()
         self._needed: dict[Name, Job] = {}
 
-    def study(self, jobs: Sequence[Job], on: Conditions) -> Verb[None]:
+    def study(self, jobs: Sequence[Job], on: CallContext) -> SansIO[None]:
         """Learn whether others do their work, and what became of those that they wait for."""
         unique = [job for job in jobs if job.unique is not None]
         needed = [(job.tenant, one) for job in jobs for one in job.ties.waiting_for]
@@ -72,8 +72,8 @@ class Replay(Deed):
             "queues": [job.queue for job in unique],
             "uniques": [job.unique for job in unique],
         }
-        told, known = yield from ask_all(
-            Ask("uniques", columns), on.get(rows.names(dict.fromkeys(needed)))
+        told, known = yield from execute_all(
+            Statement("uniques", columns), on.get(rows.names(dict.fromkeys(needed)))
         )
         self._unfinished |= {(job.tenant, job.queue, job.unique) for job in map(rows.job_of, told)}
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
@@ -102,13 +102,18 @@ class Replay(Deed):
 
 
 def operate(
-    wanted: Filter, deed: Deed, operation: Operation, limit: int, caller: Caller, on: Conditions
-) -> Verb[tuple[Operated, Changes]]:
+    wanted: Filter,
+    deed: AdminAction,
+    attribution: Attribution,
+    limit: int,
+    caller: Caller,
+    on: CallContext,
+) -> SansIO[tuple[AdminResult, UnitOfWork]]:
     """Find jobs and do this to them, in one commit. ``wanted`` names the states that it is for."""
     found, kept = yield from _select(wanted, deed, limit, caller, on)
     more = len(found) > limit
     found = found[:limit]
-    [[[now_us]]] = yield from ask_all(on.now())
+    [[[now_us]]] = yield from execute_all(on.now())
     current = yield from _locked(found, caller, on)
     picked: list[tuple[Job, Effect]] = []
     for job in found:
@@ -129,15 +134,15 @@ def operate(
         if isinstance(effect, Confirmed) and not job.ties.waiting_for
     ]
     changes = yield from changed([*picked, *unblocked], now_us)
-    yield from add_audit(operation.audit, now_us)
+    yield from add_audit(attribution.audit, now_us)
     yield from after_changes(changes, on)
     jobs = [changes.job((job.tenant, job.id)) or job for job, _effect in picked]
-    return Operated(jobs, kept, more), changes
+    return AdminResult(jobs, kept, more), changes
 
 
 def without_deterministic(
-    wanted: Filter, caller: Caller, on: Conditions
-) -> Verb[tuple[Filter, int]]:
+    wanted: Filter, caller: Caller, on: CallContext
+) -> SansIO[tuple[Filter, int]]:
     """Return a filter without deterministic failures, and how many of those there are."""
     asked = set(wanted.classes or FailureClass)
     if FailureClass.DETERMINISTIC not in asked:
@@ -152,8 +157,8 @@ def without_deterministic(
 
 
 def _select(
-    wanted: Filter, deed: Deed, limit: int, caller: Caller, on: Conditions
-) -> Verb[tuple[list[Job], int]]:
+    wanted: Filter, deed: AdminAction, limit: int, caller: Caller, on: CallContext
+) -> SansIO[tuple[list[Job], int]]:
     """Return the oldest matching jobs, one more than asked for if there are more.
 
     Also how many were passed over on the way because they are spared.
@@ -180,11 +185,11 @@ def _select(
     return found, kept
 
 
-def _locked(found: Sequence[Job], caller: Caller, on: Conditions) -> Verb[dict[Name, Job]]:
+def _locked(found: Sequence[Job], caller: Caller, on: CallContext) -> SansIO[dict[Name, Job]]:
     """Lock these jobs where they are by now, their keys first; return them as they are."""
     names = [(job.tenant, job.id) for job in found]
     columns = rows.names(names)
-    [keys] = yield from ask_all(Ask("keys_of", columns))
-    yield from ask_all(*alone_with([(one[0], one[1], one[2]) for one in keys]))
-    yield from ask_all(Ask("lock_jobs", columns), Ask("lock_dead", columns))
+    [keys] = yield from execute_all(Statement("keys_of", columns))
+    yield from execute_all(*alone_with([(one[0], one[1], one[2]) for one in keys]))
+    yield from execute_all(Statement("lock_jobs", columns), Statement("lock_dead", columns))
     return (yield from get(names, caller, on))

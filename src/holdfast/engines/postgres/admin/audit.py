@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.model import audit as auditing
 from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
 
 _RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
-def add_audit(entries: Sequence[AuditEntry], now_us: int) -> Verb[AuditHead]:
+def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
     """Add entries to the end of the chain, of which one transaction at a time is in charge."""
-    yield from ask("lock_keys", names=["audit"])
-    found = yield from ask("audit_head")
+    yield from execute("lock_keys", names=["audit"])
+    found = yield from execute("audit_head")
     head = AuditHead(*found[0]) if found else AuditHead()
     records: list[AuditRecord] = []
     for entry in entries:
@@ -25,8 +25,8 @@ def add_audit(entries: Sequence[AuditEntry], now_us: int) -> Verb[AuditHead]:
         head = auditing.head_of(record)
         records.append(record)
     if records:
-        yield from ask_all(
-            Ask(
+        yield from execute_all(
+            Statement(
                 "add_audit",
                 {
                     "numbers": [record.number for record in records],
@@ -38,7 +38,7 @@ def add_audit(entries: Sequence[AuditEntry], now_us: int) -> Verb[AuditHead]:
     return head
 
 
-def audited(after: int, limit: int) -> Verb[list[AuditRecord]]:
+def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:
     """Return the records after this number."""
-    found = yield from ask("audited", after=after, limit=limit)
+    found = yield from execute("audited", after=after, limit=limit)
     return [_RECORD.decode(record) for (record,) in found]

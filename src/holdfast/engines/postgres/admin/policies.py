@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.engines.postgres.jobs.limited_claim import POLICY
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import ChangedMeanwhile
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
@@ -32,34 +32,34 @@ def line_of(policy: QueuePolicy) -> int:
     return LINE_BY_TENANT if by_tenant else COMMON_LINE
 
 
-def policies() -> Verb[Mapping[str, QueuePolicy]]:
+def policies() -> SansIO[Mapping[str, QueuePolicy]]:
     """Return the policies of queues that have one of their own."""
-    found = yield from ask("policies")
+    found = yield from execute("policies")
     return {queue: POLICY.decode(policy) for queue, policy in found}
 
 
 def set_policy(
     queue: str,
     policy: QueuePolicy | None,
-    operation: Operation,
+    attribution: Attribution,
     expected: QueuePolicy | None,
-    on: Conditions,
-) -> Verb[None]:
+    on: CallContext,
+) -> SansIO[None]:
     """Give a queue a policy; its jobs change lines with it."""
-    yield from ask("lock_keys", names=[f"queue/{queue}"])
-    [[[now_us]], found] = yield from ask_all(on.now(), Ask("policies", {}))
+    yield from execute("lock_keys", names=[f"queue/{queue}"])
+    [[[now_us]], found] = yield from execute_all(on.now(), Statement("policies", {}))
     held = {name: POLICY.decode(packed) for name, packed in found}.get(queue, DEFAULT_POLICY)
     if expected is not None and held != expected:
         raise ChangedMeanwhile("queue", queue)
     after = policy or DEFAULT_POLICY
     if policy is None:
-        yield from ask("drop_policy", queue=queue)
+        yield from execute("drop_policy", queue=queue)
     else:
-        yield from ask("put_policy", **policy_columns(queue, policy))
+        yield from execute("put_policy", **policy_columns(queue, policy))
     if (after.ordered, line_of(after)) != (held.ordered, line_of(held)):
-        yield from ask("change_lines", queue=queue, line=line_of(after), ordered=after.ordered)
-    yield from add_audit(operation.audit, now_us)
-    yield from ask_all(on.notify([queue]))
+        yield from execute("change_lines", queue=queue, line=line_of(after), ordered=after.ordered)
+    yield from add_audit(attribution.audit, now_us)
+    yield from execute_all(on.notify([queue]))
 
 
 def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
@@ -73,38 +73,42 @@ def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
     }
 
 
-def flags() -> Verb[Mapping[str, bool]]:
+def flags() -> SansIO[Mapping[str, bool]]:
     """Return the flags that were switched."""
-    found = yield from ask("flags")
+    found = yield from execute("flags")
     return dict(found)
 
 
-def set_flag(name: str, operation: Operation, on: Conditions, *, to: bool | None) -> Verb[None]:
+def set_flag(
+    name: str, attribution: Attribution, on: CallContext, *, to: bool | None
+) -> SansIO[None]:
     """Switch a flag."""
-    [[[now_us]], _done] = yield from ask_all(on.now(), Ask("set_flag", {"name": name, "to": to}))
-    yield from add_audit(operation.audit, now_us)
+    [[[now_us]], _done] = yield from execute_all(
+        on.now(), Statement("set_flag", {"name": name, "to": to})
+    )
+    yield from add_audit(attribution.audit, now_us)
 
 
-def schedules() -> Verb[Mapping[str, ScheduleState]]:
+def schedules() -> SansIO[Mapping[str, ScheduleState]]:
     """Return the schedules that are known."""
-    found = yield from ask("schedules")
+    found = yield from execute("schedules")
     return {name: _SCHEDULE.decode(schedule) for name, schedule in found}
 
 
 def set_schedule(
     name: str,
     schedule: ScheduleState | None,
-    operation: Operation,
+    attribution: Attribution,
     expected: ScheduleState | None,
-    on: Conditions,
-) -> Verb[None]:
+    on: CallContext,
+) -> SansIO[None]:
     """Make a schedule known, or change it."""
-    yield from ask("lock_keys", names=[f"schedule/{name}"])
-    [[[now_us]]] = yield from ask_all(on.now())
+    yield from execute("lock_keys", names=[f"schedule/{name}"])
+    [[[now_us]]] = yield from execute_all(on.now())
     if expected is not None:
         known = yield from schedules()
         if known.get(name) != expected:
             raise ChangedMeanwhile("schedule", name)
     packed = None if schedule is None else rows.pack(schedule)
-    yield from ask("set_schedule", name=name, schedule=packed)
-    yield from add_audit(operation.audit, now_us)
+    yield from execute("set_schedule", name=name, schedule=packed)
+    yield from add_audit(attribution.audit, now_us)

@@ -10,28 +10,28 @@ from msgspec.structs import replace
 
 from holdfast.engines.contract import Counts
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Row, Verb, ask, ask_all
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
 from holdfast.engines.postgres.jobs.limited_claim import POLICY
 from holdfast.engines.postgres.jobs.unit_of_work import Name
-from holdfast.engines.queue_stats import QueueSurvey, Survey
+from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.failure import FailureClass
 from holdfast.model.failure_groups import key_of
-from holdfast.model.history import Attempt, History, Note, completing_attempt
+from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
-from holdfast.model.search import Filter, Group, Place, place_of
+from holdfast.model.search import FailureGroup, Filter, Place, place_of
 
-_ATTEMPT = msgspec.msgpack.Decoder(Attempt)
+_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 _NOTE = msgspec.msgpack.Decoder(Note)
 _DEAD = frozenset({State.DEAD, State.ARCHIVED})
 _DONE = frozenset({State.COMPLETED, State.CANCELLED})
 
 
-def get(names: Sequence[Name], caller: Caller, on: Conditions) -> Verb[dict[Name, Job]]:
+def get(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[dict[Name, Job]]:
     """Return these jobs, those that there are within reach."""
-    [found] = yield from ask_all(on.get(rows.names(dict.fromkeys(names))))
+    [found] = yield from execute_all(on.get(rows.names(dict.fromkeys(names))))
     jobs = map(rows.job_of, found)
     return {(job.tenant, job.id): job for job in jobs if caller.reaches(job.tenant, job.scope)}
 
@@ -41,16 +41,18 @@ def find(
     after: Place | None,
     limit: int,
     caller: Caller,
-    on: Conditions,
+    on: CallContext,
     *,
     newest: bool = False,
-) -> Verb[list[Job]]:
+) -> SansIO[list[Job]]:
     """Return the first matching jobs after this place."""
     found: list[Job] = []
     name = "find_newest" if newest else "find"
     while len(found) < limit:
         size = limit - len(found)
-        told = yield from ask(name, **_conditions(wanted, caller, on), **_place(after), limit=size)
+        told = yield from execute(
+            name, **_conditions(wanted, caller, on), **_place(after), limit=size
+        )
         jobs = [rows.job_of(row) for row in told]
         # Failures of those that are not dead have no columns: a closer look is taken here.
         found += [job for job in jobs if wanted.matches(job)]
@@ -60,7 +62,7 @@ def find(
     return found
 
 
-def _conditions(wanted: Filter, caller: Caller, on: Conditions) -> dict[str, object]:
+def _conditions(wanted: Filter, caller: Caller, on: CallContext) -> dict[str, object]:
     states = frozenset(wanted.states or State)
     asks_when_finished = wanted.finished_from_us is not None or wanted.finished_to_us is not None
     return {
@@ -97,9 +99,9 @@ def _place(after: Place | None) -> dict[str, object]:
     return {"after_us": at_us, "after_tenant": tenant, "after_id": job_id}
 
 
-def counts(caller: Caller, on: Conditions) -> Verb[Mapping[str, Counts]]:
+def counts(caller: Caller, on: CallContext) -> SansIO[Mapping[str, Counts]]:
     """Return the counts of each queue."""
-    told = yield from ask(
+    told = yield from execute(
         "counts", **rows.reach(caller), now_us=on.now_us, remember_us=on.remember_us
     )
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -108,23 +110,25 @@ def counts(caller: Caller, on: Conditions) -> Verb[Mapping[str, Counts]]:
     return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
 
-def queues(caller: Caller) -> Verb[list[str]]:
+def queues(caller: Caller) -> SansIO[list[str]]:
     """Return the queues that have unfinished jobs."""
-    return sorted(queue for (queue,) in (yield from ask("queues", **rows.reach(caller))))
+    return sorted(queue for (queue,) in (yield from execute("queues", **rows.reach(caller))))
 
 
-def survey(on: Conditions) -> Verb[Survey]:
+def survey(on: CallContext) -> SansIO[StoreStats]:
     """Return every queue as it is at this moment."""
-    [[[now_us]]] = yield from ask_all(on.now())
+    [[[now_us]]] = yield from execute_all(on.now())
     counted = yield from counts(SYSTEM, on)
-    told, governed = yield from ask_all(Ask("survey", {"now_us": on.now_us}), Ask("policies", {}))
+    told, governed = yield from execute_all(
+        Statement("survey", {"now_us": on.now_us}), Statement("policies", {})
+    )
     seen = {row[0]: row[1:] for row in told}
     policies = {queue: POLICY.decode(policy) for queue, policy in governed}
-    found: dict[str, QueueSurvey] = {}
+    found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
         scheduled, held, oldest_due_us, stuck = seen.get(queue, (0, 0, None, 0))
         policy = policies.get(queue, DEFAULT_POLICY)
-        found[queue] = QueueSurvey(
+        found[queue] = QueueStats(
             counts=counted.get(queue, Counts()),
             scheduled=scheduled,
             held=held,
@@ -133,13 +137,15 @@ def survey(on: Conditions) -> Verb[Survey]:
             paused=policy.paused,
             outage=now_us < policy.outage_until_us,
         )
-    return Survey(now_us, found)
+    return StoreStats(now_us, found)
 
 
-def groups(wanted: Filter, caller: Caller, on: Conditions) -> Verb[list[Group]]:
+def groups(wanted: Filter, caller: Caller, on: CallContext) -> SansIO[list[FailureGroup]]:
     """Return dead letters in groups, the largest first."""
     conditions = _conditions(wanted, caller, on)
-    told, holding = yield from ask_all(Ask("groups", conditions), Ask("held_behind", conditions))
+    told, holding = yield from execute_all(
+        Statement("groups", conditions), Statement("held_behind", conditions)
+    )
     held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
     for *group, tenant, key, behind in holding:
         # Of several dead ones of a key the first has all behind it that the others have.
@@ -152,8 +158,8 @@ def groups(wanted: Filter, caller: Caller, on: Conditions) -> Verb[list[Group]]:
     )
 
 
-def _group(row: Row) -> Group:
-    return Group(
+def _group(row: Row) -> FailureGroup:
+    return FailureGroup(
         queue=row[0],
         error_reason=row[1],
         failure_class=FailureClass(row[2]),
@@ -167,15 +173,15 @@ def _group(row: Row) -> Group:
     )
 
 
-def history(names: Sequence[Name], caller: Caller, on: Conditions) -> Verb[list[History | None]]:
+def history(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[list[History | None]]:
     """Return what happened to these jobs, in order."""
     jobs = yield from get(names, caller, on)
     columns = {
         **rows.names(jobs),
         "made_us": [job.created_at_us for job in jobs.values()],
     }
-    told = yield from ask_all(Ask("attempts", columns), Ask("notes", columns))
-    attempts: defaultdict[Name, list[Attempt]] = defaultdict(list)
+    told = yield from execute_all(Statement("attempts", columns), Statement("notes", columns))
+    attempts: defaultdict[Name, list[AttemptRecord]] = defaultdict(list)
     notes: defaultdict[Name, list[Note]] = defaultdict(list)
     for tenant, job_id, attempt in told[0]:
         attempts[tenant, job_id].append(_ATTEMPT.decode(attempt))
@@ -190,7 +196,7 @@ def history(names: Sequence[Name], caller: Caller, on: Conditions) -> Verb[list[
     ]
 
 
-def problems() -> Verb[list[str]]:
+def problems() -> SansIO[list[str]]:
     """Return what cannot be, a sentence each."""
-    found = yield from ask("problems")
+    found = yield from execute("problems")
     return [sentence for (sentence,) in found]

@@ -22,10 +22,10 @@ from holdfast.engines.argument_checks import check_all
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import OnDuplicate, Receipt
 from holdfast.engines.entropy import random_bytes
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.errors import TRY_AGAIN, said, translated
 from holdfast.engines.postgres.jobs import enqueue as enqueue_verbs
-from holdfast.engines.postgres.jobs.enqueue import Request
+from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import InvalidInput, Unavailable
@@ -34,7 +34,7 @@ from holdfast.model.job import NewJob
 
 from .arrays import with_arrays
 from .driver_adapters import Async, Sync, check_usable, driver_of, driver_of_async, url_of
-from .sansio import Ask, Asks, Row
+from .sansio import Row, Statement, StatementBatch
 from .statements import statement
 
 T = TypeVar("T")
@@ -44,20 +44,20 @@ _PREPARE = False
 """Not on their connection: the driver takes what follows an error in a pipeline for prepared."""
 
 
-class Statement(NamedTuple):
+class DriverStatement(NamedTuple):
     """What goes to the server."""
 
     text: bytes
     parameters: Mapping[str, object] | None = None
 
 
-Steps: TypeAlias = Generator[list[Statement], list[list[Row]], T]
+Steps: TypeAlias = Generator[list[DriverStatement], list[list[Row]], T]
 """Statements that go out together, again and again; an error of theirs is thrown in."""
 
-_BEGIN = Statement(b"SAVEPOINT holdfast")
-_KEEP = Statement(b"RELEASE SAVEPOINT holdfast")
-_UNDO = Statement(b"ROLLBACK TO SAVEPOINT holdfast")
-_LEVEL = Statement(b"SHOW transaction_isolation")
+_BEGIN = DriverStatement(b"SAVEPOINT holdfast")
+_KEEP = DriverStatement(b"RELEASE SAVEPOINT holdfast")
+_UNDO = DriverStatement(b"ROLLBACK TO SAVEPOINT holdfast")
+_LEVEL = DriverStatement(b"SHOW transaction_isolation")
 
 
 async def enqueue(
@@ -92,18 +92,18 @@ def enqueue_sync(
         return _converse(driver, _steps(request, options, url_of(driver)))
 
 
-def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) -> Request:
+def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) -> EnqueueRequest:
     jobs = check_all("jobs", jobs, NewJob)
     if on_duplicate not in ("refuse", "skip"):
         raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
     ids = uuid7s(SystemClock().now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
-    return Request(jobs, caller, on_duplicate, ids)
+    return EnqueueRequest(jobs, caller, on_duplicate, ids)
 
 
 # --- what is done -------------------------------------------------------------------------------
 
 
-def _steps(request: Request, options: PostgresOptions, url: str) -> Steps[list[Receipt]]:
+def _steps(request: EnqueueRequest, options: PostgresOptions, url: str) -> Steps[list[Receipt]]:
     """Enqueue, from the beginning if somebody else was first; raise what the contract knows."""
     try:
         for _try in range(_TRIES):
@@ -124,9 +124,9 @@ def _steps(request: Request, options: PostgresOptions, url: str) -> Steps[list[R
         raise translated(error, url, options.schema) from error
 
 
-def _try_once(request: Request, options: PostgresOptions) -> Steps[list[Receipt]]:
+def _try_once(request: EnqueueRequest, options: PostgresOptions) -> Steps[list[Receipt]]:
     """Enqueue within a savepoint; leave nothing behind unless it is done to its end."""
-    verb = enqueue_verbs.enqueue([request], Conditions(options, options.schema))
+    verb = enqueue_verbs.enqueue([request], CallContext(options, options.schema))
     begun = kept = False
     told: list[list[Row]] | None = None
     try:
@@ -148,16 +148,18 @@ def _try_once(request: Request, options: PostgresOptions) -> Steps[list[Receipt]
                 yield [_UNDO, _KEEP]
 
 
-def _ending(request: Request, batch: Asks, options: PostgresOptions) -> list[Statement]:
+def _ending(
+    request: EnqueueRequest, batch: StatementBatch, options: PostgresOptions
+) -> list[DriverStatement]:
     if not batch.last:
         return []
     queues = sorted({new.queue for new in request.kinds})
-    notify = Ask("notify_at_commit", {"channel": options.schema, "queues": queues})
+    notify = Statement("notify_at_commit", {"channel": options.schema, "queues": queues})
     return [_statement(notify, options), _KEEP]
 
 
-def _statement(ask: Ask, options: PostgresOptions) -> Statement:
-    return Statement(statement(ask.name, options.schema), with_arrays(ask.parameters))
+def _statement(ask: Statement, options: PostgresOptions) -> DriverStatement:
+    return DriverStatement(statement(ask.name, options.schema), with_arrays(ask.parameters))
 
 
 def _others_were_first(how: str) -> Unavailable:
@@ -185,7 +187,7 @@ def _converse(connection: Sync, steps: Steps[T]) -> T:
         return answer
 
 
-def _tell(connection: Sync, batch: list[Statement]) -> list[list[Row]]:
+def _tell(connection: Sync, batch: list[DriverStatement]) -> list[list[Row]]:
     """Send statements together; return the rows of each. The first error is the one that counts."""
     cursors: list[psycopg.Cursor[Row]] = []
     first: psycopg.Error | None = None
@@ -220,7 +222,7 @@ async def _converse_async(connection: Async, steps: Steps[T]) -> T:
         return answer
 
 
-async def _tell_async(connection: Async, batch: list[Statement]) -> list[list[Row]]:
+async def _tell_async(connection: Async, batch: list[DriverStatement]) -> list[list[Row]]:
     """Send statements together; return the rows of each. The first error is the one that counts."""
     cursors: list[psycopg.AsyncCursor[Row]] = []
     first: psycopg.Error | None = None

@@ -18,15 +18,15 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from holdfast.engines.clock import monotonic
-from holdfast.engines.postgres.errors import TRY_AGAIN, Doubt, is_gone, place, translated
+from holdfast.engines.postgres.errors import TRY_AGAIN, CommitUnknown, is_gone, place, translated
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.check import check_usable
 from holdfast.model.errors import EngineClosed, Unavailable
 
-from .pipeline import Saying, Unmade, Wire
-from .pool import Connections
-from .sansio import Ask, Asks, Row, Verb
-from .statements import Numbered, numbered
+from .pipeline import BoundStatement, PipelineConnection, StatementNotBuilt
+from .pool import ConnectionPool
+from .sansio import Row, SansIO, Statement, StatementBatch
+from .statements import NumberedStatement, numbered
 
 T = TypeVar("T")
 _TRIES = 20
@@ -57,7 +57,7 @@ _PLANNED_ANEW = frozenset(
 """What is planned each time: conditions that are not asked for cost nothing then."""
 
 _BEGIN, _COMMIT, _ROLLBACK = (
-    Saying(Numbered(text, ()), {}, text)
+    BoundStatement(NumberedStatement(text, ()), {}, text)
     for text in (b"BEGIN ISOLATION LEVEL READ COMMITTED", b"COMMIT", b"ROLLBACK")
 )
 _IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
@@ -75,7 +75,7 @@ class Database:
         # kernel has dropped what it could not deliver (``tcp_user_timeout``).
         timeout_seconds = options.statement_timeout_seconds
         self._longest_seconds = timeout_seconds + min(timeout_seconds, _SLACK_SECONDS)
-        self._connections = Connections(url, options)
+        self._connections = ConnectionPool(url, options)
 
     async def open(self) -> None:
         """Connect, or raise ``Unavailable`` with what is wrong: with the server, or the schema."""
@@ -93,12 +93,12 @@ class Database:
             settings["options"] += "".join(f" -c {pin}" for pin in _PINNED)
         await self._connections.open(settings)
 
-    async def connect(self, url: str | None = None) -> Wire:
+    async def connect(self, url: str | None = None) -> PipelineConnection:
         """Return a connection of one's own, to this place if it is another."""
         url = url or self.url
         while True:
             try:
-                return await Wire.connect(url, **self._settings)
+                return await PipelineConnection.connect(url, **self._settings)
             except (psycopg.Error, OSError) as error:
                 if "startup parameter" not in str(error) or "options" not in self._settings:
                     raise translated(error, url, self.options.schema) from error
@@ -120,21 +120,21 @@ class Database:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
 
-    def read(self, make: Callable[[], Verb[T]]) -> Coroutine[object, object, T]:
+    def read(self, make: Callable[[], SansIO[T]]) -> Coroutine[object, object, T]:
         """Perform a verb that changes nothing: each of its statements by itself."""
         return self._insist(make, reading=True, harmless=True)
 
     def perform(
-        self, make: Callable[[], Verb[T]], *, harmless: bool = False
+        self, make: Callable[[], SansIO[T]], *, harmless: bool = False
     ) -> Coroutine[object, object, T]:
         """Perform a verb in a transaction, from its beginning as often as it takes.
 
-        Raise ``Doubt`` if the connection ended at a commit, unless it is ``harmless`` to do it
-        twice; ``Unavailable`` when the server could not be reached for as long as patience lasts.
+        Raise ``CommitUnknown`` if the connection ended at a commit, unless it is ``harmless`` to do
+        it twice; ``Unavailable`` if the server could not be reached in time.
         """
         return self._insist(make, reading=False, harmless=harmless)
 
-    async def _insist(self, make: Callable[[], Verb[T]], *, reading: bool, harmless: bool) -> T:
+    async def _insist(self, make: Callable[[], SansIO[T]], *, reading: bool, harmless: bool) -> T:
         self.check_open()
         give_up = monotonic() + self.options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -150,9 +150,9 @@ class Database:
                     return await self._converse(connection, make(), reading=reading)
                 finally:
                     await self._connections.give_back(connection)
-            except Unmade as unmade:
+            except StatementNotBuilt as unmade:
                 raise unmade.cause from unmade.cause.__cause__
-            except Doubt as doubt:
+            except CommitUnknown as doubt:
                 if not harmless:
                     raise
                 cause: BaseException = doubt.__cause__ or doubt
@@ -171,7 +171,9 @@ class Database:
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.0))
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    async def _converse(self, connection: Wire, verb: Verb[T], *, reading: bool) -> T:
+    async def _converse(
+        self, connection: PipelineConnection, verb: SansIO[T], *, reading: bool
+    ) -> T:
         begun = False
         try:
             batch = next(verb)
@@ -182,7 +184,7 @@ class Database:
                     told = await self._tell(connection, batch, begins=begins, begun=begun)
                 except BaseException as error:
                     if commits and not reading and _may_have_been_done(error):
-                        raise Doubt(error) from error
+                        raise CommitUnknown(error) from error
                     raise
                 begun = (begun or begins) and not commits
                 batch = verb.send(told)
@@ -197,16 +199,16 @@ class Database:
                     await connection.tell([_ROLLBACK], self._longest_seconds)
             raise
 
-    async def _commit(self, connection: Wire) -> None:
+    async def _commit(self, connection: PipelineConnection) -> None:
         try:
             await connection.tell([_COMMIT], self._longest_seconds)
         except BaseException as error:
             if _may_have_been_done(error):
-                raise Doubt(error) from error
+                raise CommitUnknown(error) from error
             raise
 
     async def _tell(
-        self, connection: Wire, batch: Asks, *, begins: bool, begun: bool
+        self, connection: PipelineConnection, batch: StatementBatch, *, begins: bool, begun: bool
     ) -> list[list[Row]]:
         """Send statements together; return the rows of each."""
         asks = batch.asks
@@ -215,7 +217,7 @@ class Database:
         alone = anew and not begun and not begins
         before = [_BEGIN] if begins or alone else []
         if anew:
-            before.append(self._saying(Ask("plan_anew", {})))
+            before.append(self._saying(Statement("plan_anew", {})))
         after = [_COMMIT] if (begun and batch.last) or alone else []
         sayings = map(self._saying, asks)
         told = await connection.tell(
@@ -224,9 +226,9 @@ class Database:
         )
         return told[len(before) : len(told) - len(after)]
 
-    def _saying(self, ask: Ask) -> Saying:
+    def _saying(self, ask: Statement) -> BoundStatement:
         name = None if ask.name in _PLANNED_ANEW else ask.name.encode()
-        return Saying(numbered(ask.name, self.options.schema), ask.parameters, name)
+        return BoundStatement(numbered(ask.name, self.options.schema), ask.parameters, name)
 
 
 def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:

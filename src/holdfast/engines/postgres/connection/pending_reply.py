@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
 
-class Call:
+class PendingReply:
     """Statements that are under way."""
 
     def __init__(self, pgconn: PGconn) -> None:
@@ -56,7 +56,7 @@ class Call:
         }
 
 
-def _answers(pgconn: PGconn, call: Call) -> PQGen[None]:
+def _answers(pgconn: PGconn, call: PendingReply) -> PQGen[None]:
     """Send what is left to send; take the results of all that is expected."""
     while pgconn.flush():
         if (yield Wait.RW) == Ready.R:

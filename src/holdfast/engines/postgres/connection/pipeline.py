@@ -21,9 +21,9 @@ from psycopg.rows import tuple_row
 from psycopg.waiting import Ready, Wait, wait_async
 
 from .arrays import packed
-from .pending_reply import Call
+from .pending_reply import PendingReply
 from .sansio import Row
-from .statements import Numbered
+from .statements import NumberedStatement
 
 T = TypeVar("T")
 _Value: TypeAlias = bytes | None
@@ -36,15 +36,15 @@ _UNDO = b"ROLLBACK"
 """Ends a transaction that nobody began too: that of statements that go out together."""
 
 
-class Saying(NamedTuple):
+class BoundStatement(NamedTuple):
     """A statement, what goes into it, and by which name the server shall know it from then on."""
 
-    statement: Numbered
+    statement: NumberedStatement
     parameters: Mapping[str, object]
     name: bytes | None = None
 
 
-class Unmade(Exception):
+class StatementNotBuilt(Exception):
     """What was to be said next could not be made, so nothing was done; ``cause`` says why."""
 
     def __init__(self, cause: Exception) -> None:
@@ -52,7 +52,7 @@ class Unmade(Exception):
         self.cause = cause
 
 
-class Wire(AsyncConnection[Row]):
+class PipelineConnection(AsyncConnection[Row]):
     """A connection of the driver's that has ``tell`` beside all else.
 
     The event loop watches its socket from one call to the next: to have it watched anew each time
@@ -63,23 +63,23 @@ class Wire(AsyncConnection[Row]):
         super().__init__(pgconn, row_factory=tuple_row)
         self._known_statements: set[bytes] = set()
         self._row_loader = Transformer(self)
-        self._call: Call | None = None
+        self._call: PendingReply | None = None
         self._watched: int | None = None
         self._writes = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def tell(
-        self, sayings: list[Saying] | Iterator[Saying], seconds: float
+        self, sayings: list[BoundStatement] | Iterator[BoundStatement], seconds: float
     ) -> list[list[Row]]:
         """Send statements together, and wait for all answers; return the rows of each.
 
         Outside of a transaction they are one. Raise the first error; what follows it was not done.
-        An iterator makes them while the server is at work on those before: raise ``Unmade`` if it
-        fails, which ends the transaction, and nothing of it was done.
+        An iterator builds them while the server runs the earlier ones: raise
+        ``StatementNotBuilt`` if it fails, which ends the transaction, and nothing of it was done.
         Raise ``TimeoutError`` after so many seconds: then nobody knows what was done.
         """
         pgconn = self.pgconn
-        call = Call(pgconn)
+        call = PendingReply(pgconn)
         failed: Exception | None = None
         pgconn.enter_pipeline_mode()
         try:
@@ -100,7 +100,7 @@ class Wire(AsyncConnection[Row]):
             raise failed
         return self._told(call)
 
-    def _say(self, sayings: Iterable[Saying], call: Call) -> Exception | None:
+    def _say(self, sayings: Iterable[BoundStatement], call: PendingReply) -> Exception | None:
         """Send these; if one cannot be said, see to it that none is done, and return why."""
         at_once = isinstance(sayings, list)
         try:
@@ -108,7 +108,7 @@ class Wire(AsyncConnection[Row]):
                 call.expected += self._send(saying, values, formats, call.expected)
                 if not at_once:
                     self.pgconn.flush()
-        except (Unmade, psycopg.DataError, TypeError) as error:
+        except (StatementNotBuilt, psycopg.DataError, TypeError) as error:
             with contextlib.suppress(psycopg.Error):  # it is gone: then nothing was done either
                 self.pgconn.send_query_params(_UNDO, None)
                 call.expected.append(None)
@@ -158,7 +158,7 @@ class Wire(AsyncConnection[Row]):
 
     # --- a call ------------------------------------------------------------------------------
 
-    async def _exchange(self, call: Call, seconds: float) -> None:
+    async def _exchange(self, call: PendingReply, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         call.late_at = loop.time() + seconds
         self._call = call
@@ -210,7 +210,7 @@ class Wire(AsyncConnection[Row]):
             else:
                 loop.remove_writer(self._watched)
 
-    async def _give_up(self, call: Call) -> None:
+    async def _give_up(self, call: PendingReply) -> None:
         """See to it that the server ends what nobody waits for, or hang up."""
         self._call = None
         if call.over:
@@ -242,7 +242,7 @@ class Wire(AsyncConnection[Row]):
 
     def _send(
         self,
-        saying: Saying,
+        saying: BoundStatement,
         values: list[_Value],
         formats: list[Format],
         before: Sequence[bytes | None],
@@ -258,7 +258,7 @@ class Wire(AsyncConnection[Row]):
         self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         return [None] if known else [name, None]
 
-    def _told(self, call: Call) -> list[list[Row]]:
+    def _told(self, call: PendingReply) -> list[list[Row]]:
         told: list[list[Row]] = []
         for name, result in zip(call.expected, call.results, strict=True):
             status = result.status
@@ -279,21 +279,21 @@ class Wire(AsyncConnection[Row]):
 
 
 def _ready(
-    sayings: Iterable[Saying],
-) -> Iterator[tuple[Saying, list[_Value], list[Format]]]:
-    """Yield each with what goes into it; raise ``Unmade`` if the next one cannot be made."""
+    sayings: Iterable[BoundStatement],
+) -> Iterator[tuple[BoundStatement, list[_Value], list[Format]]]:
+    """Yield each with its parameters; raise ``StatementNotBuilt`` if the next cannot be built."""
     making = iter(sayings)
     while True:
         try:
             saying = next(making, None)
         except Exception as error:
-            raise Unmade(error) from error  # of whatever kind: it is not the server's
+            raise StatementNotBuilt(error) from error  # of whatever kind: it is not the server's
         if saying is None:
             return
         yield saying, *_values(saying)
 
 
-def _values(saying: Saying) -> tuple[list[_Value], list[Format]]:
+def _values(saying: BoundStatement) -> tuple[list[_Value], list[Format]]:
     values: list[_Value] = []
     formats: list[Format] = []
     parameters = saying.parameters

@@ -14,21 +14,21 @@ from holdfast.engines.postgres.errors import place
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import EngineClosed, Unavailable
 
-from .pipeline import Wire
+from .pipeline import PipelineConnection
 
 _KEEP_SECONDS = 1.0
 """How long a connection is passed on past the pool, which replaces those that are old."""
 
 
-class Connections:
+class ConnectionPool:
     """Lends connections, each to one call at a time."""
 
     def __init__(self, url: str, options: PostgresOptions) -> None:
         self._url = url
         self._patience_seconds = options.patience_seconds
         self._most = options.max_connections
-        self._pool: AsyncConnectionPool[Wire] | None = None
-        self._at_hand: Wire | None = None
+        self._pool: AsyncConnectionPool[PipelineConnection] | None = None
+        self._at_hand: PipelineConnection | None = None
         self._keep_until = 0.0
         self._asking = 0
         self._returning: set[asyncio.Task[None]] = set()
@@ -38,7 +38,7 @@ class Connections:
         """Make connections with these settings as they are needed."""
         self._pool = AsyncConnectionPool(
             self._url,
-            connection_class=Wire,
+            connection_class=PipelineConnection,
             kwargs=dict(settings),
             min_size=1,
             max_size=self._most,
@@ -59,7 +59,7 @@ class Connections:
             await self._return(connection)
         await self._pool.close(timeout=self._patience_seconds)
 
-    async def take(self) -> Wire:
+    async def take(self) -> PipelineConnection:
         """Lend one; raise ``Unavailable`` if there is none for as long as patience lasts."""
         if self._at_hand is not None:
             connection, self._at_hand = self._at_hand, None
@@ -78,7 +78,7 @@ class Connections:
         finally:
             self._asking -= 1
 
-    async def give_back(self, connection: Wire) -> None:
+    async def give_back(self, connection: PipelineConnection) -> None:
         """Take it back, in whatever state it is."""
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             # Whatever it was in the middle of, nobody else must get it like this.
@@ -90,14 +90,14 @@ class Connections:
             self._keep_until = monotonic() + _KEEP_SECONDS
         await self._return(connection)
 
-    async def _return(self, connection: Wire) -> None:
+    async def _return(self, connection: PipelineConnection) -> None:
         """Put it into the pool, even if nobody waits for that: it would be missing for ever."""
         returning = asyncio.ensure_future(self._opened().putconn(connection))
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
         await asyncio.shield(returning)
 
-    def _opened(self) -> AsyncConnectionPool[Wire]:
+    def _opened(self) -> AsyncConnectionPool[PipelineConnection]:
         if self._pool is None:
             raise EngineClosed("this engine was not opened")
         return self._pool

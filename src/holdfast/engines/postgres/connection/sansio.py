@@ -15,41 +15,41 @@ Row: TypeAlias = tuple[Any, ...]
 """As the driver returns it; ``rows`` says what is in it."""
 
 
-class Ask(NamedTuple):
+class Statement(NamedTuple):
     """A statement, by name, and what goes into it."""
 
     name: str
     parameters: Mapping[str, object]
 
 
-class Asks(NamedTuple):
+class StatementBatch(NamedTuple):
     """Statements that go out together, in this order. After the ``last`` ones it is committed.
 
     An iterator makes them while the server is at work on those before. What it raises is raised,
     and nothing was done.
     """
 
-    asks: Sequence[Ask] | Iterator[Ask]
+    asks: Sequence[Statement] | Iterator[Statement]
     last: bool = False
 
 
-Verb: TypeAlias = Generator[Asks, list[list[Row]], T]
+SansIO: TypeAlias = Generator[StatementBatch, list[list[Row]], T]
 """Asks, is told the rows of each statement, and returns its answer."""
 
 
-def ask(name: str, /, **parameters: object) -> Verb[list[Row]]:
+def execute(name: str, /, **parameters: object) -> SansIO[list[Row]]:
     """Ask one thing; return its rows."""
-    [rows] = yield Asks([Ask(name, parameters)])
+    [rows] = yield StatementBatch([Statement(name, parameters)])
     return rows
 
 
-def ask_last(*asks: Ask) -> Verb[list[list[Row]]]:
+def execute_last(*asks: Statement) -> SansIO[list[list[Row]]]:
     """Ask for the last time in this transaction."""
-    return (yield Asks(asks, last=True))
+    return (yield StatementBatch(asks, last=True))
 
 
-def ask_all(*asks: Ask) -> Verb[list[list[Row]]]:
+def execute_all(*asks: Statement) -> SansIO[list[list[Row]]]:
     """Ask several things at once; return the rows of each."""
     if not asks:
         return []
-    return (yield Asks(asks))
+    return (yield StatementBatch(asks))

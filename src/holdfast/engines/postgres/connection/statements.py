@@ -16,7 +16,7 @@ def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
     return in_schema(_short(_read("sql", name)), schema).encode()
 
 
-class Numbered(NamedTuple):
+class NumberedStatement(NamedTuple):
     """A statement with numbers for its parameters, and the name of each, in their order."""
 
     text: bytes
@@ -24,12 +24,12 @@ class Numbered(NamedTuple):
 
 
 @cache
-def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> Numbered:
+def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> NumberedStatement:
     """Return the statement of this name as the server itself takes it."""
     text = statement(name, schema).decode()
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     text = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
-    return Numbered(text.replace("%%", "%").encode(), names)
+    return NumberedStatement(text.replace("%%", "%").encode(), names)
 
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")

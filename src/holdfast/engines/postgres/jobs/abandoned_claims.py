@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from holdfast.engines.contract import Claim
 from holdfast.model.job import Job
 
-from .claim import Looked
+from .claim import ClaimSurvey
 
-Claimed = tuple[Claim, Looked | None]
+Claimed = tuple[Claim, ClaimSurvey | None]
 
 
-class Orphans:
+class AbandonedClaims:
     """Lets a claim come to its end, also if who asked for it is cancelled meanwhile."""
 
     def __init__(self, release: Callable[[Sequence[Job]], Awaitable[None]]) -> None:

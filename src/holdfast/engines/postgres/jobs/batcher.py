@@ -6,22 +6,22 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from .enqueue import Request
+from .enqueue import EnqueueRequest
 
 MOST_JOBS = 5_000
 """How many jobs go into one transaction; a single request may have more."""
 
 
-class Gathering:
+class CallBatcher:
     """One transaction is under way at a time; requests that come meanwhile share the next."""
 
-    def __init__(self, decide: Callable[[Sequence[Request]], Awaitable[None]]) -> None:
+    def __init__(self, decide: Callable[[Sequence[EnqueueRequest]], Awaitable[None]]) -> None:
         self._decide = decide
-        self._waiting: deque[tuple[Request, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[EnqueueRequest, asyncio.Future[None]]] = deque()
         self._busy = False
         self._worker: asyncio.Task[None] | None = None
 
-    async def add(self, request: Request) -> None:
+    async def add(self, request: EnqueueRequest) -> None:
         """Have a request decided; return when it has its answer."""
         if self._busy:
             request.make()
@@ -46,7 +46,7 @@ class Gathering:
             self._busy = False
 
     async def _decide_some(self) -> None:
-        some: list[tuple[Request, asyncio.Future[None]]] = []
+        some: list[tuple[EnqueueRequest, asyncio.Future[None]]] = []
         count = 0
         while self._waiting:
             count += len(self._waiting[0][0].jobs)

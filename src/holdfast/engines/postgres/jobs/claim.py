@@ -11,8 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Asks, Row, Verb, ask_all
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import (
+    Row,
+    SansIO,
+    Statement,
+    StatementBatch,
+    execute_all,
+)
 from holdfast.model.access import Caller
 from holdfast.model.job import Job
 
@@ -24,7 +30,7 @@ LONGEST_REST_SECONDS = 10.0
 """… if a look takes long, whatever it was that it waited for."""
 
 
-class Lane(NamedTuple):
+class Watermark(NamedTuple):
     """The jobs of one queue and priority, from this place on."""
 
     queue: str
@@ -33,11 +39,11 @@ class Lane(NamedTuple):
     seq: int
 
 
-class Looked(NamedTuple):
+class ClaimSurvey(NamedTuple):
     """What was seen before a claim: the time, where the lanes begin, and which queues limit."""
 
     now_us: int
-    lanes: list[Lane]
+    lanes: list[Watermark]
     limits: list[Row]
 
     @property
@@ -46,7 +52,7 @@ class Looked(NamedTuple):
         return not self.limits and all(lane.run_at_us > self.now_us for lane in self.lanes)
 
 
-class Wish(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a claim asks for."""
 
     queues: tuple[str, ...]
@@ -62,7 +68,7 @@ class Wish(NamedTuple):
         """What claims that walk the same lanes have in common."""
         return self.queues, self.tasks, self.caller
 
-    def parameters(self, on: Conditions) -> dict[str, object]:
+    def parameters(self, on: CallContext) -> dict[str, object]:
         """Return it as statements take it."""
         return {
             **rows.reach(self.caller),
@@ -76,20 +82,20 @@ class Wish(NamedTuple):
         }
 
 
-class Lanes:
+class WatermarkCache:
     """Where the lanes begin, as far as this process knows, for each kind of claim."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._known: dict[tuple[object, ...], tuple[float, list[Lane]]] = {}
-        self._ends: dict[tuple[object, ...], list[Lane]] = {}
+        self._known: dict[tuple[object, ...], tuple[float, list[Watermark]]] = {}
+        self._ends: dict[tuple[object, ...], list[Watermark]] = {}
 
-    def of(self, wish: Wish) -> list[Lane] | None:
+    def of(self, wish: ClaimRequest) -> list[Watermark] | None:
         """Return the lanes for this wish; None when they have to be looked for."""
         until, lanes = self._known.get(wish.kind, (0.0, []))
         return lanes if lanes and self._monotonic() < until else None
 
-    def found(self, wish: Wish, lanes: Iterable[Lane], took_seconds: float) -> None:
+    def found(self, wish: ClaimRequest, lanes: Iterable[Watermark], took_seconds: float) -> None:
         """Remember lanes that were looked for; the longer that took, the longer."""
         if max(len(self._known), len(self._ends)) > 1_000:
             self._known.clear()
@@ -98,7 +104,7 @@ class Lanes:
         until = self._monotonic() + max(LOOK_AGAIN_SECONDS, rest_seconds)
         self._known[wish.kind] = until, list(lanes)
 
-    def claimed(self, wish: Wish, lanes: Sequence[Lane], jobs: Sequence[Job]) -> None:
+    def claimed(self, wish: ClaimRequest, lanes: Sequence[Watermark], jobs: Sequence[Job]) -> None:
         """Go on from there: everything before it is taken. It was claimed from these lanes."""
         last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
         if jobs:
@@ -109,7 +115,7 @@ class Lanes:
             until, known = self._known[wish.kind]
             self._known[wish.kind] = until, _after(known, last)
 
-    def guess(self, wish: Wish) -> list[Lane] | None:
+    def guess(self, wish: ClaimRequest) -> list[Watermark] | None:
         """Return where the only lane ended: what has come since is most likely there. To try once.
 
         With several lanes nobody could say what comes first.
@@ -122,28 +128,28 @@ class Lanes:
         self._known.clear()
 
 
-def _after(lanes: Sequence[Lane], last: Mapping[tuple[str, int], Job]) -> list[Lane]:
+def _after(lanes: Sequence[Watermark], last: Mapping[tuple[str, int], Job]) -> list[Watermark]:
     """Return the lanes from behind these jobs on."""
     return [
-        lane if job is None else Lane(lane.queue, lane.priority, *job.place)
+        lane if job is None else Watermark(lane.queue, lane.priority, *job.place)
         for lane in lanes
         for job in [last.get((lane.queue, lane.priority))]
     ]
 
 
-def look(wish: Wish, on: Conditions) -> Ask:
+def look(wish: ClaimRequest, on: CallContext) -> Statement:
     """Ask for the lanes, and for the limits of queues that have any."""
-    return Ask("look", {"queues": list(wish.queues), "now_us": on.now_us})
+    return Statement("look", {"queues": list(wish.queues), "now_us": on.now_us})
 
 
-def looked_at(told: Sequence[Row]) -> Looked:
+def looked_at(told: Sequence[Row]) -> ClaimSurvey:
     """Return what was asked for."""
-    lanes = [Lane(*row[1:5]) for row in told if row[2] is not None]
+    lanes = [Watermark(*row[1:5]) for row in told if row[2] is not None]
     limits = [(row[1], *row[5:]) for row in told if row[7] is not None]
-    return Looked(told[0][0], lanes, limits)
+    return ClaimSurvey(told[0][0], lanes, limits)
 
 
-def next_due(wish: Wish, looked: Looked, on: Conditions) -> Ask:
+def next_due(wish: ClaimRequest, looked: ClaimSurvey, on: CallContext) -> Statement:
     """Ask when the next job becomes due by itself, after that look."""
     columns = lane_columns(looked.lanes)
     parameters = {
@@ -153,35 +159,41 @@ def next_due(wish: Wish, looked: Looked, on: Conditions) -> Ask:
         "lane_queues": columns["lane_queues"],
         "lane_priorities": columns["lane_priorities"],
     }
-    return Ask("next_due", parameters)
+    return Statement("next_due", parameters)
 
 
-def claim(wish: Wish, lanes: Sequence[Lane], on: Conditions, *, guessed: bool) -> Ask:
+def claim(
+    wish: ClaimRequest, lanes: Sequence[Watermark], on: CallContext, *, guessed: bool
+) -> Statement:
     """Ask for the first due jobs of these lanes."""
-    return Ask("claim", {**wish.parameters(on), **lane_columns(lanes), "guessed": guessed})
+    return Statement("claim", {**wish.parameters(on), **lane_columns(lanes), "guessed": guessed})
 
 
 def claim_alone(
-    wish: Wish,
-    lanes: Sequence[Lane],
-    before: Sequence[Ask],
-    on: Conditions,
+    wish: ClaimRequest,
+    lanes: Sequence[Watermark],
+    before: Sequence[Statement],
+    on: CallContext,
     *,
     guessed: bool = False,
-) -> Verb[tuple[list[list[Row]], list[Job]]]:
+) -> SansIO[tuple[list[list[Row]], list[Job]]]:
     """Claim in one step with what goes before; return the rows of that, and the jobs in order.
 
     Lanes that are ``guessed`` are good for nothing if there is anything before them.
     """
     if not lanes:
-        return (yield Asks(before, last=True)) if before else [], []
-    *others, taken = yield Asks([*before, claim(wish, lanes, on, guessed=guessed)], last=True)
+        return (yield StatementBatch(before, last=True)) if before else [], []
+    *others, taken = yield StatementBatch(
+        [*before, claim(wish, lanes, on, guessed=guessed)], last=True
+    )
     return others, in_order(map(rows.job_of, taken))
 
 
-def claimed_under(wish: Wish) -> Verb[list[Job]]:
+def claimed_under(wish: ClaimRequest) -> SansIO[list[Job]]:
     """Return what a claim of this number took, whose answer was lost."""
-    [told] = yield from ask_all(Ask("claimed", {"nonce": wish.nonce, "worker": wish.worker}))
+    [told] = yield from execute_all(
+        Statement("claimed", {"nonce": wish.nonce, "worker": wish.worker})
+    )
     return in_order(map(rows.job_of, told))
 
 
@@ -190,7 +202,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.priority, job.run_at_us, job.seq))
 
 
-def lane_columns(lanes: Sequence[Lane]) -> dict[str, object]:
+def lane_columns(lanes: Sequence[Watermark]) -> dict[str, object]:
     """Return lanes as columns."""
     return {
         "lane_queues": [lane.queue for lane in lanes],

@@ -8,13 +8,19 @@ from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import check_reach
 from holdfast.engines.contract import OnDuplicate, Receipt
-from holdfast.engines.embedded.admission import Intake
+from holdfast.engines.embedded.admission import JobAdmission
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Asks, Verb, ask_all, ask_last
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import (
+    SansIO,
+    Statement,
+    StatementBatch,
+    execute_all,
+    execute_last,
+)
 from holdfast.model.access import Caller
 from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
-from holdfast.model.uniform_batch import Alike
+from holdfast.model.uniform_batch import UniformBatch
 
 from .unit_of_work import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
 
@@ -30,7 +36,7 @@ Due = tuple[str, str]
 """The queue and the task of a job that may be claimed."""
 
 
-class Request:
+class EnqueueRequest:
     """One call of enqueue: what is asked, and what is answered."""
 
     def __init__(
@@ -46,14 +52,14 @@ class Request:
         self.on_duplicate = on_duplicate
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
-        self.kinds = [jobs.like] if type(jobs) is Alike else jobs
+        self.kinds = [jobs.like] if type(jobs) is UniformBatch else jobs
         """A job of each kind that is asked for: what can be known before they are made."""
         self.simple = all(map(is_simple, self.kinds))
         """Whether its jobs ask for nothing but to be run now."""
 
     def make(self) -> None:
         """Have all jobs made, or raise what is wrong with one: for who has to wait anyway."""
-        if type(self.jobs) is Alike:
+        if type(self.jobs) is UniformBatch:
             self.jobs.payloads.make_all()
 
     def receipts(self) -> list[Receipt]:
@@ -78,22 +84,22 @@ def is_simple(new: NewJob) -> bool:
     )
 
 
-def enqueue(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
+def enqueue(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
     """Decide on requests, all or none of them simple, an answer each; return what is due now."""
     if requests[0].simple:
         return (yield from _enqueue_simply(requests, on))
     return (yield from _enqueue_with_care(requests, on))
 
 
-def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
+def _enqueue_simply(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
     """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
     if len(requests) == 1:
         jobs = requests[0].jobs
-        if type(jobs) is Alike and jobs:
+        if type(jobs) is UniformBatch and jobs:
             return (yield from _enqueue_alike(requests[0], jobs, on))
         if len(jobs) == 1:
             return (yield from _enqueue_one(requests[0], jobs[0], on))
-    taken = _Taken()
+    taken = _PlainColumns()
     for request in requests:
         try:
             taken.add(request, on)
@@ -102,32 +108,34 @@ def _enqueue_simply(requests: Sequence[Request], on: Conditions) -> Verb[set[Due
         else:
             request.answer = [Receipt(job_id) for job_id in request.ids]
     if taken.ids:
-        yield from ask_last(taken.ask(on))
+        yield from execute_last(taken.ask(on))
     return {(kind[1], kind[2]) for kind in set(taken.kinds)}
 
 
-def _enqueue_alike(request: Request, jobs: Alike, on: Conditions) -> Verb[set[Due]]:
+def _enqueue_alike(
+    request: EnqueueRequest, jobs: UniformBatch, on: CallContext
+) -> SansIO[set[Due]]:
     """Take many in one transaction; the server has the first while the next are encoded."""
     like = jobs.like
     check_reach(like.tenant, like.scope, request.caller)
     _payload, kind = accept(like, on.options.max_payload_bytes)
-    yield Asks(_parts(request, jobs, _in_common(like, kind), on), last=True)
+    yield StatementBatch(_parts(request, jobs, _in_common(like, kind), on), last=True)
     return {(like.queue, like.task)}
 
 
-def _enqueue_one(request: Request, new: NewJob, on: Conditions) -> Verb[set[Due]]:
+def _enqueue_one(request: EnqueueRequest, new: NewJob, on: CallContext) -> SansIO[set[Due]]:
     check_reach(new.tenant, new.scope, request.caller)
     payload, kind = accept(new, on.options.max_payload_bytes)
     [job_id] = request.ids
     itself = {"id": job_id, "payload": payload, "channel": on.channel, "now_us": on.now_us}
-    yield Asks([Ask("enqueue_one", _in_common(new, kind) | itself)], last=True)
+    yield StatementBatch([Statement("enqueue_one", _in_common(new, kind) | itself)], last=True)
     request.answer = [Receipt(job_id)]
     return {(new.queue, new.task)}
 
 
 def _parts(
-    request: Request, jobs: Alike, common: Mapping[str, object], on: Conditions
-) -> Iterator[Ask]:
+    request: EnqueueRequest, jobs: UniformBatch, common: Mapping[str, object], on: CallContext
+) -> Iterator[Statement]:
     most = on.options.max_payload_bytes
     first, size = 0, _FIRST_PART
     while first < len(jobs):
@@ -135,12 +143,12 @@ def _parts(
         payloads = jobs.payloads[part]
         for payload in payloads:
             check_payload(payload, most)
-        yield Ask("enqueue", {**common, **_each(request.ids[part], payloads, on)})
+        yield Statement("enqueue", {**common, **_each(request.ids[part], payloads, on)})
         first, size = first + size, min(2 * size, _LARGEST_PART)
     request.answer = [Receipt(job_id) for job_id in request.ids]
 
 
-class _Taken:
+class _PlainColumns:
     """Jobs that ask for nothing special, by column."""
 
     def __init__(self) -> None:
@@ -149,7 +157,7 @@ class _Taken:
         self._payloads: list[bytes] = []
         self._jobs: list[NewJob] = []
 
-    def add(self, request: Request, on: Conditions) -> None:
+    def add(self, request: EnqueueRequest, on: CallContext) -> None:
         """Take all jobs of a request, or raise what is wrong with one."""
         caller, most = request.caller, on.options.max_payload_bytes
         if not caller.unlimited:
@@ -161,13 +169,13 @@ class _Taken:
         self._payloads += [payload for payload, _kind in accepted]
         self.kinds += [kind for _payload, kind in accepted]
 
-    def ask(self, on: Conditions) -> Ask:
+    def ask(self, on: CallContext) -> Statement:
         """Return the statement that puts them there: one for jobs that are alike, or for any."""
         each = _each(self.ids, self._payloads, on)
         if self._are_alike():
-            return Ask("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
+            return Statement("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
         kinds = dict(zip(_KIND, map(list, zip(*self.kinds, strict=True)), strict=True))
-        return Ask("enqueue_unlike", {**kinds, **self._beside(), **each})
+        return Statement("enqueue_unlike", {**kinds, **self._beside(), **each})
 
     def _are_alike(self) -> bool:
         count = len(self.ids)
@@ -193,19 +201,19 @@ def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
     }
 
 
-def _each(ids: Sequence[str], payloads: list[bytes], on: Conditions) -> dict[str, object]:
+def _each(ids: Sequence[str], payloads: list[bytes], on: CallContext) -> dict[str, object]:
     """Return what each job has for itself, and what holds for any."""
     return {"ids": ids, "payloads": payloads, "channel": on.channel, "now_us": on.now_us}
 
 
-def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[set[Due]]:
+def _enqueue_with_care(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
     """Take jobs that name themselves, others, a key or a time."""
     news = [new for request in requests for new in request.jobs]
     named = _names((new.tenant, new.id) for new in news if new.id is not None)
     waited_for = _names((new.tenant, one) for new in news for one in _listed(new.depends_on))
     around = yield from _look_around(news, named, waited_for, on)
     fresh = (job_id for request in requests for job_id in request.ids)
-    intake = Intake(around, around.find, around.now_us, fresh, on.options.max_payload_bytes)
+    intake = JobAdmission(around, around.find, around.now_us, fresh, on.options.max_payload_bytes)
     for request in requests:
         try:
             request.answer = intake.take(request.jobs, request.caller, request.on_duplicate)
@@ -215,14 +223,14 @@ def _enqueue_with_care(requests: Sequence[Request], on: Conditions) -> Verb[set[
     if not taken:
         return set()
     known = {"now_us": on.now_us, "remember_us": on.remember_us}
-    asks = [Ask("put_jobs", {**rows.columns(taken), "known": False})]
+    asks = [Statement("put_jobs", {**rows.columns(taken), "known": False})]
     if named:
-        asks.append(Ask("refuse_known", {**rows.names(_given(taken, named)), **known}))
+        asks.append(Statement("refuse_known", {**rows.names(_given(taken, named)), **known}))
     if waited_for:
-        asks.append(Ask("tie", rows.names(waited_for)))
+        asks.append(Statement("tie", rows.names(waited_for)))
     asks += line_up(keys_of(taken))
     asks.append(on.notify(sorted({job.queue for job in taken})))
-    yield from ask_last(*asks)
+    yield from execute_last(*asks)
     return {(job.queue, job.task) for job in taken if job.state is State.PENDING}
 
 
@@ -232,7 +240,7 @@ def _given(taken: Sequence[Job], named: Sequence[Name]) -> list[Name]:
     return [name for name in named if name in new]
 
 
-class _Around:
+class _ExistingJobs:
     """What new jobs are held against: what there is of the names that they mention."""
 
     seq = NEXT_SEQ
@@ -250,12 +258,15 @@ class _Around:
 
 
 def _look_around(
-    jobs: Sequence[NewJob], named: Sequence[Name], waited_for: Sequence[Name], on: Conditions
-) -> Verb[_Around]:
+    jobs: Sequence[NewJob], named: Sequence[Name], waited_for: Sequence[Name], on: CallContext
+) -> SansIO[_ExistingJobs]:
     asks = alone_with(list(dict.fromkeys(_keys(jobs))))
     if waited_for:
         # Whatever is waited for must not end between this look and the commit.
-        asks += [Ask("lock_jobs", rows.names(waited_for)), Ask("lock_dead", rows.names(waited_for))]
+        asks += [
+            Statement("lock_jobs", rows.names(waited_for)),
+            Statement("lock_dead", rows.names(waited_for)),
+        ]
     unique = [
         (new.tenant, new.queue, new.unique)
         for new in jobs
@@ -267,9 +278,9 @@ def _look_around(
         "uniques": [one[2] for one in unique],
     }
     names = rows.names(dict.fromkeys([*named, *waited_for]))
-    told = yield from ask_all(*asks, on.now(), on.get(names), Ask("uniques", columns))
+    told = yield from execute_all(*asks, on.now(), on.get(names), Statement("uniques", columns))
     [[now_us]], found, firsts = told[-3:]
-    return _Around(now_us, map(rows.job_of, found), map(rows.job_of, firsts))
+    return _ExistingJobs(now_us, map(rows.job_of, found), map(rows.job_of, firsts))
 
 
 def _keys(jobs: Sequence[NewJob]) -> Iterator[Key]:

@@ -14,13 +14,13 @@ import msgspec
 
 from holdfast.engines.contract import MAX_CLAIM
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Row, Verb, ask, ask_all
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
 from holdfast.model import lifecycle
 from holdfast.model.job import Job
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
-from .claim import Lane, Wish, lane_columns, look, looked_at
+from .claim import ClaimRequest, Watermark, lane_columns, look, looked_at
 
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 _FIRST_LOOK = 20
@@ -29,7 +29,7 @@ _LATER = 2**62
 """After every token: the turn of whoever is picked in this claim."""
 
 
-class Limits:
+class ClaimBudget:
     """What the queues allow, and how much of it is used up."""
 
     def __init__(self, limits: Iterable[Row], flying: Iterable[Row], turns: Iterable[Row]) -> None:
@@ -78,7 +78,7 @@ class Limits:
             self.keys[queue, tenant, key] += count
 
 
-class Lines:
+class DueJobs:
     """Due jobs, by queue and tenant, each line in its order."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
@@ -88,7 +88,7 @@ class Lines:
         for job in sorted(jobs, key=_order, reverse=True):
             self._lines[job.queue][job.tenant].append(job)
 
-    def pick(self, limits: Limits, limit: int, now_us: int) -> list[Job]:
+    def pick(self, limits: ClaimBudget, limit: int, now_us: int) -> list[Job]:
         """Take jobs off the lines, one after another, as long as the limits allow."""
         picked: list[Job] = []
         while len(picked) < limit:
@@ -110,7 +110,7 @@ class Lines:
             for job in line
         }
 
-    def _offer(self, queue: str, limits: Limits, now_us: int) -> Job | None:
+    def _offer(self, queue: str, limits: ClaimBudget, now_us: int) -> Job | None:
         if not limits.open(queue, now_us):
             return None
         heads: list[Job] = []
@@ -128,20 +128,20 @@ class Lines:
         )
 
 
-def claim_with_limits(wish: Wish, on: Conditions) -> Verb[list[Job]]:
+def claim_with_limits(wish: ClaimRequest, on: CallContext) -> SansIO[list[Job]]:
     """Claim from queues some of which have limits; see ``Engine.claim``."""
     queues = {"queues": list(wish.queues)}
-    yield from ask("lock_keys", names=[f"queue/{queue}" for queue in wish.queues])
-    yield from ask("realign", **queues)
-    told, flying, turns = yield from ask_all(
-        look(wish, on), Ask("flying", queues), Ask("turns", queues)
+    yield from execute("lock_keys", names=[f"queue/{queue}" for queue in wish.queues])
+    yield from execute("realign", **queues)
+    told, flying, turns = yield from execute_all(
+        look(wish, on), Statement("flying", queues), Statement("turns", queues)
     )
     now_us, lanes, policies = looked_at(told)
     size = _FIRST_LOOK
     while True:
-        limits = Limits(policies, flying, turns)
+        limits = ClaimBudget(policies, flying, turns)
         jobs, full = yield from _candidates(wish, lanes, limits, size, now_us, on)
-        lines = Lines(jobs)
+        lines = DueJobs(jobs)
         picked = lines.pick(limits, wish.limit, now_us)
         if len(picked) == wish.limit or size >= MAX_CLAIM or full <= _groups(lines, limits):
             break
@@ -150,14 +150,19 @@ def claim_with_limits(wish: Wish, on: Conditions) -> Verb[list[Job]]:
 
 
 def _candidates(
-    wish: Wish, lanes: Sequence[Lane], limits: Limits, size: int, now_us: int, on: Conditions
-) -> Verb[tuple[list[Job], set[tuple[str, str | int]]]]:
+    wish: ClaimRequest,
+    lanes: Sequence[Watermark],
+    limits: ClaimBudget,
+    size: int,
+    now_us: int,
+    on: CallContext,
+) -> SansIO[tuple[list[Job], set[tuple[str, str | int]]]]:
     """Return the first jobs of each line, and the lines of which there may be more."""
     parameters = {**wish.parameters(on), "limit": size, "at_us": now_us}
     common = [lane for lane in lanes if lane.queue not in limits.by_tenant]
-    by_tenant, in_lanes = yield from ask_all(
-        Ask("candidates", {**parameters, "queues": limits.by_tenant}),
-        Ask("in_lanes", {**parameters, **lane_columns(common)}),
+    by_tenant, in_lanes = yield from execute_all(
+        Statement("candidates", {**parameters, "queues": limits.by_tenant}),
+        Statement("in_lanes", {**parameters, **lane_columns(common)}),
     )
     theirs = [rows.job_of(row) for row in by_tenant]
     others = [rows.job_of(row) for row in in_lanes]
@@ -167,7 +172,7 @@ def _candidates(
     return [*theirs, *others], {group for group, count in counts.items() if count >= size}
 
 
-def _groups(lines: Lines, limits: Limits) -> set[tuple[str, str | int]]:
+def _groups(lines: DueJobs, limits: ClaimBudget) -> set[tuple[str, str | int]]:
     """Return the lines that have jobs left."""
     return {
         (queue, tenant) if queue in limits.by_tenant else (queue, priority)
@@ -176,17 +181,17 @@ def _groups(lines: Lines, limits: Limits) -> set[tuple[str, str | int]]:
 
 
 def _hand_out(
-    picked: Sequence[Job], limits: Limits, wish: Wish, now_us: int, on: Conditions
-) -> Verb[list[Job]]:
+    picked: Sequence[Job], limits: ClaimBudget, wish: ClaimRequest, now_us: int, on: CallContext
+) -> SansIO[list[Job]]:
     if not picked:
         return []
     terms = lifecycle.LeaseTerms(now_us, wish.lease_seconds, on.max_processing_seconds)
-    tokens = yield from ask("next_tokens", count=len(picked))
+    tokens = yield from execute("next_tokens", count=len(picked))
     claims = [
         lifecycle.claim(job, token, wish.worker, terms)
         for job, (token,) in zip(picked, tokens, strict=True)
     ]
-    told = yield from ask(
+    told = yield from execute(
         "claim_these",
         **rows.names((claim.tenant, claim.id) for claim in claims),
         tokens=[claim.token for claim in claims],
@@ -200,7 +205,7 @@ def _hand_out(
     for job, claim in zip(picked, claims, strict=True):
         if (job.tenant, job.id) in jobs:
             turns[job.queue, job.tenant] = claim.token
-    yield from ask_all(Ask("put_turns", {**_turn_columns(turns), **_spent(limits)}))
+    yield from execute_all(Statement("put_turns", {**_turn_columns(turns), **_spent(limits)}))
     return [jobs[job.tenant, job.id] for job in picked if (job.tenant, job.id) in jobs]
 
 
@@ -212,7 +217,7 @@ def _turn_columns(turns: Mapping[tuple[str, str], int]) -> dict[str, object]:
     }
 
 
-def _spent(limits: Limits) -> dict[str, object]:
+def _spent(limits: ClaimBudget) -> dict[str, object]:
     spent = {
         queue: limits.spent_until_us[queue]
         for queue, policy in limits.policies.items()

@@ -8,24 +8,24 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.contract import Admission, OnDuplicate, Receipt
-from holdfast.engines.lost_replies import Known, Order
+from holdfast.engines.lost_replies import Known, SentEnqueue
 from holdfast.engines.postgres.admin import queries
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, Row, ask_all
-from holdfast.engines.postgres.errors import Doubt
+from holdfast.engines.postgres.connection.sansio import Row, Statement, execute_all
+from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DuplicateId, HoldfastError, Unavailable
-from holdfast.model.history import Attempt
+from holdfast.model.history import AttemptRecord
 from holdfast.model.job import Job, encode_payload
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from . import claim, enqueue
-from .claim import Wish
-from .enqueue import Request
+from .claim import ClaimRequest
+from .enqueue import EnqueueRequest
 from .settle import Lease, first_of_each, lease_of, leases
 
-_ATTEMPT = msgspec.msgpack.Decoder(Attempt)
+_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 _COMPLETED = 3
 _MOST = 100_000
 """How many doubts are remembered: whoever never asks again has given up."""
@@ -42,7 +42,7 @@ def unknown(verb: str) -> Unavailable:
 
 
 async def enqueued(
-    request: Request, sent_us: int, database: Database, on: Conditions, *, late: bool
+    request: EnqueueRequest, sent_us: int, database: Database, on: CallContext, *, late: bool
 ) -> list[Receipt] | Exception:
     """Find out what became of an enqueue; do it if nothing did. Return its answer.
 
@@ -58,7 +58,9 @@ async def enqueued(
         ]
     except HoldfastError as error:
         return error
-    order = Order(named, frozenset(request.ids), request.caller, request.on_duplicate, sent_us)
+    order = SentEnqueue(
+        named, frozenset(request.ids), request.caller, request.on_duplicate, sent_us
+    )
     look = lambda: queries.get(order.names(), SYSTEM, on)
     known = await database.read(look)
     if not _is_taken(order, known):
@@ -74,22 +76,22 @@ async def enqueued(
     return answer if isinstance(answer, Exception) else order.restored(answer, known)
 
 
-def _is_taken(order: Order, known: Known) -> bool:
+def _is_taken(order: SentEnqueue, known: Known) -> bool:
     return any(order.has(new, known) for new in order.jobs)
 
 
 async def _send(
-    order: Order, on_duplicate: OnDuplicate, database: Database, on: Conditions
+    order: SentEnqueue, on_duplicate: OnDuplicate, database: Database, on: CallContext
 ) -> list[Receipt] | Exception:
-    request = Request(order.jobs, order.caller, on_duplicate, ())
+    request = EnqueueRequest(order.jobs, order.caller, on_duplicate, ())
     try:
         await database.perform(lambda: enqueue.enqueue([request], on))
-    except Doubt:
+    except CommitUnknown:
         return unknown("enqueue")
     return request.answer
 
 
-def _may_be_our_doing(order: Order, answer: list[Receipt] | Exception) -> bool:
+def _may_be_our_doing(order: SentEnqueue, answer: list[Receipt] | Exception) -> bool:
     """Whether the first try may be what a second one was refused for."""
     if isinstance(answer, Exception):
         return isinstance(answer, DuplicateId)
@@ -99,13 +101,13 @@ def _may_be_our_doing(order: Order, answer: list[Receipt] | Exception) -> bool:
     )
 
 
-class Doubts:
+class LostReplies:
     """What may have been done though nobody was told, until the tables have been asked."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._settles: set[Lease] = set()
-        self._claims: list[Wish] = []
+        self._claims: list[ClaimRequest] = []
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Remember that these may have been recorded."""
@@ -120,14 +122,14 @@ class Doubts:
         by_token = {lease[2]: first[lease] for lease in doubtful if lease not in done}
         found: set[Lease] = set()
         if by_token:
-            asked = Ask("settled", leases(map(lease_of, by_token.values())))
-            [told] = await self._database.read(lambda: ask_all(asked))
+            asked = Statement("settled", leases(map(lease_of, by_token.values())))
+            [told] = await self._database.read(lambda: execute_all(asked))
             recorded = [by_token[row[0]] for row in told if _records(row, by_token[row[0]])]
             found.update(map(lease_of, recorded))
         self._settles -= doubtful
         return found
 
-    async def claimed(self, wish: Wish) -> list[Job]:
+    async def claimed(self, wish: ClaimRequest) -> list[Job]:
         """Return what a claim took whose answer was lost; ``unclaimed`` asks again if it must."""
         try:
             return await self._database.read(lambda: claim.claimed_under(wish))

@@ -8,14 +8,20 @@ from typing import NamedTuple
 
 from holdfast.engines.clock import monotonic
 from holdfast.engines.contract import HeldJob, Reclaim, Renewal
-from holdfast.engines.embedded.dependents import Following
+from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.audit import add_audit
-from holdfast.engines.postgres.call_context import Conditions
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask, ask_all, ask_last
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import (
+    SansIO,
+    Statement,
+    execute,
+    execute_all,
+    execute_last,
+)
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
-from holdfast.model.audit import Operation
+from holdfast.model.audit import Attribution
 from holdfast.model.effects import (
     SETTINGS,
     Archived,
@@ -29,7 +35,7 @@ from holdfast.model.errors import LeaseLost
 from holdfast.model.job import MAX_LEASE_SECONDS, MICROSECONDS, Job, JobRef, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from .unit_of_work import Changes, Key, Name, alone_with
+from .unit_of_work import Key, Name, UnitOfWork, alone_with
 
 Lease = tuple[str, str, int]
 """A job's tenant and id, and the token under which it is held."""
@@ -46,7 +52,7 @@ def leases(some: Iterable[Lease]) -> dict[str, object]:
     return {**rows.names(one[:2] for one in listed), "tokens": [one[2] for one in listed]}
 
 
-def complete(outcomes: Sequence[Outcome], caller: Caller, on: Conditions) -> Ask:
+def complete(outcomes: Sequence[Outcome], caller: Caller, on: CallContext) -> Statement:
     """Ask to complete these: one statement, for jobs whose end means nothing to others."""
     parameters = {
         **leases(map(lease_of, outcomes)),
@@ -54,7 +60,7 @@ def complete(outcomes: Sequence[Outcome], caller: Caller, on: Conditions) -> Ask
         "results": [outcome.result for outcome in outcomes],
         "now_us": on.now_us,
     }
-    return Ask("complete", parameters)
+    return Statement("complete", parameters)
 
 
 def first_of_each(outcomes: Sequence[Outcome]) -> dict[Lease, Outcome]:
@@ -82,28 +88,28 @@ def answers(outcomes: Sequence[Outcome], settled: set[Lease]) -> list[LeaseLost 
 
 
 def settle_simply(
-    outcomes: Sequence[Outcome], caller: Caller, on: Conditions
-) -> Verb[tuple[set[Lease], list[Outcome]]]:
+    outcomes: Sequence[Outcome], caller: Caller, on: CallContext
+) -> SansIO[tuple[set[Lease], list[Outcome]]]:
     """Complete what can be in one step; return that, and the outcomes that are left."""
     first = first_of_each(outcomes)
     plain = completions(first.values())
     if not plain:
         return set(), list(first.values())
-    [told] = yield from ask_last(complete(plain, caller, on))
+    [told] = yield from execute_last(complete(plain, caller, on))
     tokens = {row[0] for row in told}
     done = {lease_of(outcome) for outcome in plain if outcome.token in tokens}
     return done, [outcome for lease, outcome in first.items() if lease not in done]
 
 
 def settle_with_care(
-    outcomes: Sequence[Outcome], caller: Caller, on: Conditions
-) -> Verb[tuple[set[Lease], Changes]]:
+    outcomes: Sequence[Outcome], caller: Caller, on: CallContext
+) -> SansIO[tuple[set[Lease], UnitOfWork]]:
     """Settle outcomes, with all that follows from them; return the leases that this ended."""
     first = first_of_each(outcomes)
     names = rows.names(lease[:2] for lease in first)
-    [[[now_us]], keys] = yield from ask_all(on.now(), Ask("keys_of", names))
-    yield from ask_all(*alone_with([(tenant, queue, key) for tenant, queue, key in keys]))
-    found = yield from ask("held", **leases(first), **rows.reach(caller))
+    [[[now_us]], keys] = yield from execute_all(on.now(), Statement("keys_of", names))
+    yield from execute_all(*alone_with([(tenant, queue, key) for tenant, queue, key in keys]))
+    found = yield from execute("held", **leases(first), **rows.reach(caller))
     jobs = {(job.tenant, job.id, job.token): job for job in map(rows.job_of, found)}
     ended = [
         (job, lifecycle.settle(job, outcome, max(now_us, job.claimed_at_us)))
@@ -115,9 +121,9 @@ def settle_with_care(
     return set(jobs), changes
 
 
-def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> Verb[Changes]:
+def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> SansIO[UnitOfWork]:
     """Write these effects, and what follows from them for those that wait."""
-    changes = Changes()
+    changes = UnitOfWork()
     jobs: dict[Name, Job] = {(job.tenant, job.id): job for job, _effect in ended}
     dependents = yield from _dependents([effect for _job, effect in ended])
     for waiting in dependents.values():
@@ -125,7 +131,7 @@ def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> Verb[Changes]:
     of_one = lambda tenant, job_id: sorted(
         dependents.get((tenant, job_id), ()), key=lambda job: job.seq
     )
-    effects = Following(of_one, now_us).after(effect for _job, effect in ended)
+    effects = DependentEffects(of_one, now_us).after(effect for _job, effect in ended)
     for effect in effects:
         if not isinstance(effect, SETTINGS):
             changes.add(jobs[job_key(effect)], effect)
@@ -133,7 +139,7 @@ def changed(ended: Sequence[tuple[Job, Effect]], now_us: int) -> Verb[Changes]:
     return changes
 
 
-def _dependents(effects: Sequence[Effect]) -> Verb[dict[Name, list[Job]]]:
+def _dependents(effects: Sequence[Effect]) -> SansIO[dict[Name, list[Job]]]:
     """Return who waits for what these effects end; and for those that are taken along."""
     found: defaultdict[Name, list[Job]] = defaultdict(list)
     completed = [job_key(effect) for effect in effects if isinstance(effect, Completed)]
@@ -144,7 +150,7 @@ def _dependents(effects: Sequence[Effect]) -> Verb[dict[Name, list[Job]]]:
         if not about:
             break
         asked |= about
-        waiting = yield from ask("dependents", **rows.names(sorted(about)))
+        waiting = yield from execute("dependents", **rows.names(sorted(about)))
         jobs = [rows.job_of(row) for row in waiting]
         along = set(taking)
         completed, taking = [], []
@@ -157,9 +163,9 @@ def _dependents(effects: Sequence[Effect]) -> Verb[dict[Name, list[Job]]]:
     return found
 
 
-def after_changes(changes: Changes, on: Conditions) -> Verb[None]:
+def after_changes(changes: UnitOfWork, on: CallContext) -> SansIO[None]:
     """Tell those who wait, and forget the turns of tenants that have nothing left."""
-    asks: list[Ask] = []
+    asks: list[Statement] = []
     finished = {(job.queue, job.tenant) for job in changes.finished()}
     if finished:
         gone = sorted(finished)
@@ -167,23 +173,23 @@ def after_changes(changes: Changes, on: Conditions) -> Verb[None]:
             "queues": [one[0] for one in gone],
             "tenants": [one[1] for one in gone],
         }
-        asks.append(Ask("drop_turns", parameters))
+        asks.append(Statement("drop_turns", parameters))
     queues = changes.queues()
     if queues:
         asks.append(on.notify(queues))
-    yield from ask_all(*asks)
+    yield from execute_all(*asks)
 
 
 # --- leases ----------------------------------------------------------------------------------
 
 
 def extend(
-    held_jobs: Sequence[HeldJob], lease_seconds: float, caller: Caller, on: Conditions
-) -> Verb[list[Renewal | LeaseLost]]:
+    held_jobs: Sequence[HeldJob], lease_seconds: float, caller: Caller, on: CallContext
+) -> SansIO[list[Renewal | LeaseLost]]:
     """Renew leases; see ``Engine.extend``."""
     wanted = [lease_of(one) for one in held_jobs]
-    told = yield from ask_last(
-        Ask(
+    told = yield from execute_last(
+        Statement(
             "extend",
             {
                 **leases(dict.fromkeys(wanted)),
@@ -201,43 +207,43 @@ def extend(
     return [renewed.get(lease) or LeaseLost(lease[1], lease[2]) for lease in wanted]
 
 
-class Seen(NamedTuple):
+class LeaseScanResult(NamedTuple):
     """A look after which nothing more was overdue: at which time, and how long it took."""
 
     at_us: int
     took_seconds: float
 
 
-class Reclaimed(NamedTuple):
+class ReclaimResult(NamedTuple):
     """What was reclaimed; nothing is ``seen`` if there may be more."""
 
     found: Reclaim
-    changes: Changes
-    seen: Seen | None
+    changes: UnitOfWork
+    seen: LeaseScanResult | None
 
 
 def reclaim(
     limit: int,
     forced: Sequence[JobRef],
-    operation: Operation | None,
+    attribution: Attribution | None,
     caller: Caller,
-    on: Conditions,
+    on: CallContext,
     since_us: int = 0,
-) -> Verb[Reclaimed]:
+) -> SansIO[ReclaimResult]:
     """End leases that ran out since then, and bury what expired; see ``Engine.reclaim``."""
     some = {**rows.reach(caller), "limit": limit, "now_us": on.now_us}
     began = monotonic()
-    [[[now_us]], overdue, expired] = yield from ask_all(
-        on.now(), Ask("overdue", {**some, "since_us": since_us}), Ask("expired", some)
+    [[[now_us]], overdue, expired] = yield from execute_all(
+        on.now(), Statement("overdue", {**some, "since_us": since_us}), Statement("expired", some)
     )
-    seen = Seen(now_us, monotonic() - began) if len(overdue) < limit else None
+    seen = LeaseScanResult(now_us, monotonic() - began) if len(overdue) < limit else None
     named = list(dict.fromkeys((ref.tenant, ref.id) for ref in forced))
     names = list(dict.fromkeys([*named, *map(_two, overdue), *map(_two, expired)]))
     if not names:
-        return Reclaimed(Reclaim([], []), Changes(), seen)
+        return ReclaimResult(Reclaim([], []), UnitOfWork(), seen)
     jobs = yield from locked(names)
     lost = [
-        (job, lifecycle.lose(job, max(now_us, job.claimed_at_us), "stuck", _why(operation)))
+        (job, lifecycle.lose(job, max(now_us, job.claimed_at_us), "stuck", _why(attribution)))
         for name in named
         if (job := jobs.get(name)) is not None
         and job.state is State.IN_FLIGHT
@@ -257,27 +263,27 @@ def reclaim(
     ]
     ended: list[tuple[Job, Effect]] = [*lost, *unclaimed]
     changes = yield from changed(ended, now_us)
-    if operation is not None and forced_ones:
-        yield from add_audit(operation.audit, now_us)
+    if attribution is not None and forced_ones:
+        yield from add_audit(attribution.audit, now_us)
     yield from after_changes(changes, on)
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]
     kept = [job for job in after if job is not None]
-    return Reclaimed(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, seen)
+    return ReclaimResult(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, seen)
 
 
-def locked(names: Sequence[Name]) -> Verb[dict[Name, Job]]:
+def locked(names: Sequence[Name]) -> SansIO[dict[Name, Job]]:
     """Lock unfinished jobs, and their keys before them; return them as they are."""
-    keys = yield from ask("keys_of", **rows.names(names))
+    keys = yield from execute("keys_of", **rows.names(names))
     found: list[Key] = [(tenant, queue, key) for tenant, queue, key in keys]
-    yield from ask_all(*alone_with(found))
-    told = yield from ask("lock_jobs", **rows.names(names))
+    yield from execute_all(*alone_with(found))
+    told = yield from execute("lock_jobs", **rows.names(names))
     return {(job.tenant, job.id): job for job in map(rows.job_of, told)}
 
 
-def _why(operation: Operation | None) -> str:
-    if operation is None:
+def _why(attribution: Attribution | None) -> str:
+    if attribution is None:
         return "an operator ended its lease"
-    return f"{operation.by} ended its lease: {operation.why}"
+    return f"{attribution.by} ended its lease: {attribution.why}"
 
 
 def _is_overdue(job: Job, now_us: int) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.connection.sansio import Ask, Verb, ask_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute_all
 from holdfast.model import folding
 from holdfast.model.effects import JobEffect, Purged, job_key
-from holdfast.model.history import Attempt, Note, attempt_of, note_of
+from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
 from holdfast.model.job import Job, State
 
 Name = tuple[str, str]
@@ -26,14 +26,14 @@ NEXT_SEQ = 0
 """Stands for a place in line that the database gives when the job is written."""
 
 
-class Changes:
+class UnitOfWork:
     """Effects on jobs, folded, and what has to be written because of them."""
 
     def __init__(self) -> None:
         self._before: dict[Name, Job | None] = {}
         self._after: dict[Name, Job | None] = {}
         self._purged: list[Job] = []
-        self._attempts: list[tuple[Job, Attempt]] = []
+        self._attempts: list[tuple[Job, AttemptRecord]] = []
         self._notes: list[tuple[Job, Note]] = []
 
     def add(self, job: Job | None, effect: JobEffect) -> Job | None:
@@ -61,13 +61,13 @@ class Changes:
         """Return a job as it is after the effects so far."""
         return self._after[name]
 
-    def write(self) -> Verb[None]:
+    def write(self) -> SansIO[None]:
         """Write everything, and let go on whom the keys let go on."""
-        yield from ask_all(*self._leaving(), *self._arriving(), *self._telling())
+        yield from execute_all(*self._leaving(), *self._arriving(), *self._telling())
         hot = [job for job in self._after.values() if job is not None and not job.state.finished]
         if hot:
             yield from self._put(hot)
-        yield from ask_all(*line_up(self.keys()))
+        yield from execute_all(*line_up(self.keys()))
 
     def keys(self) -> list[Key]:
         """Return the keys of which a job was changed."""
@@ -87,8 +87,10 @@ class Changes:
             if job is not None and job.state.finished and not _finished(self._before[name])
         ]
 
-    def _put(self, jobs: list[Job]) -> Verb[None]:
-        [told] = yield from ask_all(Ask("put_jobs", {**rows.columns(jobs), "known": True}))
+    def _put(self, jobs: list[Job]) -> SansIO[None]:
+        [told] = yield from execute_all(
+            Statement("put_jobs", {**rows.columns(jobs), "known": True})
+        )
         for tenant, job_id, seq, key_seq in told:
             job = self._after[tenant, job_id]
             if job is not None:
@@ -97,7 +99,7 @@ class Changes:
                     ties = replace(ties, key_seq=key_seq)
                 self._after[tenant, job_id] = replace(job, seq=seq, ties=ties)
 
-    def _leaving(self) -> Iterable[Ask]:
+    def _leaving(self) -> Iterable[Statement]:
         """Yield what takes jobs out of the tables that they were in."""
         was_hot, was_dead = [], []
         for name, before in self._before.items():
@@ -109,15 +111,15 @@ class Changes:
             elif _laid_out(before) and not (after is not None and _laid_out(after)):
                 was_dead.append(name)
         if was_hot:
-            yield Ask("drop_jobs", rows.names(was_hot))
+            yield Statement("drop_jobs", rows.names(was_hot))
         if was_dead:
-            yield Ask("drop_dead", rows.names(was_dead))
+            yield Statement("drop_dead", rows.names(was_dead))
         if self._purged:
             gone = rows.names((job.tenant, job.id) for job in self._purged)
-            yield Ask("drop_history", gone)
-            yield Ask("drop_past", gone)
+            yield Statement("drop_history", gone)
+            yield Statement("drop_past", gone)
 
-    def _arriving(self) -> Iterable[Ask]:
+    def _arriving(self) -> Iterable[Statement]:
         """Yield what puts finished jobs where they belong."""
         changed = [
             job
@@ -127,14 +129,14 @@ class Changes:
         dead = [job for job in changed if _laid_out(job)]
         done = [job for job in changed if job.state in _HISTORY]
         if dead:
-            yield Ask("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
+            yield Statement("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
         if done:
-            yield Ask("put_history", rows.columns(done))
+            yield Statement("put_history", rows.columns(done))
 
-    def _telling(self) -> Iterable[Ask]:
+    def _telling(self) -> Iterable[Statement]:
         """Yield what writes down what happened."""
         if self._attempts:
-            yield Ask(
+            yield Statement(
                 "add_attempts",
                 {
                     **_of([job for job, _attempt in self._attempts]),
@@ -145,17 +147,17 @@ class Changes:
         if self._notes:
             jobs = [job for job, _note in self._notes]
             notes = [rows.pack(note) for _job, note in self._notes]
-            yield Ask("add_notes", {**_of(jobs), "notes": notes})
+            yield Statement("add_notes", {**_of(jobs), "notes": notes})
 
 
-def alone_with(keys: Sequence[Key]) -> list[Ask]:
+def alone_with(keys: Sequence[Key]) -> list[Statement]:
     """Return what makes this transaction the only one that changes jobs of these keys."""
     if not keys:
         return []
-    return [Ask("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
+    return [Statement("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
 
 
-def line_up(keys: Sequence[Key]) -> list[Ask]:
+def line_up(keys: Sequence[Key]) -> list[Statement]:
     """Return what lets the first of each key be claimed if it may, once all else is written."""
     if not keys:
         return []
@@ -164,7 +166,7 @@ def line_up(keys: Sequence[Key]) -> list[Ask]:
         "queues": [key[1] for key in keys],
         "keys": [key[2] for key in keys],
     }
-    return [Ask("lock_lined_up", columns), Ask("line_up", columns)]
+    return [Statement("lock_lined_up", columns), Statement("line_up", columns)]
 
 
 def keys_of(jobs: Iterable[Job]) -> list[Key]:

@@ -24,18 +24,18 @@ from holdfast.engines.contract import (
     Receipt,
     Renewal,
 )
-from holdfast.engines.embedded.waiters import Arrivals
+from holdfast.engines.embedded.waiters import ClaimWaiters
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.histogram import Histogram
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin import audit, queries
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, ask_all
-from holdfast.engines.postgres.errors import Doubt, check_url
-from holdfast.engines.postgres.maintenance.notifier import Waking
+from holdfast.engines.postgres.connection.sansio import Statement, execute_all
+from holdfast.engines.postgres.errors import CommitUnknown, check_url
+from holdfast.engines.postgres.maintenance.notifier import Notifier
 from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.engines.queue_stats import StoreFigures, Survey
+from holdfast.engines.queue_stats import StoreMetrics, StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost, Unavailable
@@ -53,27 +53,27 @@ from holdfast.model.job import (
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.search import (
     EVERYTHING,
+    FailureGroup,
     Filter,
-    Group,
     Page,
     check_page,
     place_of,
     read_cursor,
     write_cursor,
 )
-from holdfast.model.uniform_batch import Alike
+from holdfast.model.uniform_batch import UniformBatch
 
 from . import claim as claim_verbs
 from . import enqueue as enqueue_verbs
 from . import limited_claim, lost_replies
 from . import settle as settle_verbs
-from .abandoned_claims import Claimed, Orphans
-from .batcher import Gathering
-from .claim import Lane, Lanes, Looked, Wish
-from .enqueue import Request
-from .lost_replies import Doubts, unknown
+from .abandoned_claims import AbandonedClaims, Claimed
+from .batcher import CallBatcher
+from .claim import ClaimRequest, ClaimSurvey, Watermark, WatermarkCache
+from .enqueue import EnqueueRequest
+from .lost_replies import LostReplies, unknown
 from .settle import Lease, lease_of
-from .unit_of_work import Changes
+from .unit_of_work import UnitOfWork
 
 
 class Moving:
@@ -91,18 +91,18 @@ class Moving:
         self._database = Database(check_url(url), self._options)
         self._given_clock = clock
         self._clock = clock or SystemClock()
-        self._arrivals = Arrivals(self._clock)
-        self._waking = Waking(self._database, self._arrivals, self._clock, self._on)
-        self._lanes = Lanes(monotonic)
-        self._survey = Survey()
-        self._simple_requests = Gathering(self._enqueue_all)
-        self._other_requests = Gathering(self._enqueue_all)
-        self._orphans = Orphans(self._release)
-        self._doubts = Doubts(self._database)
+        self._arrivals = ClaimWaiters(self._clock)
+        self._waking = Notifier(self._database, self._arrivals, self._clock, self._on)
+        self._lanes = WatermarkCache(monotonic)
+        self._survey = StoreStats()
+        self._simple_requests = CallBatcher(self._enqueue_all)
+        self._other_requests = CallBatcher(self._enqueue_all)
+        self._orphans = AbandonedClaims(self._release)
+        self._doubts = LostReplies(self._database)
 
-    def _on(self) -> Conditions:
+    def _on(self) -> CallContext:
         now_us = None if self._given_clock is None else self._given_clock.now_us()
-        return Conditions(self._options, self._options.schema, now_us)
+        return CallContext(self._options, self._options.schema, now_us)
 
     def _number(self) -> int:
         return int.from_bytes(random_bytes(8), "big") >> 1
@@ -118,30 +118,32 @@ class Moving:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         self._database.check_open()
-        if not (type(jobs) is Alike and enqueue_verbs.is_simple(jobs.like)):
+        if not (type(jobs) is UniformBatch and enqueue_verbs.is_simple(jobs.like)):
             jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         ids = rising_uuid7s(self._clock.now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
-        request = Request(jobs, caller, on_duplicate, ids)
+        request = EnqueueRequest(jobs, caller, on_duplicate, ids)
         line = self._simple_requests if request.simple else self._other_requests
         await line.add(request)
         return request.receipts()
 
-    async def _enqueue_all(self, requests: Sequence[Request]) -> None:
+    async def _enqueue_all(self, requests: Sequence[EnqueueRequest]) -> None:
         """Decide on requests that came together."""
         on = self._on()
         sent_us = self._clock.now_us() - _SKEW_US
         try:
             due = await self._database.perform(lambda: enqueue_verbs.enqueue(requests, on))
-        except Doubt as doubt:
+        except CommitUnknown as doubt:
             await self._after_doubt(requests, sent_us, late=doubt.late)
             due = set()
         self._lanes.forget()
         queues = () if due else {new.queue for one in requests for new in one.kinds}
         self._arrivals.announce(due, queues)
 
-    async def _after_doubt(self, requests: Sequence[Request], sent_us: int, *, late: bool) -> None:
+    async def _after_doubt(
+        self, requests: Sequence[EnqueueRequest], sent_us: int, *, late: bool
+    ) -> None:
         """Find out what became of enqueues whose answer was lost; do them if nothing did."""
         on = self._on()
         for number, request in enumerate(requests):
@@ -178,7 +180,7 @@ class Moving:
             done, left = await self._database.perform(
                 lambda: settle_verbs.settle_simply(outcomes, caller, on)
             )
-        except Doubt:
+        except CommitUnknown:
             self._doubts.add(outcomes)
         if left:
             done |= await self._settle_with_care(left, caller)
@@ -189,11 +191,11 @@ class Moving:
         verb = lambda: settle_verbs.settle_with_care(outcomes, caller, self._on())
         try:
             done, changes = await self._database.perform(verb)
-        except Doubt:
+        except CommitUnknown:
             self._doubts.add(outcomes)
             try:
                 done, changes = await self._database.perform(verb)
-            except Doubt as doubt:
+            except CommitUnknown as doubt:
                 raise unknown("settle") from doubt.__cause__
         self._announce(changes)
         return done
@@ -219,9 +221,11 @@ class Moving:
         outcomes = _checked(check_all("settle", settle, Outcome))
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
-        wish = Wish(names, known, limit, worker, self._number(), float(lease_seconds), caller)
+        wish = ClaimRequest(
+            names, known, limit, worker, self._number(), float(lease_seconds), caller
+        )
         give_up_us = self._clock.now_us() + int(wait_seconds * MICROSECONDS)
-        guess: list[Lane] | None = None
+        guess: list[Watermark] | None = None
         while True:
             told = self._waking.tells_of(names)
             with self._arrivals.expecting(names, known) as woken:
@@ -245,7 +249,7 @@ class Moving:
             await self.settle([release(job) for job in jobs])
 
     async def _claim(
-        self, wish: Wish, outcomes: Sequence[Outcome], guess: list[Lane] | None
+        self, wish: ClaimRequest, outcomes: Sequence[Outcome], guess: list[Watermark] | None
     ) -> Claimed:
         """Settle and claim, in one step where nothing stands against it."""
         if left_over := await self._doubts.unclaimed():
@@ -265,7 +269,7 @@ class Moving:
             told, jobs = await self._database.perform(
                 lambda: claim_verbs.claim_alone(wish, lanes, before, on, guessed=known is None)
             )
-        except Doubt:
+        except CommitUnknown:
             self._doubts.add(outcomes)
             jobs = await self._doubts.claimed(wish)
             done = await self._settle(outcomes, wish.caller) if outcomes else set()
@@ -286,31 +290,31 @@ class Moving:
                 jobs += (await self._claim_afresh(rest))[0]
         return Claim(jobs, self._counted(settle_verbs.answers(outcomes, done))), None
 
-    async def _claim_afresh(self, wish: Wish) -> tuple[list[Job], Looked]:
+    async def _claim_afresh(self, wish: ClaimRequest) -> tuple[list[Job], ClaimSurvey]:
         """Look where the lanes begin, and claim; with limits, if there are any."""
         began = monotonic()
-        [told] = await self._database.read(lambda: ask_all(claim_verbs.look(wish, self._on())))
+        [told] = await self._database.read(lambda: execute_all(claim_verbs.look(wish, self._on())))
         looked = claim_verbs.looked_at(told)
         if looked.idle:
             return [], looked
         took_seconds = monotonic() - began
         try:
             jobs = await self._claim_from(looked, wish)
-        except Doubt:
+        except CommitUnknown:
             jobs = await self._doubts.claimed(wish)
             if jobs:
                 return jobs, looked
             wish = wish._replace(nonce=self._number())
             try:
                 jobs = await self._claim_from(looked, wish)
-            except Doubt:
+            except CommitUnknown:
                 return await self._doubts.claimed(wish), looked
         if not looked.limits:
             self._lanes.found(wish, looked.lanes, took_seconds)
             self._lanes.claimed(wish, looked.lanes, jobs)
         return jobs, looked
 
-    async def _claim_from(self, looked: Looked, wish: Wish) -> list[Job]:
+    async def _claim_from(self, looked: ClaimSurvey, wish: ClaimRequest) -> list[Job]:
         if looked.limits:
             return await self._database.perform(
                 lambda: limited_claim.claim_with_limits(wish, self._on())
@@ -320,14 +324,14 @@ class Moving:
         )
         return jobs
 
-    async def _wake_us(self, wish: Wish, looked: Looked) -> int:
+    async def _wake_us(self, wish: ClaimRequest, looked: ClaimSurvey) -> int:
         """Return when to look again if nothing is told of, by the clock of this process."""
         now_us = looked.now_us
         moments = [lane.run_at_us for lane in looked.lanes]
         if not looked.idle:
             # What is due is not for us: when the first one after it is has to be asked.
             due = claim_verbs.next_due(wish, looked, self._on())
-            [[[now_us, due_us]]] = await self._database.read(lambda: ask_all(due))
+            [[[now_us, due_us]]] = await self._database.read(lambda: execute_all(due))
             opens_us = limited_claim.opens_at_us(looked.limits, looked.now_us)
             moments = [moment for moment in (due_us, opens_us) if moment is not None]
         # Not all at once: processes that were started together shall not poll together.
@@ -390,7 +394,9 @@ class Moving:
         """See ``Engine.queues``."""
         return await self._database.read(lambda: queries.queues(caller))
 
-    async def groups(self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM) -> list[Group]:
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         wanted = check_filter(wanted)
         return await self._database.read(lambda: queries.groups(wanted, caller, self._on()))
@@ -420,9 +426,9 @@ class Moving:
 
     # --- for whoever watches ------------------------------------------------------------------
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> StoreMetrics:
         """Return how the store was doing when it was last looked at: see ``take_survey``."""
-        return StoreFigures(self._survey, Histogram(()), Histogram(()))
+        return StoreMetrics(self._survey, Histogram(()), Histogram(()))
 
     async def take_survey(self) -> float:
         """Look how every queue is doing; return how many seconds that took."""
@@ -432,12 +438,14 @@ class Moving:
 
     async def server_settings(self) -> Mapping[str, str]:
         """Return the settings of the server that decide whether acknowledged work survives."""
-        [told] = await self._database.read(lambda: ask_all(Ask("server_settings", {})))
+        [told] = await self._database.read(lambda: execute_all(Statement("server_settings", {})))
         return dict(told)
 
     async def held_by(self, worker: str) -> list[Job]:
         """Return what this worker holds."""
-        [told] = await self._database.read(lambda: ask_all(Ask("held_by", {"worker": worker})))
+        [told] = await self._database.read(
+            lambda: execute_all(Statement("held_by", {"worker": worker}))
+        )
         return [rows.job_of(row) for row in told]
 
     async def close(self) -> None:
@@ -450,7 +458,7 @@ class Moving:
 
     # --- afterwards --------------------------------------------------------------------------
 
-    def _announce(self, changes: Changes) -> None:
+    def _announce(self, changes: UnitOfWork) -> None:
         """Wake the claims of this process for which there may be something now."""
         if queues := changes.queues():  # to look again in vain is dear where dead rows pile up
             self._lanes.forget()

@@ -18,7 +18,7 @@ LONGEST_REST_SECONDS = 300.0
 """… if it takes long to look at all of them: twenty times as long, up to this."""
 
 
-class Overdue:
+class LeaseScan:
     """Up to when this process has seen all leases that ran out."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

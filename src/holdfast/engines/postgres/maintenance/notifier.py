@@ -17,17 +17,17 @@ from collections.abc import Callable, Collection, Iterator
 from psycopg import sql
 
 from holdfast.engines.clock import Clock
-from holdfast.engines.embedded.waiters import Arrivals
+from holdfast.engines.embedded.waiters import ClaimWaiters
 from holdfast.engines.entropy import random_bytes
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, ask_last
+from holdfast.engines.postgres.connection.sansio import Statement, execute_last
 from holdfast.engines.postgres.errors import place, said
-from holdfast.engines.structured_log import EventLog
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import EngineClosed, Unavailable
 from holdfast.model.job import MICROSECONDS
 
-log = EventLog("holdfast.postgres")
+log = StructuredLog("holdfast.postgres")
 
 REGISTERED_SECONDS = 15.0
 """How long others notify us after we waited last: to notify costs them, so it is not long."""
@@ -41,15 +41,15 @@ _ECHO = "\n"
 """What notifications to ourselves begin with: no name of a queue does."""
 
 
-class Waking:
+class Notifier:
     """Wakes the claims that wait in this process when others put work into their queues."""
 
     def __init__(
         self,
         database: Database,
-        arrivals: Arrivals,
+        arrivals: ClaimWaiters,
         clock: Clock,
-        conditions: Callable[[], Conditions],
+        conditions: Callable[[], CallContext],
     ) -> None:
         self._database = database
         self._arrivals = arrivals
@@ -128,7 +128,9 @@ class Waking:
             "queues": wanted,
             "now_us": on.now_us,
         }
-        await self._database.perform(lambda: ask_last(Ask("wait", parameters)), harmless=True)
+        await self._database.perform(
+            lambda: execute_last(Statement("wait", parameters)), harmless=True
+        )
         self._registered, self._until_us = frozenset(wanted), now_us + for_us
 
     # --- the connection ----------------------------------------------------------------------
@@ -198,8 +200,8 @@ class Waking:
     async def _send_echo(self) -> None:
         self._echoed.clear()
         self._expected = f"{_ECHO}{self._name}/{random_bytes(4).hex()}"
-        echo = Ask("echo", {"channel": self._conditions().channel, "text": self._expected})
-        await self._database.perform(lambda: ask_last(echo), harmless=True)
+        echo = Statement("echo", {"channel": self._conditions().channel, "text": self._expected})
+        await self._database.perform(lambda: execute_last(echo), harmless=True)
 
     async def _expect_echo(self) -> None:
         try:

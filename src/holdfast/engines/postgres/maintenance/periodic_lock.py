@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, Row, Verb, ask_all
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute_all
 from holdfast.model.job import MICROSECONDS
 
 T = TypeVar("T")
@@ -22,36 +22,38 @@ _EARLY = 0.1
 and what is put off for a millisecond is put off until the next."""
 
 
-class Rounds(NamedTuple):
+class PeriodicLock(NamedTuple):
     """Work of this name, every so often."""
 
     name: str
     interval_seconds: float
 
-    async def go(self, database: Database, make: Callable[[], Verb[T]], on: Conditions) -> T | None:
+    async def go(
+        self, database: Database, make: Callable[[], SansIO[T]], on: CallContext
+    ) -> T | None:
         """Do the work if it is time and nobody else does it; return what came of it, or None."""
         # Most who ask are told here that it is not, for one statement.
         if not await database.read(lambda: self._is_time(on)):
             return None
         return await database.perform(lambda: self._alone(make, on), harmless=True)
 
-    def _is_time(self, on: Conditions) -> Verb[bool]:
-        [[row]] = yield from ask_all(self._ran_at(on))
+    def _is_time(self, on: CallContext) -> SansIO[bool]:
+        [[row]] = yield from execute_all(self._ran_at(on))
         return self._due(row)
 
-    def _alone(self, make: Callable[[], Verb[T]], on: Conditions) -> Verb[T | None]:
+    def _alone(self, make: Callable[[], SansIO[T]], on: CallContext) -> SansIO[T | None]:
         # Two statements: the second one sees what was written by whoever had the lock before.
-        [[[taken]], [row]] = yield from ask_all(
-            Ask("take_turn", {"name": self.name}), self._ran_at(on)
+        [[[taken]], [row]] = yield from execute_all(
+            Statement("take_turn", {"name": self.name}), self._ran_at(on)
         )
         if not taken or not self._due(row):
             return None
         answer = yield from make()
-        yield from ask_all(Ask("ran", {"name": self.name, "at_us": row[0]}))
+        yield from execute_all(Statement("ran", {"name": self.name, "at_us": row[0]}))
         return answer
 
-    def _ran_at(self, on: Conditions) -> Ask:
-        return Ask("ran_at", {"name": self.name, "now_us": on.now_us})
+    def _ran_at(self, on: CallContext) -> Statement:
+        return Statement("ran_at", {"name": self.name, "now_us": on.now_us})
 
     def _due(self, row: Row) -> bool:
         now_us, ran_at_us = row

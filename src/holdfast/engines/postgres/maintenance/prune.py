@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Ask, Row, ask_all, ask_last
+from holdfast.engines.postgres.connection.sansio import Row, Statement, execute_all, execute_last
 from holdfast.model.job import MICROSECONDS
 
 DAYS_AHEAD = 3
@@ -26,7 +26,7 @@ Place = tuple[str, str, int]
 _START: Place = ("", "", 0)
 
 
-class Pruned(NamedTuple):
+class PruneResult(NamedTuple):
     """What a pruning did."""
 
     days_made: int = 0
@@ -37,25 +37,29 @@ class Pruned(NamedTuple):
     notes: int = 0
 
 
-class Pruning:
+class Pruner:
     """Forgets what nobody has to remember, a bit at a time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._places: dict[str, Place] = {}
 
-    async def prune(self, on: Conditions) -> Pruned:
+    async def prune(self, on: CallContext) -> PruneResult:
         """Do all that there is to do now."""
         jobs = await self._forget_rest(on)
         attempts = await self._forget_past("forget_attempts", on)
         notes = await self._forget_past("forget_notes", on)
         await self._once("forget_waiting", on, after_us=int(_WAITED_SECONDS * MICROSECONDS))
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), on)
-        [old] = await self._database.read(lambda: ask_all(Ask("old_days", _forgotten(on))))
+        [old] = await self._database.read(
+            lambda: execute_all(Statement("old_days", _forgotten(on)))
+        )
         dropped = await self._change_days("drop_day", "day", [day for (day,) in old], on)
-        return Pruned(made, dropped, jobs, attempts, notes)
+        return PruneResult(made, dropped, jobs, attempts, notes)
 
-    async def _change_days(self, name: str, field: str, days: Iterable[int], on: Conditions) -> int:
+    async def _change_days(
+        self, name: str, field: str, days: Iterable[int], on: CallContext
+    ) -> int:
         """Make or drop these days until somebody is in the way; return how many."""
         count = 0
         for day in days:
@@ -65,7 +69,7 @@ class Pruning:
             count += done
         return count
 
-    async def _forget_rest(self, on: Conditions) -> int:
+    async def _forget_rest(self, on: CallContext) -> int:
         total: int = 0
         while True:
             [(count,)] = await self._once("forget_rest", on, limit=CHUNK)
@@ -73,7 +77,7 @@ class Pruning:
             if count < CHUNK:
                 return total
 
-    async def _forget_past(self, name: str, on: Conditions) -> int:
+    async def _forget_past(self, name: str, on: CallContext) -> int:
         """Look through attempts or notes, from where it ended last time."""
         total: int = 0
         chunks = 0
@@ -90,12 +94,12 @@ class Pruning:
             if chunks >= _LEAST_CHUNKS and gone < CHUNK / 2:
                 return total
 
-    async def _once(self, name: str, on: Conditions, **parameters: object) -> list[Row]:
+    async def _once(self, name: str, on: CallContext, **parameters: object) -> list[Row]:
         """Perform one statement by itself; return its rows."""
-        ask = Ask(name, {**_forgotten(on), **parameters})
-        [rows] = await self._database.perform(lambda: ask_last(ask), harmless=True)
+        ask = Statement(name, {**_forgotten(on), **parameters})
+        [rows] = await self._database.perform(lambda: execute_last(ask), harmless=True)
         return rows
 
 
-def _forgotten(on: Conditions) -> dict[str, object]:
+def _forgotten(on: CallContext) -> dict[str, object]:
     return {"now_us": on.now_us, "remember_us": on.remember_us}

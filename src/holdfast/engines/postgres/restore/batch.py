@@ -18,7 +18,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.policies import policy_columns
-from holdfast.engines.postgres.connection.sansio import Ask
+from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.model.job import Job, State
 
 _FIRST = (
@@ -42,26 +42,28 @@ _COPIED: Mapping[str, tuple[str, ...]] = {
 _NO_LINE = 0
 
 
-class Numbers(NamedTuple):
+class HighestNumbers(NamedTuple):
     """The highest place in line and the highest token of all that has come."""
 
     seq: int = 0
     token: int = 0
 
-    def with_record(self, record: DumpRecord) -> Numbers:
+    def with_record(self, record: DumpRecord) -> HighestNumbers:
         """Return what they are with this record."""
         if isinstance(record, DumpedJob):
             job = record.job
             seq = max(self.seq, job.seq, job.ties.key_seq)
-            return Numbers(seq, max(self.token, job.token))
+            return HighestNumbers(seq, max(self.token, job.token))
         if isinstance(record, DumpedAttempt):
-            return Numbers(self.seq, max(self.token, record.attempt.token))
+            return HighestNumbers(self.seq, max(self.token, record.attempt.token))
         if isinstance(record, DumpHead):
-            return Numbers(max(self.seq, record.last_seq), max(self.token, record.last_token))
+            return HighestNumbers(
+                max(self.seq, record.last_seq), max(self.token, record.last_token)
+            )
         return self
 
 
-class Part:
+class RestoreBatch:
     """Records that are loaded in one transaction."""
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Part:
         self._attempts: list[DumpedAttempt] = []
         self._notes: list[DumpedNote] = []
         self._audit: list[DumpedAudit] = []
-        self._governing: list[Ask] = []
+        self._governing: list[Statement] = []
 
     def add(self, record: DumpRecord, size_bytes: int) -> None:
         """Take a record in."""
@@ -86,12 +88,14 @@ class Part:
         elif isinstance(record, DumpedAudit):
             self._audit.append(record)
         elif isinstance(record, DumpedPolicy):
-            self._governing.append(Ask("put_policy", policy_columns(record.queue, record.policy)))
+            self._governing.append(
+                Statement("put_policy", policy_columns(record.queue, record.policy))
+            )
         elif isinstance(record, DumpedFlag):
-            self._governing.append(Ask("set_flag", {"name": record.name, "to": record.on}))
+            self._governing.append(Statement("set_flag", {"name": record.name, "to": record.on}))
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
-            self._governing.append(Ask("set_schedule", parameters))
+            self._governing.append(Statement("set_schedule", parameters))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the statements that take rows, and their rows."""
@@ -100,19 +104,21 @@ class Part:
                 columns = _columns(name, jobs)
                 yield name, zip(*(columns[key] for key in _COPIED[name]), strict=True)
 
-    def asks(self) -> Iterator[Ask]:
+    def asks(self) -> Iterator[Statement]:
         """Yield the statements that take everything at once."""
         yield from self._governing
         if self._attempts:
             tokens = [one.attempt.token for one in self._attempts]
             packed = [rows.pack(one.attempt) for one in self._attempts]
-            yield Ask("add_attempts", {**_of(self._attempts), "tokens": tokens, "attempts": packed})
+            yield Statement(
+                "add_attempts", {**_of(self._attempts), "tokens": tokens, "attempts": packed}
+            )
         if self._notes:
             packed = [rows.pack(one.note) for one in self._notes]
-            yield Ask("add_notes", {**_of(self._notes), "notes": packed})
+            yield Statement("add_notes", {**_of(self._notes), "notes": packed})
         if self._audit:
             chain = [one.record for one in self._audit]
-            yield Ask(
+            yield Statement(
                 "add_audit",
                 {
                     "numbers": [record.number for record in chain],

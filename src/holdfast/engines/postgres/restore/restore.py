@@ -16,19 +16,19 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg import errors as pg
 
-from holdfast.engines.dump.digest import Contents, contents_of
+from holdfast.engines.dump.digest import DumpDigest, digest_of
 from holdfast.engines.dump.format import DumpHead, DumpRecord
 from holdfast.engines.postgres import dump as dump_module
-from holdfast.engines.postgres.call_context import Conditions
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Row, Verb, ask
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, execute
 from holdfast.engines.postgres.connection.statements import statement
 from holdfast.engines.postgres.errors import check_url, place, translated
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import CorruptDump, InvalidInput, StorageError, Unavailable
 from holdfast.model.job import MAX_TIME_US, MICROSECONDS
 
-from .batch import Numbers, Part
+from .batch import HighestNumbers, RestoreBatch
 
 PART_RECORDS = 5_000
 PART_BYTES = 8 << 20
@@ -38,26 +38,26 @@ FOREVER_SECONDS = MAX_TIME_US / MICROSECONDS
 _NOTHING_YET = bytes(32)
 
 
-class Marked(NamedTuple):
+class RestoreMark(NamedTuple):
     """How many records are in, and a hash of them in their order."""
 
     records: int
     digest: bytes
 
-    def after(self, encoded: bytes) -> Marked:
+    def after(self, encoded: bytes) -> RestoreMark:
         """Return what it is with one record more."""
-        return Marked(self.records + 1, hashlib.sha256(self.digest + encoded).digest())
+        return RestoreMark(self.records + 1, hashlib.sha256(self.digest + encoded).digest())
 
 
-class Loaded(NamedTuple):
+class RestoreResult(NamedTuple):
     """What was to be loaded, what was found when it was read back, and what was there before."""
 
-    contents: Contents
-    read_back: Contents
+    contents: DumpDigest
+    read_back: DumpDigest
     known_records: int
 
 
-class Hooks(NamedTuple):
+class ProgressHooks(NamedTuple):
     """Who is told how many jobs have gone, and how many have been read back."""
 
     gone: Callable[[int], None] = lambda _jobs: None
@@ -69,10 +69,10 @@ async def load(
     batches: AsyncIterator[Sequence[DumpRecord]],
     *,
     options: PostgresOptions | None = None,
-    hooks: Hooks | None = None,
+    hooks: ProgressHooks | None = None,
     anew: bool = False,
     part_records: int = PART_RECORDS,
-) -> Loaded:
+) -> RestoreResult:
     """Load a dump into tables with nothing in them; go on if this was begun with the same dump.
 
     ``anew`` throws away what another load left. Raise ``InvalidInput`` if there is something, or
@@ -89,7 +89,7 @@ async def load(
         await database.open()  # or it says what the schema lacks
         connection = await database.connect()
         stack.push_async_callback(connection.close)
-        loading = _Loading(database, connection, hooks or Hooks(), part_records)
+        loading = _Loading(database, connection, hooks or ProgressHooks(), part_records)
         try:
             return await loading.run(first, batches, anew=anew)
         except pg.UniqueViolation as error:
@@ -99,10 +99,10 @@ async def load(
             raise translated(error, url, options.schema) from error
 
 
-def half_loaded() -> Verb[Marked | None]:
+def half_loaded() -> SansIO[RestoreMark | None]:
     """Return how far a load has come that is not finished."""
-    found = yield from ask("loading")
-    return Marked(*found[0]) if found else None
+    found = yield from execute("loading")
+    return RestoreMark(*found[0]) if found else None
 
 
 async def refuse_half_loaded(database: Database) -> None:
@@ -125,17 +125,17 @@ class _Loading:
         self,
         database: Database,
         connection: AsyncConnection[Row],
-        hooks: Hooks,
+        hooks: ProgressHooks,
         part_records: int,
     ) -> None:
-        self._contents = Contents()
+        self._contents = DumpDigest()
         self._database = database
         self._connection = connection
         self._hooks = hooks
         self._part_records = part_records
-        self._part = Part()
-        self._numbers = Numbers()
-        self._seen = self._written = Marked(0, _NOTHING_YET)
+        self._part = RestoreBatch()
+        self._numbers = HighestNumbers()
+        self._seen = self._written = RestoreMark(0, _NOTHING_YET)
 
     async def run(
         self,
@@ -143,7 +143,7 @@ class _Loading:
         batches: AsyncIterator[Sequence[DumpRecord]],
         *,
         anew: bool,
-    ) -> Loaded:
+    ) -> RestoreResult:
         """Load everything, compare, and let others in."""
         known = await self._begin(anew=anew)
         await self._take(first, known)
@@ -152,15 +152,15 @@ class _Loading:
         await self._flush(known)
         read_back = await self._compare()
         await self._finish()
-        return Loaded(self._contents, read_back, known.records)
+        return RestoreResult(self._contents, read_back, known.records)
 
-    async def _begin(self, *, anew: bool) -> Marked:
+    async def _begin(self, *, anew: bool) -> RestoreMark:
         """Mark the tables as being loaded; return how far an earlier load has come."""
         async with self._connection.transaction():
             await self._ask("lock_loading")
             found = await self._ask("loading")
             if found and not anew:
-                return Marked(*found[0])
+                return RestoreMark(*found[0])
             if found:
                 await self._ask("drop_loading")
             occupied = {name for (name,) in await self._ask("occupied")}
@@ -177,7 +177,7 @@ class _Loading:
             await self._ask("begin_loading", {"digest": _NOTHING_YET})
         return self._written
 
-    async def _take(self, batch: Sequence[DumpRecord], known: Marked) -> None:
+    async def _take(self, batch: Sequence[DumpRecord], known: RestoreMark) -> None:
         """Load these records, but for those that are known."""
         for record in batch:
             encoded = self._contents.add(record)
@@ -195,7 +195,7 @@ class _Loading:
                 await self._write()
         self._hooks.gone(self._contents.counts["job"])
 
-    async def _flush(self, known: Marked) -> None:
+    async def _flush(self, known: RestoreMark) -> None:
         """Load what is left at the end."""
         if self._seen.records < known.records:
             raise _other_dump(self._database)
@@ -203,7 +203,7 @@ class _Loading:
             await self._write()
 
     async def _write(self) -> None:
-        part, self._part = self._part, Part()
+        part, self._part = self._part, RestoreBatch()
         async with self._connection.transaction():
             old = self._written
             step = {"old_records": old.records, "old_digest": old.digest, **self._seen._asdict()}
@@ -219,10 +219,10 @@ class _Loading:
                 await self._ask(one.name, one.parameters)
         self._written = self._seen
 
-    async def _compare(self) -> Contents:
+    async def _compare(self) -> DumpDigest:
         """Read everything back; raise ``StorageError`` unless it is what was loaded."""
-        on = Conditions(self._database.options, "")
-        found = await contents_of(
+        on = CallContext(self._database.options, "")
+        found = await digest_of(
             dump_module.records(self._database, on, "postgres"), self._hooks.read_back
         )
         if found != self._contents:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.engines.postgres.connection.sansio import Verb, ask
+from holdfast.engines.postgres.connection.sansio import SansIO, execute
 from holdfast.model.errors import Unavailable
 
 from . import migration_files
@@ -17,7 +17,7 @@ _COLUMNS = {"number", "name", "checksum", "readable_from", "applied_at"}
 _MOST_NAMED = 10
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedMigration(msgspec.Struct, frozen=True):
     """A migration as the schema remembers it: its file need not be known here."""
 
     number: int
@@ -31,7 +31,7 @@ class Applied(msgspec.Struct, frozen=True):
         return f"{self.number:04}_{self.name}"
 
 
-class Found(msgspec.Struct, frozen=True):
+class SchemaState(msgspec.Struct, frozen=True):
     """What there is of a schema. ``names`` are those of ours, whoever made what has them."""
 
     where: str
@@ -44,7 +44,7 @@ class Found(msgspec.Struct, frozen=True):
     ours: bool
     """Whether Holdfast keeps its books in it."""
     names: frozenset[str]
-    applied: Mapping[int, Applied]
+    applied: Mapping[int, AppliedMigration]
 
     @property
     def place(self) -> str:
@@ -52,15 +52,15 @@ class Found(msgspec.Struct, frozen=True):
         return f"schema {self.schema!r} in {self.where}"
 
 
-def look(schema: str, where: str) -> Verb[Found]:
+def look(schema: str, where: str) -> SansIO[SchemaState]:
     """Find out what there is. Raise ``Unavailable`` if that may not be read."""
     names = sorted(names_made(migration_files.known()) | {BOOKKEEPING})
-    [row] = yield from ask("schema_state", schema=schema, names=names)
+    [row] = yield from execute("schema_state", schema=schema, names=names)
     standby, read_only, encoding, user, exists, may_use, columns, may_read, found = row
     if encoding != "UTF8":
         raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs one of UTF8")
     ours = set(columns) >= _COLUMNS
-    applied: list[Applied] = []
+    applied: list[AppliedMigration] = []
     if ours:
         if not may_use:
             raise Unavailable(
@@ -69,8 +69,8 @@ def look(schema: str, where: str) -> Verb[Found]:
             )
         if not may_read:
             raise Unavailable(_not_granted(schema, where, user, {BOOKKEEPING: ["SELECT"]}))
-        applied = [Applied(*one) for one in (yield from ask("migrations"))]
-    return Found(
+        applied = [AppliedMigration(*one) for one in (yield from execute("migrations"))]
+    return SchemaState(
         where=where,
         schema=schema,
         standby=standby,
@@ -83,7 +83,7 @@ def look(schema: str, where: str) -> Verb[Found]:
     )
 
 
-def missing(found: Found) -> list[Migration]:
+def missing(found: SchemaState) -> list[Migration]:
     """Return the migrations that the schema lacks.
 
     Raise ``Unavailable`` if they are not to be applied to it: somebody else's tables are in the
@@ -110,7 +110,7 @@ def missing(found: Found) -> list[Migration]:
     return lacking
 
 
-def refuse_read_only(found: Found) -> None:
+def refuse_read_only(found: SchemaState) -> None:
     """Raise ``Unavailable`` if nothing can be changed there."""
     if found.standby:
         raise Unavailable(
@@ -124,7 +124,7 @@ def refuse_read_only(found: Found) -> None:
         )
 
 
-def check_usable(schema: str, where: str) -> Verb[None]:
+def check_usable(schema: str, where: str) -> SansIO[None]:
     """Raise ``Unavailable``, with what to do, unless this version can work there."""
     found = yield from look(schema, where)
     refuse_read_only(found)
@@ -139,12 +139,12 @@ def check_usable(schema: str, where: str) -> Verb[None]:
             f"{_listed(one.title for one in lacking)}: run holdfast migrate"
         )
     names = sorted(names_made(migration_files.known()))
-    rights = yield from ask("rights", schema=schema, names=names)
+    rights = yield from execute("rights", schema=schema, names=names)
     if rights:
         raise Unavailable(_not_granted(schema, where, found.user, dict(rights)))
 
 
-def _refuse_newer(found: Found) -> None:
+def _refuse_newer(found: SchemaState) -> None:
     newest = max(one.number for one in migration_files.known())
     unreadable = [one for one in found.applied.values() if one.readable_from > newest]
     if unreadable:
@@ -154,7 +154,7 @@ def _refuse_newer(found: Found) -> None:
         )
 
 
-def _refuse_altered(found: Found) -> None:
+def _refuse_altered(found: SchemaState) -> None:
     for one in migration_files.known():
         applied = found.applied.get(one.number)
         if applied is not None and applied.checksum != one.checksum:

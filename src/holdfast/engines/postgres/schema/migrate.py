@@ -20,14 +20,14 @@ from psycopg import Connection, IsolationLevel
 from psycopg import errors as pg
 from psycopg.sql import Literal
 
-from holdfast.engines.postgres.connection.sansio import Row, Verb
+from holdfast.engines.postgres.connection.sansio import Row, SansIO
 from holdfast.engines.postgres.connection.statements import in_schema, statement
 from holdfast.engines.postgres.errors import check_url, is_gone, place, said, translated
 from holdfast.model.errors import Unavailable
 from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
 from . import migration_files
-from .check import Found, look, missing, refuse_read_only
+from .check import SchemaState, look, missing, refuse_read_only
 from .migration_files import Migration
 
 T = TypeVar("T")
@@ -57,23 +57,23 @@ def pending(connection: Connection[Row], schema: str = DEFAULT_SCHEMA) -> list[M
     return missing(_look(connection, check_schema("schema", schema), connection.info.dsn))
 
 
-class Plan(NamedTuple):
+class MigrationPlan(NamedTuple):
     """What is to be applied; all, if nobody could look: then ``unseen`` says why."""
 
     migrations: Sequence[Migration]
     unseen: str = ""
 
 
-def plan(url: str, schema: str = DEFAULT_SCHEMA) -> Plan:
+def plan(url: str, schema: str = DEFAULT_SCHEMA) -> MigrationPlan:
     """Look what the schema lacks. Raise ``Unavailable`` if it is not to be migrated."""
     check_schema("schema", schema)
     try:
         with _connected(url, schema) as connection:
-            return Plan(missing(_look(connection, schema, url)))
+            return MigrationPlan(missing(_look(connection, schema, url)))
     except Unavailable as error:
         if error.__cause__ is None or not is_gone(error.__cause__):
             raise
-        return Plan(migration_files.known(), str(error))
+        return MigrationPlan(migration_files.known(), str(error))
 
 
 def script(schema: str = DEFAULT_SCHEMA, migrations: Sequence[Migration] | None = None) -> str:
@@ -160,11 +160,11 @@ def _connected(url: str, schema: str) -> Iterator[Connection[Row]]:
         raise translated(error, url, schema) from error
 
 
-def _look(connection: Connection[Row], schema: str, url: str) -> Found:
+def _look(connection: Connection[Row], schema: str, url: str) -> SchemaState:
     return _told(connection, look(schema, place(url)), schema)
 
 
-def _told(connection: Connection[Row], verb: Verb[T], schema: str) -> T:
+def _told(connection: Connection[Row], verb: SansIO[T], schema: str) -> T:
     """Have a conversation: each statement by itself, or in the transaction that there is."""
     try:
         batch = next(verb)

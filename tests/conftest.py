@@ -1,5 +1,7 @@
 """What every test gets."""
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Iterator
 
@@ -10,6 +12,16 @@ from holdfast.telemetry import log_output
 from .engines.postgres.fixtures import server16, server18
 
 __all__ = ["server16", "server18"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
 
 
 @pytest.fixture(autouse=True)

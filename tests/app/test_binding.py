@@ -130,21 +130,18 @@ def test_sync_calls_from_a_thread_hop_to_the_loop_that_is_bound(client):
     assert asyncio.run(main()) == [1, 2]
 
 
-def test_a_sync_call_on_the_bound_loop_would_wait_for_itself_and_is_refused(client):
-    async def main() -> None:
-        handle = await client.enqueue(1)
-        for call in (
-            lambda: client.enqueue_sync(2),
-            lambda: client.enqueue_many_sync([(2,)]),
-            lambda: handle.result_sync(1),
-            client.app.close_sync,
-        ):
-            with pytest.raises(WrongLoop, match="make the event loop wait for itself"):
-                call()
-        assert await handle.result(20) == 1
-        await client.app.close()
-
-    asyncio.run(main())
+async def test_a_sync_call_on_the_bound_loop_would_wait_for_itself_and_is_refused(client):
+    handle = await client.enqueue(1)
+    for call in (
+        lambda: client.enqueue_sync(2),
+        lambda: client.enqueue_many_sync([(2,)]),
+        lambda: handle.result_sync(1),
+        client.app.close_sync,
+    ):
+        with pytest.raises(WrongLoop, match="make the event loop wait for itself"):
+            call()
+    assert await handle.result(20) == 1
+    await client.app.close()
 
 
 def test_a_loop_in_another_thread_hops_to_the_one_that_is_bound(client):

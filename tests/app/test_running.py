@@ -83,7 +83,7 @@ def test_an_application_runs_what_it_enqueues(app: Holdfast):
     asyncio.run(main())  # and again, on the same store
 
 
-def test_what_was_enqueued_before_is_run_and_nothing_is_lost_when_it_stops(app: Holdfast):
+async def test_what_was_enqueued_before_is_run_and_nothing_is_lost_when_it_stops(app: Holdfast):
     begun = asyncio.Event()
 
     @app.task
@@ -92,22 +92,19 @@ def test_what_was_enqueued_before_is_run_and_nothing_is_lost_when_it_stops(app: 
         await asyncio.sleep(seconds)
         return "done"
 
-    async def main() -> None:
-        async with app.running(drain_seconds=0, worker_count=1):
-            slow = await work.enqueue(600)
-            await begun.wait()
-            waiting = await work.enqueue(0)
-        async with app.running(worker_count=2, drain_seconds=0):
-            assert await waiting.result(20) == "done"
-            found = await slow.get()
-            # It was handed back: this is its first run again.
-            assert (found.attempt, found.losses) == (1, 0)
-            await app._binding.call(lambda engine: engine.reclaim(forced=[found]))
-
-    asyncio.run(main())
+    async with app.running(drain_seconds=0, worker_count=1):
+        slow = await work.enqueue(600)
+        await begun.wait()
+        waiting = await work.enqueue(0)
+    async with app.running(worker_count=2, drain_seconds=0):
+        assert await waiting.result(20) == "done"
+        found = await slow.get()
+        # It was handed back: this is its first run again.
+        assert (found.attempt, found.losses) == (1, 0)
+        await app._binding.call(lambda engine: engine.reclaim(forced=[found]))
 
 
-def test_results_that_are_too_large_for_one_commit_together_are_all_kept(app: Holdfast):
+async def test_results_that_are_too_large_for_one_commit_together_are_all_kept(app: Holdfast):
     together = asyncio.Barrier(40)
 
     @app.task(timeout=60)
@@ -115,17 +112,14 @@ def test_results_that_are_too_large_for_one_commit_together_are_all_kept(app: Ho
         await together.wait()  # so that all outcomes are there at once
         return str(number) * 120_000
 
-    async def main() -> None:
-        async with app.running(worker_count=40):
-            handles = await work.enqueue_many([(number,) for number in range(10, 50)])
-            for number, handle in enumerate(handles, 10):
-                assert await handle.result(20) == str(number) * 120_000
-                assert (await handle.get()).attempt == 1
-
-    asyncio.run(main())
+    async with app.running(worker_count=40):
+        handles = await work.enqueue_many([(number,) for number in range(10, 50)])
+        for number, handle in enumerate(handles, 10):
+            assert await handle.result(20) == str(number) * 120_000
+            assert (await handle.get()).attempt == 1
 
 
-def test_failures_are_raised_to_who_waits(app: Holdfast):
+async def test_failures_are_raised_to_who_waits(app: Holdfast):
     @app.task(retry=Retry(max_attempts=2))
     async def fail(how: str) -> None:
         if how == "dead":
@@ -134,21 +128,18 @@ def test_failures_are_raised_to_who_waits(app: Holdfast):
             raise Cancel
         raise ConnectionResetError("gone")
 
-    async def main() -> None:
-        async with app.running(**FAST):
-            for how, state, reason in [
-                ("dead", "dead", "hopeless"),
-                ("cancel", "cancelled", ""),
-                ("error", "dead", "connection"),
-            ]:
-                handle = await fail.enqueue(how)
-                with pytest.raises(JobFailed) as failed:
-                    await handle.result(20)
-                assert (failed.value.state, failed.value.error_reason) == (state, reason)
-                assert failed.value.job_id == handle.id
-                assert (await handle.get()).attempt == (2 if how == "error" else 1)
-
-    asyncio.run(main())
+    async with app.running(**FAST):
+        for how, state, reason in [
+            ("dead", "dead", "hopeless"),
+            ("cancel", "cancelled", ""),
+            ("error", "dead", "connection"),
+        ]:
+            handle = await fail.enqueue(how)
+            with pytest.raises(JobFailed) as failed:
+                await handle.result(20)
+            assert (failed.value.state, failed.value.error_reason) == (state, reason)
+            assert failed.value.job_id == handle.id
+            assert (await handle.get()).attempt == (2 if how == "error" else 1)
 
 
 def test_a_task_may_ask_for_another_try_or_for_later(app: Holdfast):
@@ -170,7 +161,7 @@ def test_a_task_may_ask_for_another_try_or_for_later(app: Holdfast):
     assert asyncio.run(main()) == [1, 1, 2]  # a snooze is not charged
 
 
-def test_a_task_may_enqueue_others(app: Holdfast):
+async def test_a_task_may_enqueue_others(app: Holdfast):
     @app.task
     async def child(number: int) -> int:
         return number * 2
@@ -184,18 +175,15 @@ def test_a_task_may_enqueue_others(app: Holdfast):
         handles = await child.enqueue_many([(1,), (2,)])
         return [handle.id for handle in handles]
 
-    async def main() -> None:
-        async with app.running():
-            ids = await (await parent.enqueue()).result(20)
-            assert isinstance(ids, list)
-            assert [await app.job(job_id).result(20) for job_id in ids] == [2, 4]
-            job_id = await (await thread_child.enqueue(5)).result(20)
-            assert await app.job(str(job_id)).result(20) == 10
-
-    asyncio.run(main())
+    async with app.running():
+        ids = await (await parent.enqueue()).result(20)
+        assert isinstance(ids, list)
+        assert [await app.job(job_id).result(20) for job_id in ids] == [2, 4]
+        job_id = await (await thread_child.enqueue(5)).result(20)
+        assert await app.job(str(job_id)).result(20) == 10
 
 
-def test_a_classifier_of_ones_own_decides(tmp_path, monkeypatch):
+async def test_a_classifier_of_ones_own_decides(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rule = Rule("ours", lambda *_: Verdict("quota", FailureClass.DETERMINISTIC))
     app = Holdfast(tmp_path / "data", classifier=Classifier([rule]))
@@ -204,16 +192,13 @@ def test_a_classifier_of_ones_own_decides(tmp_path, monkeypatch):
     async def fail() -> None:
         raise ConnectionResetError
 
-    async def main() -> None:
-        async with app.running():
-            with pytest.raises(JobFailed) as failed:
-                await (await fail.enqueue()).result(20)
-            assert failed.value.error_reason == "quota"
-
-    asyncio.run(main())
+    async with app.running():
+        with pytest.raises(JobFailed) as failed:
+            await (await fail.enqueue()).result(20)
+        assert failed.value.error_reason == "quota"
 
 
-def test_cron_ticks_become_jobs(app: Holdfast):
+async def test_cron_ticks_become_jobs(app: Holdfast):
     ticks: list[str] = []
 
     @app.cron("* * * * * *", name="every-second", arguments={"word": "tick"})
@@ -221,14 +206,11 @@ def test_cron_ticks_become_jobs(app: Holdfast):
     async def tick(word: str) -> None:
         ticks.append(f"{word} {current().id}")
 
-    async def main() -> None:
-        async with app.running():
-            await eventually(lambda: len(ticks) >= 2)
-        stopped = len(ticks)
-        assert len(set(ticks)) == stopped
-        assert all(line.startswith("tick cron/every-second/2") for line in ticks)
-
-    asyncio.run(main())
+    async with app.running():
+        await eventually(lambda: len(ticks) >= 2)
+    stopped = len(ticks)
+    assert len(set(ticks)) == stopped
+    assert all(line.startswith("tick cron/every-second/2") for line in ticks)
 
 
 def test_hooks_run_in_order_around_all_work(app: Holdfast):
@@ -264,20 +246,19 @@ def test_hooks_run_in_order_around_all_work(app: Holdfast):
     assert trace == ["start 1", "start 2", "work", "stop 1", "stop 2"]
 
 
-def test_a_start_hook_that_fails_keeps_it_from_starting_and_lets_go_of_the_store(app: Holdfast):
+async def test_a_start_hook_that_fails_keeps_it_from_starting_and_lets_go_of_the_store(
+    app: Holdfast,
+):
     @app.on_start
     def broken() -> None:
         raise ZeroDivisionError("no pool")
 
-    async def main() -> None:
-        with pytest.raises(ZeroDivisionError):
-            async with app.running():
-                pytest.fail("it started")
-        app.definition.on_start.clear()
+    with pytest.raises(ZeroDivisionError):
         async with app.running():
-            pass
-
-    asyncio.run(main())
+            pytest.fail("it started")
+    app.definition.on_start.clear()
+    async with app.running():
+        pass
 
 
 PROCESS_APP = """
@@ -356,7 +337,7 @@ def test_middlewares_are_around_every_kind_of_task_and_their_context_reaches_it(
     ]
 
 
-def test_progress_is_seen_in_the_status_while_it_runs(app: Holdfast):
+async def test_progress_is_seen_in_the_status_while_it_runs(app: Holdfast):
     go = asyncio.Event()
     begun = asyncio.Event()
 
@@ -367,36 +348,30 @@ def test_progress_is_seen_in_the_status_while_it_runs(app: Holdfast):
         begun.set()
         await go.wait()
 
-    async def main() -> None:
-        async with app.running(worker_count=3):
-            handle = await work.enqueue()
-            await begun.wait()
-            found = await status(app)
-            (run,) = found.running
-            assert (run.job_id, run.task, run.queue) == (handle.id, "work", "slow")
-            assert (run.progress_share, run.progress_note) == (0.25, "reading")
-            assert (found.in_flight, found.slots) == (1, {"": 3})
-            go.set()
-            await handle.result(20)
-            found = await status(app)
-            assert (found.in_flight, found.completed, found.running) == (0, 1, [])
-
-    asyncio.run(main())
+    async with app.running(worker_count=3):
+        handle = await work.enqueue()
+        await begun.wait()
+        found = await status(app)
+        (run,) = found.running
+        assert (run.job_id, run.task, run.queue) == (handle.id, "work", "slow")
+        assert (run.progress_share, run.progress_note) == (0.25, "reading")
+        assert (found.in_flight, found.slots) == (1, {"": 3})
+        go.set()
+        await handle.result(20)
+        found = await status(app)
+        assert (found.in_flight, found.completed, found.running) == (0, 1, [])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
-def test_progress_is_a_share(app: Holdfast, share):
+async def test_progress_is_a_share(app: Holdfast, share):
     @app.task
     async def work() -> None:
         with pytest.raises(InvalidInput, match="not between 0 and 1"):
             current().progress(share)
         current().progress(None, "only a note")
 
-    async def main() -> None:
-        async with app.running():
-            await (await work.enqueue()).result(20)
-
-    asyncio.run(main())
+    async with app.running():
+        await (await work.enqueue()).result(20)
 
 
 def test_an_attempts_logger_names_the_job(app: Holdfast, caplog):
@@ -421,27 +396,26 @@ def test_an_attempts_logger_names_the_job(app: Holdfast, caplog):
     )
 
 
-def test_settings_come_from_the_environment_and_arguments_go_over_them(app: Holdfast, monkeypatch):
+async def test_settings_come_from_the_environment_and_arguments_go_over_them(
+    app: Holdfast, monkeypatch
+):
     monkeypatch.setenv("HOLDFAST_WORKER_COUNT", "5")
     monkeypatch.setenv("HOLDFAST_MAX_ATTEMPTS", "7")
 
     @app.task
     async def work() -> None: ...
 
-    async def main() -> None:
-        async with app.running():
-            assert (await status(app)).slots == {"": 5}
-            assert (await (await work.enqueue()).get()).max_attempts == 7
-        async with app.running(worker_count=2):
-            assert (await status(app)).slots == {"": 2}
-        with pytest.raises(InvalidInput, match="worker_cuont"):
-            async with app.running(worker_cuont=2):
-                pytest.fail("it started")
-
-    asyncio.run(main())
+    async with app.running():
+        assert (await status(app)).slots == {"": 5}
+        assert (await (await work.enqueue()).get()).max_attempts == 7
+    async with app.running(worker_count=2):
+        assert (await status(app)).slots == {"": 2}
+    with pytest.raises(InvalidInput, match="worker_cuont"):
+        async with app.running(worker_cuont=2):
+            pytest.fail("it started")
 
 
-def test_the_metrics_port_is_opened_only_if_asked(app: Holdfast, free_port: int):
+async def test_the_metrics_port_is_opened_only_if_asked(app: Holdfast, free_port: int):
     @app.task
     async def work() -> None: ...
 
@@ -450,45 +424,36 @@ def test_the_metrics_port_is_opened_only_if_asked(app: Holdfast, free_port: int)
         with urllib.request.urlopen(address, timeout=10) as answer:
             return str(answer.read().decode())
 
-    async def main() -> None:
-        async with app.running(metrics_port=free_port):
-            await (await work.enqueue()).result(20)
-            text = await asyncio.to_thread(read, "/metrics")
-            assert 'queue_jobs_completed_total{queue="default"} 1.0' in text
-            assert "queue_recovery_seconds" in text
-            ready = json.loads(await asyncio.to_thread(read, "/health/ready"))
-            assert ready == {"status": "ready"}
-        with pytest.raises(OSError, match="refused"):
-            await asyncio.to_thread(read, "/metrics")
-
-    asyncio.run(main())
+    async with app.running(metrics_port=free_port):
+        await (await work.enqueue()).result(20)
+        text = await asyncio.to_thread(read, "/metrics")
+        assert 'queue_jobs_completed_total{queue="default"} 1.0' in text
+        assert "queue_recovery_seconds" in text
+        ready = json.loads(await asyncio.to_thread(read, "/health/ready"))
+        assert ready == {"status": "ready"}
+    with pytest.raises(OSError, match="refused"):
+        await asyncio.to_thread(read, "/metrics")
 
 
-def test_two_owners_of_one_store_are_refused(app: Holdfast, monkeypatch):
+async def test_two_owners_of_one_store_are_refused(app: Holdfast, monkeypatch):
     monkeypatch.setattr(own_store, "__defaults__", (0.05,))  # how long it waits for the lock
     other = Holdfast(app.settings.store)
 
-    async def main() -> None:
-        async with app.running():
-            with pytest.raises(DirectoryInUse):
-                async with other.running():
-                    pytest.fail("it started")
-
-    asyncio.run(main())
+    async with app.running():
+        with pytest.raises(DirectoryInUse):
+            async with other.running():
+                pytest.fail("it started")
 
 
-def test_jobs_from_a_file_reach_an_application_that_runs(app: Holdfast):
+async def test_jobs_from_a_file_reach_an_application_that_runs(app: Holdfast):
     @app.task
     async def mail(to: str) -> str:
         return f"sent to {to}"
 
-    async def main() -> None:
-        async with app.running():
-            body = msgspec.json.encode({"jobs": [{"payload": {"type": "mail", "to": "ann"}}]})
-            receipts = await asyncio.to_thread(
-                ask, app.settings, "POST", f"{OPERATIONS}enqueue", body, list[dict[str, str]]
-            )
-            assert receipts is not None
-            assert await app.job(receipts[0]["id"]).result(20) == "sent to ann"
-
-    asyncio.run(main())
+    async with app.running():
+        body = msgspec.json.encode({"jobs": [{"payload": {"type": "mail", "to": "ann"}}]})
+        receipts = await asyncio.to_thread(
+            ask, app.settings, "POST", f"{OPERATIONS}enqueue", body, list[dict[str, str]]
+        )
+        assert receipts is not None
+        assert await app.job(receipts[0]["id"]).result(20) == "sent to ann"

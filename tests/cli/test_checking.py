@@ -99,15 +99,12 @@ def test_damage_is_wrong_and_says_where_to_go_on(closed_shop):
     assert "journal verify" in damage["advice"]
 
 
-def test_an_owner_that_does_not_answer_is_wrong(closed_shop):
-    async def hold_the_lock() -> None:
-        engine = await JournalEngine.open(closed_shop.path)
-        found = await asyncio.to_thread(closed_shop.json, "doctor", code=1)
-        await engine.close()
-        said = next(one["said"] for one in found["findings"] if one["check"] == "daemon")
-        assert f"process {os.getpid()} owns the store and does not listen" in said
-
-    asyncio.run(hold_the_lock())
+async def test_an_owner_that_does_not_answer_is_wrong(closed_shop):
+    engine = await JournalEngine.open(closed_shop.path)
+    found = await asyncio.to_thread(closed_shop.json, "doctor", code=1)
+    await engine.close()
+    said = next(one["said"] for one in found["findings"] if one["check"] == "daemon")
+    assert f"process {os.getpid()} owns the store and does not listen" in said
 
 
 def test_a_surge_of_dead_letters_is_wrong(closed_shop, monkeypatch):

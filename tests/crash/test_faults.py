@@ -1,6 +1,5 @@
 """Every call to the disk, killed or failed, one at a time."""
 
-import asyncio
 from copy import deepcopy
 
 import pytest
@@ -140,33 +139,30 @@ def test_a_fault_at_every_call_is_typed_and_loses_nothing(fault):
             raise AssertionError(f"{fault} at call {call}: {error}") from error
 
 
-def test_after_a_failed_sync_nothing_is_answered_and_nothing_retried():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await JournalEngine.open(disk, clock=VirtualClock(), options=OPTIONS)
-        await engine.enqueue([NewJob(task="t", id="safe")])
-        upcoming = disk.calls + 2  # the write, then the sync
-        disk.faults = {upcoming: Fault.EIO}
-        with pytest.raises(DurabilityLost) as lost:
-            await engine.enqueue([NewJob(task="t", id="doubtful")])
-        assert isinstance(lost.value.__cause__, OSError)
-        calls = disk.calls
-        for call in (
-            engine.enqueue([NewJob(task="t")]),
-            engine.claim(queues=["default"], worker="w"),
-            engine.get(["safe"]),
-            engine.counts(),
-            engine.reclaim(),
-            engine.validate(),
-        ):
-            with pytest.raises(DurabilityLost):
-                await call
-        assert engine.failure is not None
+async def test_after_a_failed_sync_nothing_is_answered_and_nothing_retried():
+    disk = SimDisk()
+    engine = await JournalEngine.open(disk, clock=VirtualClock(), options=OPTIONS)
+    await engine.enqueue([NewJob(task="t", id="safe")])
+    upcoming = disk.calls + 2  # the write, then the sync
+    disk.faults = {upcoming: Fault.EIO}
+    with pytest.raises(DurabilityLost) as lost:
+        await engine.enqueue([NewJob(task="t", id="doubtful")])
+    assert isinstance(lost.value.__cause__, OSError)
+    calls = disk.calls
+    for call in (
+        engine.enqueue([NewJob(task="t")]),
+        engine.claim(queues=["default"], worker="w"),
+        engine.get(["safe"]),
+        engine.counts(),
+        engine.reclaim(),
+        engine.validate(),
+    ):
         with pytest.raises(DurabilityLost):
-            await engine.close()
-        assert disk.calls == calls, "not a single call after the failure"
-
-    asyncio.run(run())
+            await call
+    assert engine.failure is not None
+    with pytest.raises(DurabilityLost):
+        await engine.close()
+    assert disk.calls == calls, "not a single call after the failure"
 
 
 def test_control_without_fsync_the_kill_test_fails(monkeypatch):
@@ -220,39 +216,36 @@ def test_control_segments_dropped_before_the_snapshot_is_safe(monkeypatch):
     assert failures > 0
 
 
-def test_disk_full_refuses_new_work_and_lets_work_under_way_go_on():
-    async def run() -> None:
-        clock, ledger = VirtualClock(), Ledger()
-        disk = SimDisk(capacity_bytes=3 * 4096)
-        engine = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
-        refused = None
-        for number in range(200):
-            job = NewJob(task="t", id=f"j{number}", payload={"x": "y" * 100})
-            try:
-                await engine.enqueue([job])
-            except HoldfastError as error:
-                refused = error
-                break
-            ledger.enqueued.add(job.id or "")
-        assert refused is not None
-        assert refused.code == "storage_full"
-        assert "free some space" in str(refused)
-        claim = await engine.claim(queues=["default"], worker="w", limit=3)
-        assert await engine.settle([completed(done) for done in claim.jobs]) == [None] * 3
-        for done in claim.jobs:
-            ledger.note_completion(done.id)
-        disk.capacity_bytes = None
-        await engine.enqueue([NewJob(task="t", id="after")])  # no restart needed
-        ledger.enqueued.add("after")
-        await ledger.check(engine)
-        await drain(engine, clock, ledger)
-        await engine.close()
-
-    asyncio.run(run())
+async def test_disk_full_refuses_new_work_and_lets_work_under_way_go_on():
+    clock, ledger = VirtualClock(), Ledger()
+    disk = SimDisk(capacity_bytes=3 * 4096)
+    engine = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
+    refused = None
+    for number in range(200):
+        job = NewJob(task="t", id=f"j{number}", payload={"x": "y" * 100})
+        try:
+            await engine.enqueue([job])
+        except HoldfastError as error:
+            refused = error
+            break
+        ledger.enqueued.add(job.id or "")
+    assert refused is not None
+    assert refused.code == "storage_full"
+    assert "free some space" in str(refused)
+    claim = await engine.claim(queues=["default"], worker="w", limit=3)
+    assert await engine.settle([completed(done) for done in claim.jobs]) == [None] * 3
+    for done in claim.jobs:
+        ledger.note_completion(done.id)
+    disk.capacity_bytes = None
+    await engine.enqueue([NewJob(task="t", id="after")])  # no restart needed
+    ledger.enqueued.add("after")
+    await ledger.check(engine)
+    await drain(engine, clock, ledger)
+    await engine.close()
 
 
-def test_a_writer_that_lies_about_room_is_caught(monkeypatch):
+async def test_a_writer_that_lies_about_room_is_caught(monkeypatch):
     """Control: without admission a full disk stops the engine instead of refusing new work."""
     monkeypatch.setattr(SegmentWriter, "reserve", lambda self, size, *, essential: None)
     with pytest.raises((DurabilityLost, AssertionError)):
-        test_disk_full_refuses_new_work_and_lets_work_under_way_go_on()
+        await test_disk_full_refuses_new_work_and_lets_work_under_way_go_on()

@@ -53,26 +53,23 @@ class Rig:
         return self.reloading.running().settings
 
 
-def test_every_setting_is_taken_over_or_said_to_need_a_restart() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        for field in FIELDS:
-            rig.write(f'{field}: "{SAMPLES[field][0]}"\n')
-            report = await rig.reloading.reload(ANN)
-            changed = {change.field for change in report.changed}
-            fixed = {change.field for change in report.needs_restart}
-            assert field in (changed if field in RELOADABLE else fixed), field
-            assert not changed - set(RELOADABLE)
-            assert not fixed & set(RELOADABLE)
-            now = rig.running()[field]
-            assert (now == SAMPLES[field][1]) == (field in RELOADABLE), field
-            change = {one.field: one for one in report.changed + report.needs_restart}[field]
-            assert change.origin == "file s.yaml"
-            assert change.before != change.after
-            rig.write("")
-            await rig.reloading.reload(ANN)
-
-    asyncio.run(scenario())
+async def test_every_setting_is_taken_over_or_said_to_need_a_restart() -> None:
+    rig = Rig()
+    for field in FIELDS:
+        rig.write(f'{field}: "{SAMPLES[field][0]}"\n')
+        report = await rig.reloading.reload(ANN)
+        changed = {change.field for change in report.changed}
+        fixed = {change.field for change in report.needs_restart}
+        assert field in (changed if field in RELOADABLE else fixed), field
+        assert not changed - set(RELOADABLE)
+        assert not fixed & set(RELOADABLE)
+        now = rig.running()[field]
+        assert (now == SAMPLES[field][1]) == (field in RELOADABLE), field
+        change = {one.field: one for one in report.changed + report.needs_restart}[field]
+        assert change.origin == "file s.yaml"
+        assert change.before != change.after
+        rig.write("")
+        await rig.reloading.reload(ANN)
 
 
 def test_the_file_in_the_repository_marks_what_can_change() -> None:
@@ -87,20 +84,17 @@ def test_the_file_in_the_repository_marks_what_can_change() -> None:
     assert marked == set(RELOADABLE)
 
 
-def test_what_needs_a_restart_is_said_until_there_was_one() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("metrics_port: 9191\nworker_count: 4\n")
-        for expected in (["worker_count"], []):
-            report = await rig.reloading.reload(ANN)
-            assert [change.field for change in report.changed] == expected
-            [fixed] = report.needs_restart
-            assert (fixed.field, fixed.before, fixed.after) == ("metrics_port", "9090", "9191")
-        assert rig.running()["metrics_port"] == 9090
-        assert rig.reloading.running().origins["metrics_port"] == "default"
-        assert rig.reloading.running().origins["worker_count"] == "file s.yaml"
-
-    asyncio.run(scenario())
+async def test_what_needs_a_restart_is_said_until_there_was_one() -> None:
+    rig = Rig()
+    rig.write("metrics_port: 9191\nworker_count: 4\n")
+    for expected in (["worker_count"], []):
+        report = await rig.reloading.reload(ANN)
+        assert [change.field for change in report.changed] == expected
+        [fixed] = report.needs_restart
+        assert (fixed.field, fixed.before, fixed.after) == ("metrics_port", "9090", "9191")
+    assert rig.running()["metrics_port"] == 9090
+    assert rig.reloading.running().origins["metrics_port"] == "default"
+    assert rig.reloading.running().origins["worker_count"] == "file s.yaml"
 
 
 @pytest.mark.parametrize(
@@ -112,179 +106,150 @@ def test_what_needs_a_restart_is_said_until_there_was_one() -> None:
         "x",
     ],
 )
-def test_a_bad_file_is_refused_whole(text: str) -> None:
-    async def scenario() -> None:
-        rig = Rig("worker_count: 2\n")
-        rig.write(text)
-        with pytest.raises(InvalidInput):
-            await rig.reloading.reload(ANN)
-        assert rig.taken == []
-        assert rig.running()["worker_count"] == 2
-        rig.write("worker_count: 3\n")
+async def test_a_bad_file_is_refused_whole(text: str) -> None:
+    rig = Rig("worker_count: 2\n")
+    rig.write(text)
+    with pytest.raises(InvalidInput):
         await rig.reloading.reload(ANN)
-        assert [settings.worker_count for settings in rig.taken] == [3]
-
-    asyncio.run(scenario())
-
-
-def test_what_clashes_only_with_what_needs_a_restart_is_refused_too() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("max_processing_seconds: 1h\nlease_seconds: 20m\n")
-        with pytest.raises(InvalidInput, match="lease_seconds: 20m is more than"):
-            await rig.reloading.reload(ANN)
-        assert rig.running()["lease_seconds"] == 30.0
-
-    asyncio.run(scenario())
+    assert rig.taken == []
+    assert rig.running()["worker_count"] == 2
+    rig.write("worker_count: 3\n")
+    await rig.reloading.reload(ANN)
+    assert [settings.worker_count for settings in rig.taken] == [3]
 
 
-def test_other_queues_need_a_restart() -> None:
-    async def scenario() -> None:
-        rig = Rig("queues: mail:8\n", can_take=False)
-        rig.write("queues: slow:2\nworker_count: 4\n")
-        report = await rig.reloading.reload(ANN)
-        assert [change.field for change in report.changed] == ["worker_count"]
-        assert [change.field for change in report.needs_restart] == ["queues"]
-        assert rig.running()["queues"] == "mail:8"
-
-    asyncio.run(scenario())
+async def test_what_clashes_only_with_what_needs_a_restart_is_refused_too() -> None:
+    rig = Rig()
+    rig.write("max_processing_seconds: 1h\nlease_seconds: 20m\n")
+    with pytest.raises(InvalidInput, match="lease_seconds: 20m is more than"):
+        await rig.reloading.reload(ANN)
+    assert rig.running()["lease_seconds"] == 30.0
 
 
-def test_there_may_be_nowhere_to_read_from() -> None:
-    async def scenario() -> None:
-        reloading = SettingsReloader(
-            load(environ={}),
-            None,
-            Operations(MemoryEngine()),
-            can_take=lambda _wanted: True,
-            take=lambda _settings: None,
-        )
-        with pytest.raises(Unavailable):
-            await reloading.reload(ANN)
+async def test_other_queues_need_a_restart() -> None:
+    rig = Rig("queues: mail:8\n", can_take=False)
+    rig.write("queues: slow:2\nworker_count: 4\n")
+    report = await rig.reloading.reload(ANN)
+    assert [change.field for change in report.changed] == ["worker_count"]
+    assert [change.field for change in report.needs_restart] == ["queues"]
+    assert rig.running()["queues"] == "mail:8"
 
-    asyncio.run(scenario())
+
+async def test_there_may_be_nowhere_to_read_from() -> None:
+    reloading = SettingsReloader(
+        load(environ={}),
+        None,
+        Operations(MemoryEngine()),
+        can_take=lambda _wanted: True,
+        take=lambda _settings: None,
+    )
+    with pytest.raises(Unavailable):
+        await reloading.reload(ANN)
 
 
 # --- the audit --------------------------------------------------------------------------------
 
 
-def test_a_reload_leaves_one_entry_with_the_names_of_what_changed() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("worker_count: 4\nmax_attempts: 7\nmetrics_port: 9191\n")
+async def test_a_reload_leaves_one_entry_with_the_names_of_what_changed() -> None:
+    rig = Rig()
+    rig.write("worker_count: 4\nmax_attempts: 7\nmetrics_port: 9191\n")
+    await rig.reloading.reload(ANN)
+    (entry,) = await rig.entries()
+    assert (entry.action, entry.resource_type) == ("config.reload", "config")
+    assert (entry.user_id, entry.reason) == ("ann", "an incident")
+    assert entry.changes == '{"changed":["worker_count","max_attempts"]}'
+    await rig.reloading.reload(ANN)
+    rig.write("worker_count: many\n")
+    with pytest.raises(InvalidInput):
         await rig.reloading.reload(ANN)
-        (entry,) = await rig.entries()
-        assert (entry.action, entry.resource_type) == ("config.reload", "config")
-        assert (entry.user_id, entry.reason) == ("ann", "an incident")
-        assert entry.changes == '{"changed":["worker_count","max_attempts"]}'
+    assert await rig.entries() == [entry], "nothing changed, so there is nothing to keep"
+
+
+async def test_a_signal_reloads_in_the_name_of_the_settings() -> None:
+    rig = Rig()
+    rig.write("worker_count: 4\n")
+    rig.reloading.reload_soon()
+    while not rig.taken:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    (entry,) = await rig.entries()
+    assert (entry.action, entry.user_id, entry.reason) == (
+        *("config.reload", "settings"),
+        "SIGHUP",
+    )
+
+
+async def test_what_cannot_be_kept_in_the_audit_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    rig.write("worker_count: 3\n")
+
+    async def full(*_args: object, **_more: object) -> None:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(rig.engine, "audit", full)
+    with pytest.raises(StorageFull):
         await rig.reloading.reload(ANN)
-        rig.write("worker_count: many\n")
-        with pytest.raises(InvalidInput):
-            await rig.reloading.reload(ANN)
-        assert await rig.entries() == [entry], "nothing changed, so there is nothing to keep"
-
-    asyncio.run(scenario())
-
-
-def test_a_signal_reloads_in_the_name_of_the_settings() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("worker_count: 4\n")
-        rig.reloading.reload_soon()
-        while not rig.taken:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        (entry,) = await rig.entries()
-        assert (entry.action, entry.user_id, entry.reason) == (
-            *("config.reload", "settings"),
-            "SIGHUP",
-        )
-
-    asyncio.run(scenario())
-
-
-def test_what_cannot_be_kept_in_the_audit_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("worker_count: 3\n")
-
-        async def full(*_args: object, **_more: object) -> None:
-            raise StorageFull("no room")
-
-        monkeypatch.setattr(rig.engine, "audit", full)
-        with pytest.raises(StorageFull):
-            await rig.reloading.reload(ANN)
-        assert rig.taken == []
-        assert rig.running()["worker_count"] == 8
-
-    asyncio.run(scenario())
+    assert rig.taken == []
+    assert rig.running()["worker_count"] == 8
 
 
 # --- flags ------------------------------------------------------------------------------------
 
 
-def test_flags_are_switched_with_who_and_why() -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("flags: {fast: on, slow: off}\n")
-        report = await rig.reloading.reload(ANN)
-        assert [change.after for change in report.changed] == ['{"fast":true,"slow":false}']
-        assert await rig.engine.flags() == {"fast": True, "slow": False}
-        *entries, reload = await rig.entries()
-        assert [(entry.action, entry.resource_id, entry.changes) for entry in entries] == [
-            ("flag.set", "fast", '{"on":true}'),
-            ("flag.set", "slow", '{"on":false}'),
-        ]
-        assert {(entry.user_id, entry.reason) for entry in entries} == {("settings", "file s.yaml")}
-        assert (reload.action, reload.changes) == ("config.reload", '{"changed":["flags"]}')
-
-    asyncio.run(scenario())
+async def test_flags_are_switched_with_who_and_why() -> None:
+    rig = Rig()
+    rig.write("flags: {fast: on, slow: off}\n")
+    report = await rig.reloading.reload(ANN)
+    assert [change.after for change in report.changed] == ['{"fast":true,"slow":false}']
+    assert await rig.engine.flags() == {"fast": True, "slow": False}
+    *entries, reload = await rig.entries()
+    assert [(entry.action, entry.resource_id, entry.changes) for entry in entries] == [
+        ("flag.set", "fast", '{"on":true}'),
+        ("flag.set", "slow", '{"on":false}'),
+    ]
+    assert {(entry.user_id, entry.reason) for entry in entries} == {("settings", "file s.yaml")}
+    assert (reload.action, reload.changes) == ("config.reload", '{"changed":["flags"]}')
 
 
-def test_a_flag_that_a_person_switched_is_left_alone_by_a_reload_of_something_else() -> None:
-    async def scenario() -> None:
-        rig = Rig("flags: {fast: on}\n")
-        await rig.reloading.switch_flags(await rig.engine.flags(), rig.load())
-        assert await rig.engine.flags() == {"fast": True}
-        await rig.engine.set_flag("fast", OPERATOR, on=False)
-        rig.write("flags: {fast: on}\nworker_count: 3\n")
+async def test_a_flag_that_a_person_switched_is_left_alone_by_a_reload_of_something_else() -> None:
+    rig = Rig("flags: {fast: on}\n")
+    await rig.reloading.switch_flags(await rig.engine.flags(), rig.load())
+    assert await rig.engine.flags() == {"fast": True}
+    await rig.engine.set_flag("fast", OPERATOR, on=False)
+    rig.write("flags: {fast: on}\nworker_count: 3\n")
+    await rig.reloading.reload(ANN)
+    assert await rig.engine.flags() == {"fast": False}
+    rig.write("flags: {fast: on, more: on}\n")
+    await rig.reloading.reload(ANN)
+    assert await rig.engine.flags() == {"fast": False, "more": True}
+
+
+async def test_a_flag_that_is_named_no_more_stays_and_that_is_said() -> None:
+    rig = Rig("flags: {fast: on}\n")
+    await rig.reloading.switch_flags({}, rig.load())
+    rig.write("")
+    report = await rig.reloading.reload(ANN)
+    assert report.warnings == [
+        "flags: fast stays on: it is not named any more, and nothing switches it back"
+    ]
+    assert await rig.engine.flags() == {"fast": True}
+
+
+async def test_a_store_that_refuses_a_flag_refuses_the_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    rig.write("flags: {fast: on}\nworker_count: 3\n")
+
+    async def full(*_args: object, **_more: object) -> None:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(rig.engine, "set_flag", full)
+    with pytest.raises(StorageFull):
         await rig.reloading.reload(ANN)
-        assert await rig.engine.flags() == {"fast": False}
-        rig.write("flags: {fast: on, more: on}\n")
-        await rig.reloading.reload(ANN)
-        assert await rig.engine.flags() == {"fast": False, "more": True}
-
-    asyncio.run(scenario())
-
-
-def test_a_flag_that_is_named_no_more_stays_and_that_is_said() -> None:
-    async def scenario() -> None:
-        rig = Rig("flags: {fast: on}\n")
-        await rig.reloading.switch_flags({}, rig.load())
-        rig.write("")
-        report = await rig.reloading.reload(ANN)
-        assert report.warnings == [
-            "flags: fast stays on: it is not named any more, and nothing switches it back"
-        ]
-        assert await rig.engine.flags() == {"fast": True}
-
-    asyncio.run(scenario())
-
-
-def test_a_store_that_refuses_a_flag_refuses_the_reload(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        rig = Rig()
-        rig.write("flags: {fast: on}\nworker_count: 3\n")
-
-        async def full(*_args: object, **_more: object) -> None:
-            raise StorageFull("no room")
-
-        monkeypatch.setattr(rig.engine, "set_flag", full)
-        with pytest.raises(StorageFull):
-            await rig.reloading.reload(ANN)
-        assert rig.taken == []
-        monkeypatch.undo()
-
-    asyncio.run(scenario())
+    assert rig.taken == []
+    monkeypatch.undo()
 
 
 # --- the worker -------------------------------------------------------------------------------

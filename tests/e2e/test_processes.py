@@ -371,20 +371,17 @@ class DrainedAtTheStart(Owner):
         )
 
 
-def test_a_drain_that_comes_while_the_daemon_starts_reaches_every_process(tmp_path):
+async def test_a_drain_that_comes_while_the_daemon_starts_reaches_every_process(tmp_path):
     settings = Settings(
         store=str(tmp_path / "s"), processes=2, metrics_port=None, stall_seconds=None
     )
 
-    async def scenario() -> None:
-        daemon = DrainedAtTheStart(Registry(), settings)
-        await daemon.start()
-        try:
-            assert (await second_of(daemon)).draining
-        finally:
-            await daemon.stop()
-
-    asyncio.run(scenario())
+    daemon = DrainedAtTheStart(Registry(), settings)
+    await daemon.start()
+    try:
+        assert (await second_of(daemon)).draining
+    finally:
+        await daemon.stop()
 
 
 def test_a_process_that_cannot_be_started_is_tried_again_and_that_is_said(

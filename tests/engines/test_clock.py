@@ -129,39 +129,30 @@ def test_on_this_machine_it_goes_forward() -> None:
     assert abs(readings[-1] - time.time_ns() // 1_000) < 60 * SECOND_US
 
 
-def test_a_call_is_due_after_the_time_that_is_left_by_this_clock(machine: Machine) -> None:
-    async def scenario() -> None:
-        clock, loop = SystemClock(), asyncio.get_running_loop()
-        machine.step(-50)
-        timer = clock.call_at(clock.now_us() + 90 * SECOND_US, lambda: None)
-        assert isinstance(timer, asyncio.TimerHandle)
-        assert timer.when() - loop.time() == pytest.approx(90, abs=5)
-        timer.cancel()
-
-    asyncio.run(scenario())
+async def test_a_call_is_due_after_the_time_that_is_left_by_this_clock(machine: Machine) -> None:
+    clock, loop = SystemClock(), asyncio.get_running_loop()
+    machine.step(-50)
+    timer = clock.call_at(clock.now_us() + 90 * SECOND_US, lambda: None)
+    assert isinstance(timer, asyncio.TimerHandle)
+    assert timer.when() - loop.time() == pytest.approx(90, abs=5)
+    timer.cancel()
 
 
 @pytest.mark.parametrize("late_us", [0, 1, 10**12])
-def test_a_call_that_is_overdue_comes_at_once_but_not_before_the_caller_goes_on(
+async def test_a_call_that_is_overdue_comes_at_once_but_not_before_the_caller_goes_on(
     late_us: int,
 ) -> None:
-    async def scenario() -> None:
-        clock, called = SystemClock(), asyncio.Event()
-        clock.call_at(clock.now_us() - late_us, called.set)
-        assert not called.is_set()
-        await asyncio.wait_for(called.wait(), 5)
-
-    asyncio.run(scenario())
+    clock, called = SystemClock(), asyncio.Event()
+    clock.call_at(clock.now_us() - late_us, called.set)
+    assert not called.is_set()
+    await asyncio.wait_for(called.wait(), 5)
 
 
-def test_a_call_that_was_called_off_never_comes() -> None:
-    async def scenario() -> None:
-        clock, called, other = SystemClock(), asyncio.Event(), asyncio.Event()
-        timer = clock.call_at(clock.now_us(), called.set)
-        timer.cancel()
-        clock.call_at(clock.now_us(), other.set)
-        await asyncio.wait_for(other.wait(), 5)
-        assert not called.is_set()
-        timer.cancel()
-
-    asyncio.run(scenario())
+async def test_a_call_that_was_called_off_never_comes() -> None:
+    clock, called, other = SystemClock(), asyncio.Event(), asyncio.Event()
+    timer = clock.call_at(clock.now_us(), called.set)
+    timer.cancel()
+    clock.call_at(clock.now_us(), other.set)
+    await asyncio.wait_for(other.wait(), 5)
+    assert not called.is_set()
+    timer.cancel()

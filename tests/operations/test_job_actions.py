@@ -142,41 +142,35 @@ def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
     run(scenario, None)
 
 
-def test_two_who_change_one_queue_at_once_both_have_their_way():
-    async def run() -> None:
-        engine = MemoryEngine(clock=VirtualClock())
+async def test_two_who_change_one_queue_at_once_both_have_their_way():
+    engine = MemoryEngine(clock=VirtualClock())
 
-        class Slow(ForwardingEngine):
-            async def policies(self) -> Mapping[str, QueuePolicy]:
-                found = await self.engine.policies()
-                await asyncio.sleep(0)  # the other one looks too
-                return found
+    class Slow(ForwardingEngine):
+        async def policies(self) -> Mapping[str, QueuePolicy]:
+            found = await self.engine.policies()
+            await asyncio.sleep(0)  # the other one looks too
+            return found
 
-        people = [Operations(Slow(engine)) for _ in range(2)]
-        for turn in range(10):
-            await asyncio.gather(
-                people[0].change_policy("q", {"paused": not turn % 2}, WHO),
-                people[1].change_policy("q", {"max_in_flight": turn + 1}, WHO),
-            )
-            policy = (await engine.policies())["q"]
-            assert (policy.paused, policy.max_in_flight) == (not turn % 2, turn + 1)
-        await engine.close()
-
-    asyncio.run(run())
+    people = [Operations(Slow(engine)) for _ in range(2)]
+    for turn in range(10):
+        await asyncio.gather(
+            people[0].change_policy("q", {"paused": not turn % 2}, WHO),
+            people[1].change_policy("q", {"max_in_flight": turn + 1}, WHO),
+        )
+        policy = (await engine.policies())["q"]
+        assert (policy.paused, policy.max_in_flight) == (not turn % 2, turn + 1)
+    await engine.close()
 
 
-def test_a_reclaim_that_is_refused_ends_nobody_elses_lease():
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = MemoryEngine(clock=clock)
-        await engine.enqueue([NewJob(task="t", id="held"), NewJob(task="t", id="free")])
-        await engine.claim(queues=["default"], worker="w", lease_seconds=5)
-        clock.advance(60)
-        with pytest.raises(IllegalTransition):
-            await Operations(engine).reclaim("free", "default", WHO)
-        [held] = await engine.get(["held"])
-        assert held is not None
-        assert (held.state, held.losses) == (State.IN_FLIGHT, 0)
-        await engine.close()
-
-    asyncio.run(run())
+async def test_a_reclaim_that_is_refused_ends_nobody_elses_lease():
+    clock = VirtualClock()
+    engine = MemoryEngine(clock=clock)
+    await engine.enqueue([NewJob(task="t", id="held"), NewJob(task="t", id="free")])
+    await engine.claim(queues=["default"], worker="w", lease_seconds=5)
+    clock.advance(60)
+    with pytest.raises(IllegalTransition):
+        await Operations(engine).reclaim("free", "default", WHO)
+    [held] = await engine.get(["held"])
+    assert held is not None
+    assert (held.state, held.losses) == (State.IN_FLIGHT, 0)
+    await engine.close()

@@ -178,31 +178,28 @@ def test_a_job_that_was_asked_to_stop_counts_as_cancelled_whatever_its_outcome()
     run(scenario)
 
 
-def test_leases_from_before_a_restart_are_counted_and_those_that_ended_with_it():
-    async def scenario() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        options = JournalOptions(inline=True, segment_bytes=1 << 16)
-        engine = await JournalEngine.open(disk, clock=clock, options=options)
-        await engine.enqueue([NewJob(task="t", queue="mail") for _ in range(3)])
-        claim = await engine.claim(queues=["mail"], worker="far/away", limit=2, lease_seconds=90)
-        await engine.claim(queues=["mail"], worker=f"{OWN_SLOT_PREFIX}w", lease_seconds=90)
-        disk = disk.crash()
-        clock.advance(4)
-        again = await JournalEngine.open(disk, clock=clock, options=options)
-        metrics = Metrics()
-        watched = InstrumentedEngine(again, metrics, again.held_now(), clock.now_us())
-        watched.count_lost(again.lost_at_open)
-        numbers = metrics.queue("mail")
-        assert (numbers.lost, numbers.retried, numbers.timeout) == (1, 1, 0)
-        assert [job.id for job in watched.held_by("far/away")] == [job.id for job in claim.jobs]
-        one, other = claim.jobs
-        await watched.settle([outcomes.completed(one), outcomes.dead(other, ODD)])
-        assert (numbers.completed, numbers.dead) == (1, 1)
-        assert metrics.terminal == {("mail", "unexpected"): 1}
-        assert 4 <= numbers.durations.total / 2 < 5
-        await again.close()
-
-    asyncio.run(scenario())
+async def test_leases_from_before_a_restart_are_counted_and_those_that_ended_with_it():
+    disk, clock = SimDisk(), VirtualClock()
+    options = JournalOptions(inline=True, segment_bytes=1 << 16)
+    engine = await JournalEngine.open(disk, clock=clock, options=options)
+    await engine.enqueue([NewJob(task="t", queue="mail") for _ in range(3)])
+    claim = await engine.claim(queues=["mail"], worker="far/away", limit=2, lease_seconds=90)
+    await engine.claim(queues=["mail"], worker=f"{OWN_SLOT_PREFIX}w", lease_seconds=90)
+    disk = disk.crash()
+    clock.advance(4)
+    again = await JournalEngine.open(disk, clock=clock, options=options)
+    metrics = Metrics()
+    watched = InstrumentedEngine(again, metrics, again.held_now(), clock.now_us())
+    watched.count_lost(again.lost_at_open)
+    numbers = metrics.queue("mail")
+    assert (numbers.lost, numbers.retried, numbers.timeout) == (1, 1, 0)
+    assert [job.id for job in watched.held_by("far/away")] == [job.id for job in claim.jobs]
+    one, other = claim.jobs
+    await watched.settle([outcomes.completed(one), outcomes.dead(other, ODD)])
+    assert (numbers.completed, numbers.dead) == (1, 1)
+    assert metrics.terminal == {("mail", "unexpected"): 1}
+    assert 4 <= numbers.durations.total / 2 < 5
+    await again.close()
 
 
 def test_every_verb_is_passed_on():

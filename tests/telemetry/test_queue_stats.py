@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from types import FrameType
 
@@ -50,43 +49,34 @@ async def journal(count: int) -> EmbeddedEngine:
     return await filled(await JournalEngine.open(SimDisk(), clock=clock, options=options), count)
 
 
-def test_a_survey_takes_as_long_with_many_jobs_as_with_few():
-    async def run() -> None:
-        few, many = await journal(10), await journal(3_000)
-        assert steps(few) == steps(many)
-        found = many.survey()
-        for queue in ("a", "b"):
-            one = found.queues[queue]
-            assert (one.counts.pending, one.scheduled) == (9_000, 3_000)
-            assert one.oldest_due_us == found.now_us
-        await few.close()
-        await many.close()
-
-    asyncio.run(run())
+async def test_a_survey_takes_as_long_with_many_jobs_as_with_few():
+    few, many = await journal(10), await journal(3_000)
+    assert steps(few) == steps(many)
+    found = many.survey()
+    for queue in ("a", "b"):
+        one = found.queues[queue]
+        assert (one.counts.pending, one.scheduled) == (9_000, 3_000)
+        assert one.oldest_due_us == found.now_us
+    await few.close()
+    await many.close()
 
 
-def test_the_plain_engine_takes_longer_so_that_the_count_can_fail():
-    async def run() -> None:
-        clock = VirtualClock()
-        few = await filled(MemoryEngine(clock=clock), 3)
-        many = await filled(MemoryEngine(clock=clock), 9)
-        assert steps(many) > 2 * steps(few)
-
-    asyncio.run(run())
+async def test_the_plain_engine_takes_longer_so_that_the_count_can_fail():
+    clock = VirtualClock()
+    few = await filled(MemoryEngine(clock=clock), 3)
+    many = await filled(MemoryEngine(clock=clock), 9)
+    assert steps(many) > 2 * steps(few)
 
 
-def test_the_age_is_since_the_job_was_due():
-    async def run() -> None:
-        clock = VirtualClock()
-        options = JournalOptions(inline=True, segment_bytes=1 << 16)
-        engine = await JournalEngine.open(SimDisk(), clock=clock, options=options)
-        await engine.enqueue([NewJob(task="t", queue="a", delay_seconds=10)])
-        ages = []
-        for seconds in (0, 9, 2, 30):
-            clock.advance(seconds)
-            found: StoreStats = engine.survey()
-            ages.append((found.queues["a"].scheduled, found.oldest_age_seconds("a")))
-        assert ages == [(1, 0.0), (1, 0.0), (0, 1.0), (0, 31.0)]
-        await engine.close()
-
-    asyncio.run(run())
+async def test_the_age_is_since_the_job_was_due():
+    clock = VirtualClock()
+    options = JournalOptions(inline=True, segment_bytes=1 << 16)
+    engine = await JournalEngine.open(SimDisk(), clock=clock, options=options)
+    await engine.enqueue([NewJob(task="t", queue="a", delay_seconds=10)])
+    ages = []
+    for seconds in (0, 9, 2, 30):
+        clock.advance(seconds)
+        found: StoreStats = engine.survey()
+        ages.append((found.queues["a"].scheduled, found.oldest_age_seconds("a")))
+    assert ages == [(1, 0.0), (1, 0.0), (0, 1.0), (0, 31.0)]
+    await engine.close()

@@ -39,63 +39,48 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_jobs_that_never_wait_are_done_by_the_first():
-    async def run() -> None:
-        slots = Slots(50)
-        await turns()
-        await slots.bring([None] * 40)
-        assert slots.done == 40
-        assert slots.woken <= 2
-
-    asyncio.run(run())
+async def test_jobs_that_never_wait_are_done_by_the_first():
+    slots = Slots(50)
+    await turns()
+    await slots.bring([None] * 40)
+    assert slots.done == 40
+    assert slots.woken <= 2
 
 
-def test_jobs_that_wait_have_a_slot_each():
-    async def run() -> None:
-        slots = Slots(50)
-        await turns()
-        jobs = [asyncio.get_running_loop().create_future() for _ in range(40)]
-        await slots.bring([*jobs])
-        assert slots.ready == []
-        assert slots.woken == 40
-        for job in jobs:
-            job.set_result(None)
-        await turns()
-        assert slots.done == 40
-
-    asyncio.run(run())
+async def test_jobs_that_wait_have_a_slot_each():
+    slots = Slots(50)
+    await turns()
+    jobs = [asyncio.get_running_loop().create_future() for _ in range(40)]
+    await slots.bring([*jobs])
+    assert slots.ready == []
+    assert slots.woken == 40
+    for job in jobs:
+        job.set_result(None)
+    await turns()
+    assert slots.done == 40
 
 
-def test_a_slot_that_is_ended_does_not_take_the_wake_up_of_another():
-    async def run() -> None:
-        slots = Slots(5)
-        await turns()
-        slots.tasks[-1].cancel()  # the one that would be woken next; it does not know yet
-        await slots.bring([None])
-        assert slots.done == 1
-
-    asyncio.run(run())
+async def test_a_slot_that_is_ended_does_not_take_the_wake_up_of_another():
+    slots = Slots(5)
+    await turns()
+    slots.tasks[-1].cancel()  # the one that would be woken next; it does not know yet
+    await slots.bring([None])
+    assert slots.done == 1
 
 
-def test_a_slot_that_is_ended_when_it_was_woken_hands_the_wake_up_on():
-    async def run() -> None:
-        slots = Slots(5)
-        await turns()
-        slots.ready.append(None)
-        slots.resting.wake_one()
-        slots.tasks[-1].cancel()  # it was woken, and has not run yet
-        await turns()
-        assert slots.done == 1
-
-    asyncio.run(run())
+async def test_a_slot_that_is_ended_when_it_was_woken_hands_the_wake_up_on():
+    slots = Slots(5)
+    await turns()
+    slots.ready.append(None)
+    slots.resting.wake_one()
+    slots.tasks[-1].cancel()  # it was woken, and has not run yet
+    await turns()
+    assert slots.done == 1
 
 
-def test_all_are_woken_when_there_may_be_too_many():
-    async def run() -> None:
-        slots = Slots(5)
-        await turns()
-        slots.resting.wake_all()
-        await turns()
-        assert slots.woken == 5
-
-    asyncio.run(run())
+async def test_all_are_woken_when_there_may_be_too_many():
+    slots = Slots(5)
+    await turns()
+    slots.resting.wake_all()
+    await turns()
+    assert slots.woken == 5

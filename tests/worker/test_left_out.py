@@ -56,34 +56,28 @@ def test_a_tick_is_skipped_once_and_the_next_one_runs():
     assert asyncio.run(scenario(heeds=False)) == (1, 2)  # the control: nobody asks
 
 
-def test_a_schedule_that_is_paused_makes_nothing_and_catches_up_on_nothing():
-    async def scenario() -> None:
-        world = World()
-        await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
-        await world.loop.step(world.clock.now_us())
-        await world.change(paused=True)
-        assert await world.pass_minutes(5) == 0
-        await world.change(paused=False)
-        assert await world.pass_minutes(2) == 2
-
-    asyncio.run(scenario())
+async def test_a_schedule_that_is_paused_makes_nothing_and_catches_up_on_nothing():
+    world = World()
+    await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+    await world.loop.step(world.clock.now_us())
+    await world.change(paused=True)
+    assert await world.pass_minutes(5) == 0
+    await world.change(paused=False)
+    assert await world.pass_minutes(2) == 2
 
 
-def test_what_the_application_declares_is_known_and_what_people_decided_stays():
-    async def scenario() -> None:
-        world = World()
-        await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
-        await world.change(paused=True, skip_until_us=7)
-        moved = Schedule(name="s", expression="0 3 * * *", task="other", queue="q")
-        await make_known(world.engine, [moved], world.clock.now_us())
-        assert (await world.engine.schedules())["s"] == ScheduleState(
-            "0 3 * * *", "UTC", "other", "q", paused=True, skip_until_us=7
-        )
-        before = await world.engine.audited()
-        await make_known(world.engine, [moved], world.clock.now_us())
-        assert await world.engine.audited() == before
-
-    asyncio.run(scenario())
+async def test_what_the_application_declares_is_known_and_what_people_decided_stays():
+    world = World()
+    await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+    await world.change(paused=True, skip_until_us=7)
+    moved = Schedule(name="s", expression="0 3 * * *", task="other", queue="q")
+    await make_known(world.engine, [moved], world.clock.now_us())
+    assert (await world.engine.schedules())["s"] == ScheduleState(
+        "0 3 * * *", "UTC", "other", "q", paused=True, skip_until_us=7
+    )
+    before = await world.engine.audited()
+    await make_known(world.engine, [moved], world.clock.now_us())
+    assert await world.engine.audited() == before
 
 
 def test_what_came_before_a_schedule_was_known_was_not_missed():

@@ -134,57 +134,49 @@ def test_a_tick_has_an_id_of_its_time_in_utc() -> None:
     assert schedule(overlap="allow").job_at(tick_us).unique is None
 
 
-def test_a_step_says_when_the_next_tick_is() -> None:
-    async def run() -> None:
-        world = World(NOON_US + 1)
-        assert await world.step(world.loop()) is None
-        loop = world.loop(
-            schedule("0 * * * *", name="hourly"), schedule("*/15 * * * *", name="often")
+async def test_a_step_says_when_the_next_tick_is() -> None:
+    world = World(NOON_US + 1)
+    assert await world.step(world.loop()) is None
+    loop = world.loop(schedule("0 * * * *", name="hourly"), schedule("*/15 * * * *", name="often"))
+    assert await world.step(loop) == NOON_US + 15 * MINUTE_US
+    assert sorted(await world.work()) == ["120000Z", "120000Z"]
+    assert await world.step_at(loop, NOON_US + 20 * MINUTE_US) == NOON_US + 30 * MINUTE_US
+    assert await world.step_at(loop, NOON_US + 21 * MINUTE_US) == NOON_US + 30 * MINUTE_US
+    assert await world.work() == ["121500Z"]
+    assert await world.step_at(loop, NOON_US + 30 * MINUTE_US) == NOON_US + 45 * MINUTE_US
+    assert await world.work() == ["123000Z"]
+
+
+async def test_a_restart_runs_nothing_again() -> None:
+    disk, clock = SimDisk(), VirtualClock(NOON_US)
+    plan = schedule("*/5 * * * *", overlap="allow", missed="all")
+    receipts: list[Receipt] = []
+    for _ in range(4):
+        engine = await JournalEngine.open(
+            disk, clock=clock, options=JournalOptions(segment_bytes=1 << 16, inline=True)
         )
-        assert await world.step(loop) == NOON_US + 15 * MINUTE_US
-        assert sorted(await world.work()) == ["120000Z", "120000Z"]
-        assert await world.step_at(loop, NOON_US + 20 * MINUTE_US) == NOON_US + 30 * MINUTE_US
-        assert await world.step_at(loop, NOON_US + 21 * MINUTE_US) == NOON_US + 30 * MINUTE_US
-        assert await world.work() == ["121500Z"]
-        assert await world.step_at(loop, NOON_US + 30 * MINUTE_US) == NOON_US + 45 * MINUTE_US
-        assert await world.work() == ["123000Z"]
 
-    asyncio.run(run())
+        async def enqueue(
+            jobs: Sequence[NewJob],
+            on_duplicate: OnDuplicate,
+            engine: JournalEngine = engine,
+        ) -> list[Receipt]:
+            answer = await engine.enqueue(jobs, on_duplicate=on_duplicate)
+            receipts.extend(answer)
+            return answer
 
-
-def test_a_restart_runs_nothing_again() -> None:
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock(NOON_US)
-        plan = schedule("*/5 * * * *", overlap="allow", missed="all")
-        receipts: list[Receipt] = []
-        for _ in range(4):
-            engine = await JournalEngine.open(
-                disk, clock=clock, options=JournalOptions(segment_bytes=1 << 16, inline=True)
-            )
-
-            async def enqueue(
-                jobs: Sequence[NewJob],
-                on_duplicate: OnDuplicate,
-                engine: JournalEngine = engine,
-            ) -> list[Receipt]:
-                answer = await engine.enqueue(jobs, on_duplicate=on_duplicate)
-                receipts.extend(answer)
-                return answer
-
-            await ScheduleLoop([plan], enqueue, remember_seconds=3_600).step(clock.now_us())
-            claim = await engine.claim(queues=["default"], worker="w", limit=100)
-            await engine.settle([completed(job) for job in claim.jobs])
-            await engine.close()
-            clock.advance(60)
-        created = [receipt.id for receipt in receipts if receipt.admission == "created"]
-        assert [job_id.rpartition("T")[2] for job_id in created] == [
-            "115000Z",
-            "115500Z",
-            "120000Z",
-        ]
-        assert len(receipts) > 3
-
-    asyncio.run(run())
+        await ScheduleLoop([plan], enqueue, remember_seconds=3_600).step(clock.now_us())
+        claim = await engine.claim(queues=["default"], worker="w", limit=100)
+        await engine.settle([completed(job) for job in claim.jobs])
+        await engine.close()
+        clock.advance(60)
+    created = [receipt.id for receipt in receipts if receipt.admission == "created"]
+    assert [job_id.rpartition("T")[2] for job_id in created] == [
+        "115000Z",
+        "115500Z",
+        "120000Z",
+    ]
+    assert len(receipts) > 3
 
 
 @pytest.mark.parametrize(
@@ -196,18 +188,17 @@ def test_a_restart_runs_nothing_again() -> None:
         ("all", "allow", ["115200Z", "115400Z", "115600Z", "115800Z", "120000Z"]),
     ],
 )
-def test_what_was_missed_before_the_first_step(missed: str, overlap: str, ran: list[str]) -> None:
-    async def run() -> None:
-        world = World(NOON_US + SECOND_US)
-        plan = schedule("*/2 * * * *", missed=missed, overlap=overlap)
-        loop = world.loop(plan)
-        assert await world.step(loop) == NOON_US + 2 * MINUTE_US
-        assert await world.work() == ran
-        # What comes while it runs is not missed, even when it is seen a little late.
-        await world.step_at(loop, NOON_US + 2 * MINUTE_US + 59 * SECOND_US)
-        assert await world.work() == ["120200Z"]
-
-    asyncio.run(run())
+async def test_what_was_missed_before_the_first_step(
+    missed: str, overlap: str, ran: list[str]
+) -> None:
+    world = World(NOON_US + SECOND_US)
+    plan = schedule("*/2 * * * *", missed=missed, overlap=overlap)
+    loop = world.loop(plan)
+    assert await world.step(loop) == NOON_US + 2 * MINUTE_US
+    assert await world.work() == ran
+    # What comes while it runs is not missed, even when it is seen a little late.
+    await world.step_at(loop, NOON_US + 2 * MINUTE_US + 59 * SECOND_US)
+    assert await world.work() == ["120200Z"]
 
 
 def test_the_oldest_tick_to_catch_up_on_is_the_one_at_the_edge() -> None:
@@ -222,13 +213,10 @@ def test_the_oldest_tick_to_catch_up_on_is_the_one_at_the_edge() -> None:
     assert asyncio.run(run(1)) == ["120000Z"]
 
 
-def test_a_tick_at_the_moment_of_the_first_step_is_not_missed() -> None:
-    async def run() -> None:
-        world = World()
-        await world.step(world.loop(schedule(missed="skip")))
-        assert await world.work() == ["120000Z"]
-
-    asyncio.run(run())
+async def test_a_tick_at_the_moment_of_the_first_step_is_not_missed() -> None:
+    world = World()
+    await world.step(world.loop(schedule(missed="skip")))
+    assert await world.work() == ["120000Z"]
 
 
 @pytest.mark.parametrize(
@@ -239,53 +227,44 @@ def test_a_tick_at_the_moment_of_the_first_step_is_not_missed() -> None:
         ("all", ["145700Z", "145800Z", "145900Z", "150000Z", "150100Z"]),
     ],
 )
-def test_a_leap_forward_is_missed_ticks(missed: str, ran: list[str]) -> None:
-    async def run() -> None:
-        world = World()
-        plan = schedule(
-            "0-1,57-59 * * * *", missed=missed, overlap="allow", catch_up_seconds=5 * 60 + 40
-        )
-        loop = world.loop(plan)
+async def test_a_leap_forward_is_missed_ticks(missed: str, ran: list[str]) -> None:
+    world = World()
+    plan = schedule(
+        "0-1,57-59 * * * *", missed=missed, overlap="allow", catch_up_seconds=5 * 60 + 40
+    )
+    loop = world.loop(plan)
+    await world.step(loop)
+    await world.work()
+    await world.step_at(loop, NOON_US + 182 * MINUTE_US + 30 * SECOND_US)
+    assert await world.work() == ran
+    assert await world.step(loop) == NOON_US + 237 * MINUTE_US
+
+
+async def test_catching_up_is_bounded_for_each_step_and_loses_nothing() -> None:
+    world = World()
+    plan = schedule("* * * * * *", missed="all", overlap="allow", catch_up_seconds=249)
+    loop = world.loop(plan)
+    steps = 0
+    while (next_us := await world.step(loop)) is not None and next_us <= world.clock.now_us():
+        steps += 1
+        assert len(await world.work()) == MAX_TICKS_PER_STEP
+    assert next_us == NOON_US + SECOND_US
+    assert len(await world.work()) == 50
+    assert steps == 2
+    assert len(set(world.ran)) == 250
+    assert world.ran == sorted(world.ran)
+
+
+async def test_large_payloads_make_smaller_steps() -> None:
+    world = World()
+    payload = b'{"text":"' + b"x" * 200_000 + b'"}'
+    plan = schedule(missed="all", overlap="allow", payload=payload)
+    loop = world.loop(plan)
+    sizes = []
+    for _ in range(3):
         await world.step(loop)
-        await world.work()
-        await world.step_at(loop, NOON_US + 182 * MINUTE_US + 30 * SECOND_US)
-        assert await world.work() == ran
-        assert await world.step(loop) == NOON_US + 237 * MINUTE_US
-
-    asyncio.run(run())
-
-
-def test_catching_up_is_bounded_for_each_step_and_loses_nothing() -> None:
-    async def run() -> None:
-        world = World()
-        plan = schedule("* * * * * *", missed="all", overlap="allow", catch_up_seconds=249)
-        loop = world.loop(plan)
-        steps = 0
-        while (next_us := await world.step(loop)) is not None and next_us <= world.clock.now_us():
-            steps += 1
-            assert len(await world.work()) == MAX_TICKS_PER_STEP
-        assert next_us == NOON_US + SECOND_US
-        assert len(await world.work()) == 50
-        assert steps == 2
-        assert len(set(world.ran)) == 250
-        assert world.ran == sorted(world.ran)
-
-    asyncio.run(run())
-
-
-def test_large_payloads_make_smaller_steps() -> None:
-    async def run() -> None:
-        world = World()
-        payload = b'{"text":"' + b"x" * 200_000 + b'"}'
-        plan = schedule(missed="all", overlap="allow", payload=payload)
-        loop = world.loop(plan)
-        sizes = []
-        for _ in range(3):
-            await world.step(loop)
-            sizes.append(len(await world.work()))
-        assert sizes == [5, 5, 1]
-
-    asyncio.run(run())
+        sizes.append(len(await world.work()))
+    assert sizes == [5, 5, 1]
 
 
 def test_a_tick_is_dropped_while_its_predecessor_is_unfinished(
@@ -313,51 +292,42 @@ def test_a_tick_is_dropped_while_its_predecessor_is_unfinished(
     ]
 
 
-def test_ticks_may_overlap_if_they_are_allowed_to() -> None:
-    async def run() -> None:
-        world = World()
-        loop = world.loop(schedule(overlap="allow"))
-        for minute in range(3):
-            await world.step_at(loop, NOON_US + minute * MINUTE_US)
-        assert await world.work() == ["120000Z", "120100Z", "120200Z"]
-
-    asyncio.run(run())
+async def test_ticks_may_overlap_if_they_are_allowed_to() -> None:
+    world = World()
+    loop = world.loop(schedule(overlap="allow"))
+    for minute in range(3):
+        await world.step_at(loop, NOON_US + minute * MINUTE_US)
+    assert await world.work() == ["120000Z", "120100Z", "120200Z"]
 
 
-def test_a_failed_enqueue_is_taken_up_again_and_holds_up_no_other_schedule() -> None:
-    async def run() -> None:
-        world = World()
-        full = True
+async def test_a_failed_enqueue_is_taken_up_again_and_holds_up_no_other_schedule() -> None:
+    world = World()
+    full = True
 
-        async def enqueue(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> list[Receipt]:
-            if full and jobs[0].task == "big":
-                raise StorageFull("no room")
-            return await world.enqueue(jobs, on_duplicate)
+    async def enqueue(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> list[Receipt]:
+        if full and jobs[0].task == "big":
+            raise StorageFull("no room")
+        return await world.enqueue(jobs, on_duplicate)
 
-        plans = [schedule(name="big", task="big"), schedule(name="small")]
-        loop = ScheduleLoop(plans, enqueue, remember_seconds=3_600)
-        for _ in range(2):
-            with pytest.raises(StorageFull):
-                await world.step(loop)
-        assert await world.work() == ["120000Z"]
-        full = False
-        assert await world.step_at(loop, NOON_US + 30 * SECOND_US) == NOON_US + MINUTE_US
-        assert await world.work() == ["120000Z"]
-        assert world.ran == ["cron/small/20270115T120000Z", "cron/big/20270115T120000Z"]
-
-    asyncio.run(run())
+    plans = [schedule(name="big", task="big"), schedule(name="small")]
+    loop = ScheduleLoop(plans, enqueue, remember_seconds=3_600)
+    for _ in range(2):
+        with pytest.raises(StorageFull):
+            await world.step(loop)
+    assert await world.work() == ["120000Z"]
+    full = False
+    assert await world.step_at(loop, NOON_US + 30 * SECOND_US) == NOON_US + MINUTE_US
+    assert await world.work() == ["120000Z"]
+    assert world.ran == ["cron/small/20270115T120000Z", "cron/big/20270115T120000Z"]
 
 
-def test_time_that_goes_back_runs_nothing_again() -> None:
-    async def run() -> None:
-        world = World()
-        loop = world.loop(schedule(overlap="allow"))
-        await world.step(loop)
-        await world.work()
-        assert await loop.step(NOON_US - 5 * MINUTE_US) == NOON_US + MINUTE_US
-        assert await world.work() == []
-
-    asyncio.run(run())
+async def test_time_that_goes_back_runs_nothing_again() -> None:
+    world = World()
+    loop = world.loop(schedule(overlap="allow"))
+    await world.step(loop)
+    await world.work()
+    assert await loop.step(NOON_US - 5 * MINUTE_US) == NOON_US + MINUTE_US
+    assert await world.work() == []
 
 
 # --- daylight saving: Europe/Berlin goes from +1 to +2 on 28 March, and back on 31 October, 2027 --

@@ -350,58 +350,49 @@ def test_a_peer_that_leaves_ends_its_claim(served):
     served(talk)
 
 
-def test_without_an_engine_there_are_routes_only():
+async def test_without_an_engine_there_are_routes_only():
     async def departure() -> None:
         raise AssertionError("nobody asks")
 
-    async def main() -> None:
-        app = RpcApp(None, ROUTES)
-        assert (await app.respond("GET", "/health/live", b"", departure)).status == 200
-        for path in ("/engine/v1/counts", "/engine/v2/counts"):
-            answer = await app.respond("POST", path, COUNTS, departure)
-            assert answer.status == 404
-            assert b'"versions":[]' in answer.body
-        app.stop()
-
-    asyncio.run(main())
+    app = RpcApp(None, ROUTES)
+    assert (await app.respond("GET", "/health/live", b"", departure)).status == 200
+    for path in ("/engine/v1/counts", "/engine/v2/counts"):
+        answer = await app.respond("POST", path, COUNTS, departure)
+        assert answer.status == 404
+        assert b'"versions":[]' in answer.body
+    app.stop()
 
 
-def test_headers_without_end_are_refused():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
-                reader, writer = await asyncio.open_unix_connection(path)
-                writer.write(b"GET / HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaaaaaaa\r\n" * 3_000)
-                answer = await Peer(reader, writer).answer()
-                assert answer.status == 431
-                writer.close()
-
-    asyncio.run(main())
+async def test_headers_without_end_are_refused():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"GET / HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaaaaaaa\r\n" * 3_000)
+            answer = await Peer(reader, writer).answer()
+            assert answer.status == 431
+            writer.close()
 
 
-def test_a_peer_that_takes_no_answers_is_given_no_more_than_it_takes():
-    async def main() -> None:
-        answered = 0
+async def test_a_peer_that_takes_no_answers_is_given_no_more_than_it_takes():
+    answered = 0
 
-        async def large(_body: bytes) -> tuple[int, str, bytes]:
-            nonlocal answered
-            answered += 1
-            return 200, "text/plain", b"x" * 1_000_000
+    async def large(_body: bytes) -> tuple[int, str, bytes]:
+        nonlocal answered
+        answered += 1
+        return 200, "text/plain", b"x" * 1_000_000
 
-        with short_directory() as directory:
-            path = str(directory / "s")
-            app = RpcApp(None, {"GET /large": large})
-            async with serving(app, sockets=[bind_socket(path)]):
-                reader, writer = await asyncio.open_unix_connection(path, limit=1_000)
-                for _number in range(10):
-                    writer.write(b"GET /large HTTP/1.1\r\n\r\n")
-                await settle_down()
-                assert answered < 3
-                peer = Peer(reader, writer)
-                for _number in range(10):
-                    assert len((await peer.answer()).body) == 1_000_000
-                assert answered == 10
-                writer.close()
-
-    asyncio.run(main())
+    with short_directory() as directory:
+        path = str(directory / "s")
+        app = RpcApp(None, {"GET /large": large})
+        async with serving(app, sockets=[bind_socket(path)]):
+            reader, writer = await asyncio.open_unix_connection(path, limit=1_000)
+            for _number in range(10):
+                writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+            await settle_down()
+            assert answered < 3
+            peer = Peer(reader, writer)
+            for _number in range(10):
+                assert len((await peer.answer()).body) == 1_000_000
+            assert answered == 10
+            writer.close()

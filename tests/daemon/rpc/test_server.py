@@ -68,19 +68,16 @@ def test_a_socket_that_an_owner_left_behind_is_replaced():
             assert Path(path).lstat().st_ino != before or mode(path) == 0o600
 
 
-def test_a_socket_on_which_somebody_listens_is_left_alone():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            app = RpcApp(MemoryEngine(), {})
-            async with serving(app, sockets=[bind_socket(path)]):
-                with pytest.raises(DirectoryInUse, match="stop it first, or be its client"):
-                    bind_socket(path)
-                client = ClientEngine(path)
-                assert await client.validate() == []
-                await client.close()
-
-    asyncio.run(main())
+async def test_a_socket_on_which_somebody_listens_is_left_alone():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        app = RpcApp(MemoryEngine(), {})
+        async with serving(app, sockets=[bind_socket(path)]):
+            with pytest.raises(DirectoryInUse, match="stop it first, or be its client"):
+                bind_socket(path)
+            client = ClientEngine(path)
+            assert await client.validate() == []
+            await client.close()
 
 
 def test_a_socket_whose_owner_is_too_busy_to_accept_is_left_alone():
@@ -152,116 +149,96 @@ def test_a_port_that_is_taken_is_refused():
             bind_loopback("127.0.0.1", first.getsockname()[1])
 
 
-def test_signals_are_left_alone():
-    async def main() -> None:
-        with short_directory() as directory:
-            before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-            path = str(directory / "s")
-            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
-                during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-            assert during == before
-
-    asyncio.run(main())
+async def test_signals_are_left_alone():
+    with short_directory() as directory:
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        path = str(directory / "s")
+        async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        assert during == before
 
 
-def test_serving_on_several_sockets_at_once():
-    async def main() -> None:
-        with short_directory() as directory:
-            paths = [str(directory / name) for name in "ab"]
-            engine = MemoryEngine()
-            sockets = [bind_socket(path) for path in paths]
-            async with serving(RpcApp(engine), sockets=sockets):
-                for path in paths:
-                    client = ClientEngine(path)
-                    await client.enqueue(jobs_named(path))
-                    await client.close()
-            assert (await engine.counts())["default"].pending == 2
-            assert list(directory.iterdir()) == []
-
-    asyncio.run(main())
+async def test_serving_on_several_sockets_at_once():
+    with short_directory() as directory:
+        paths = [str(directory / name) for name in "ab"]
+        engine = MemoryEngine()
+        sockets = [bind_socket(path) for path in paths]
+        async with serving(RpcApp(engine), sockets=sockets):
+            for path in paths:
+                client = ClientEngine(path)
+                await client.enqueue(jobs_named(path))
+                await client.close()
+        assert (await engine.counts())["default"].pending == 2
+        assert list(directory.iterdir()) == []
 
 
-def test_an_end_does_not_wait_for_claims_that_wait(monkeypatch):
+async def test_an_end_does_not_wait_for_claims_that_wait(monkeypatch):
     # Were they waited for, it would be for this long, and the test would run into its time-out.
     monkeypatch.setattr(serving_module, "GRACE_SECONDS", 3_600)
 
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            engine = MemoryEngine()
-            client = ClientEngine(path, patience_seconds=0.05)
-            async with serving(RpcApp(engine), sockets=[bind_socket(path)]):
-                waiting = [
-                    asyncio.create_task(
-                        client.claim(queues=["default"], worker="w", wait_seconds=600)
-                    )
-                    for _number in range(5)
-                ]
-                await settle_down()
-                assert engine._arrivals.anybody
-            assert not engine._arrivals.anybody
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting)
-            await client.close()
-
-    asyncio.run(main())
+    with short_directory() as directory:
+        path = str(directory / "s")
+        engine = MemoryEngine()
+        client = ClientEngine(path, patience_seconds=0.05)
+        async with serving(RpcApp(engine), sockets=[bind_socket(path)]):
+            waiting = [
+                asyncio.create_task(client.claim(queues=["default"], worker="w", wait_seconds=600))
+                for _number in range(5)
+            ]
+            await settle_down()
+            assert engine._arrivals.anybody
+        assert not engine._arrivals.anybody
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        await client.close()
 
 
-def test_an_end_does_not_wait_for_peers_that_do_nothing():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
-                _, silent = await asyncio.open_unix_connection(path)
-                _, half = await asyncio.open_unix_connection(path)
-                half.write(b"POST /engine/v1/enqueue HTTP/1.1\r\nContent-Length: 100\r\n\r\nx")
-                await settle_down()
-            for writer in (silent, half):
-                writer.close()
-
-    asyncio.run(main())
-
-
-def test_requests_that_do_not_end_are_ended(monkeypatch):
-    monkeypatch.setattr(serving_module, "GRACE_SECONDS", 0.01)
-
-    async def main() -> None:
-        ended: list[str] = []
-
-        async def for_ever(_body: bytes) -> tuple[int, str, bytes]:
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                ended.append("in order")
-            raise AssertionError
-
-        with short_directory() as directory:
-            path = str(directory / "s")
-            app = RpcApp(None, {"GET /health": for_ever})
-            async with serving(app, sockets=[bind_socket(path)]):
-                reader, writer = await asyncio.open_unix_connection(path)
-                writer.write(HEALTH)
-                await settle_down()
-            assert ended == ["in order"]
-            assert (await reader.readline()).split()[1] == b"503"
+async def test_an_end_does_not_wait_for_peers_that_do_nothing():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
+            _, silent = await asyncio.open_unix_connection(path)
+            _, half = await asyncio.open_unix_connection(path)
+            half.write(b"POST /engine/v1/enqueue HTTP/1.1\r\nContent-Length: 100\r\n\r\nx")
+            await settle_down()
+        for writer in (silent, half):
             writer.close()
 
-    asyncio.run(main())
+
+async def test_requests_that_do_not_end_are_ended(monkeypatch):
+    monkeypatch.setattr(serving_module, "GRACE_SECONDS", 0.01)
+
+    ended: list[str] = []
+
+    async def for_ever(_body: bytes) -> tuple[int, str, bytes]:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("in order")
+        raise AssertionError
+
+    with short_directory() as directory:
+        path = str(directory / "s")
+        app = RpcApp(None, {"GET /health": for_ever})
+        async with serving(app, sockets=[bind_socket(path)]):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(HEALTH)
+            await settle_down()
+        assert ended == ["in order"]
+        assert (await reader.readline()).split()[1] == b"503"
+        writer.close()
 
 
-def test_a_claim_that_comes_when_it_is_over_is_sent_away():
+async def test_a_claim_that_comes_when_it_is_over_is_sent_away():
     async def departure() -> None:
         await asyncio.get_running_loop().create_future()
 
-    async def main() -> None:
-        app = RpcApp(MemoryEngine())
-        app.stop()
-        call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 600.0, [])
-        body = messages.CLAIM.write_call(call)
-        assert (await app.respond("POST", messages.CLAIM.path, body, departure)).status == 503
-
-    asyncio.run(main())
+    app = RpcApp(MemoryEngine())
+    app.stop()
+    call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 600.0, [])
+    body = messages.CLAIM.write_call(call)
+    assert (await app.respond("POST", messages.CLAIM.path, body, departure)).status == 503
 
 
 # --- whose it is -----------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_control_otherwise_they_are_held_by_nobody(monkeypatch):
     rigged(scenario)
 
 
-def test_the_owner_hands_back_what_it_claimed_for_somebody_who_left():
+async def test_the_owner_hands_back_what_it_claimed_for_somebody_who_left():
     left = asyncio.Event()
 
     class Late(MemoryEngine):
@@ -212,18 +212,15 @@ def test_the_owner_hands_back_what_it_claimed_for_somebody_who_left():
     async def departure() -> None:
         await left.wait()
 
-    async def main() -> None:
-        engine = Late()
-        await engine.enqueue(jobs_named("a"))
-        call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 60.0, [])
-        body = messages.CLAIM.write_call(call)
-        answer = await ServedEngine(engine).answer("claim", body, departure)
-        assert [job.id for job in messages.CLAIM.read_answer(answer.body).jobs] == ["a"]
-        [job] = await engine.get(["a"])
-        assert job is not None
-        assert (job.state, job.attempt) == (State.PENDING, 0)
-
-    asyncio.run(main())
+    engine = Late()
+    await engine.enqueue(jobs_named("a"))
+    call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 60.0, [])
+    body = messages.CLAIM.write_call(call)
+    answer = await ServedEngine(engine).answer("claim", body, departure)
+    assert [job.id for job in messages.CLAIM.read_answer(answer.body).jobs] == ["a"]
+    [job] = await engine.get(["a"])
+    assert job is not None
+    assert (job.state, job.attempt) == (State.PENDING, 0)
 
 
 # --- closing ---------------------------------------------------------------------------------

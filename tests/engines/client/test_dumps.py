@@ -1,7 +1,5 @@
 """A dump through the socket is the owner's, of one moment, and is given up when nobody asks."""
 
-import asyncio
-
 import pytest
 
 from holdfast.daemon.rpc import dumps as dumps_module
@@ -15,36 +13,30 @@ from tests.engines.dump.test_dumps import everything, live, told
 from .rig import Owner, short_directory
 
 
-def test_a_client_dumps_what_its_owner_would():
-    async def run() -> None:
-        with short_directory() as directory:
-            owner = Owner(directory, EngineOptions(remember_seconds=10_000.0))
-            await owner.start()
-            client = ClientEngine(owner.path, clock=owner.clock)
-            await live(client, owner.clock)
-            for _batch in range(9):
-                await client.enqueue([NewJob(task="t") for _ in range(300)])
-            assert told(await everything(client)) == told(await everything(owner.engine))
-            await client.close()
-            await owner.stop()
-
-    asyncio.run(run())
+async def test_a_client_dumps_what_its_owner_would():
+    with short_directory() as directory:
+        owner = Owner(directory, EngineOptions(remember_seconds=10_000.0))
+        await owner.start()
+        client = ClientEngine(owner.path, clock=owner.clock)
+        await live(client, owner.clock)
+        for _batch in range(9):
+            await client.enqueue([NewJob(task="t") for _ in range(300)])
+        assert told(await everything(client)) == told(await everything(owner.engine))
+        await client.close()
+        await owner.stop()
 
 
-def test_dumps_that_nobody_asks_for_any_more_are_given_up(monkeypatch):
-    async def run() -> None:
-        with short_directory() as directory:
-            owner = Owner(directory)
-            await owner.start()
-            dumps = OpenDumps(owner.engine)
-            sessions = [(await dumps.next("")).session for _ in range(dumps_module.MOST_AT_ONCE)]
-            with pytest.raises(InvalidInput, match="under way"):
-                await dumps.next("")
-            monkeypatch.setattr(dumps_module, "IDLE_SECONDS", -1.0)
-            fresh = (await dumps.next("")).session
-            assert fresh not in sessions
-            with pytest.raises(InvalidInput, match="begin again"):
-                await dumps.next(sessions[0])
-            await owner.stop()
-
-    asyncio.run(run())
+async def test_dumps_that_nobody_asks_for_any_more_are_given_up(monkeypatch):
+    with short_directory() as directory:
+        owner = Owner(directory)
+        await owner.start()
+        dumps = OpenDumps(owner.engine)
+        sessions = [(await dumps.next("")).session for _ in range(dumps_module.MOST_AT_ONCE)]
+        with pytest.raises(InvalidInput, match="under way"):
+            await dumps.next("")
+        monkeypatch.setattr(dumps_module, "IDLE_SECONDS", -1.0)
+        fresh = (await dumps.next("")).session
+        assert fresh not in sessions
+        with pytest.raises(InvalidInput, match="begin again"):
+            await dumps.next(sessions[0])
+        await owner.stop()

@@ -27,84 +27,67 @@ from holdfast.testing.conformance.fixture import settle_down
 from .rig import Owner, Rig, eventually, jobs_named, rigged, short_directory
 
 
-def test_without_an_owner_the_error_says_what_to_start_and_where():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "holdfast.sock")
-            client = ClientEngine(path, patience_seconds=0.05)
-            for call in (
-                client.enqueue(jobs_named("a")),
-                client.claim(queues=["default"], worker="w", wait_seconds=60),
-            ):
-                with pytest.raises(NoOwner) as missing:
-                    await call
-                assert path in str(missing.value)
-                assert "holdfast run" in str(missing.value)
-            await client.close()
-
-    asyncio.run(main())
+async def test_without_an_owner_the_error_says_what_to_start_and_where():
+    with short_directory() as directory:
+        path = str(directory / "holdfast.sock")
+        client = ClientEngine(path, patience_seconds=0.05)
+        for call in (
+            client.enqueue(jobs_named("a")),
+            client.claim(queues=["default"], worker="w", wait_seconds=60),
+        ):
+            with pytest.raises(NoOwner) as missing:
+                await call
+            assert path in str(missing.value)
+            assert "holdfast run" in str(missing.value)
+        await client.close()
 
 
-def test_a_socket_on_which_nobody_listens_is_no_owner_either():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            bind_socket(path).close()
-            client = ClientEngine(path, patience_seconds=0.05)
-            with pytest.raises(NoOwner):
-                await client.counts()
-            await client.close()
-
-    asyncio.run(main())
+async def test_a_socket_on_which_nobody_listens_is_no_owner_either():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        bind_socket(path).close()
+        client = ClientEngine(path, patience_seconds=0.05)
+        with pytest.raises(NoOwner):
+            await client.counts()
+        await client.close()
 
 
-def test_what_cannot_be_a_socket_is_said_at_once():
-    async def main() -> None:
-        with short_directory() as directory:
-            (directory / "file").touch()
-            client = ClientEngine(str(directory / "file" / "s"), patience_seconds=600)
-            with pytest.raises(Unavailable, match="cannot be reached"):
-                await client.counts()
-            await client.close()
-
-    asyncio.run(main())
+async def test_what_cannot_be_a_socket_is_said_at_once():
+    with short_directory() as directory:
+        (directory / "file").touch()
+        client = ClientEngine(str(directory / "file" / "s"), patience_seconds=600)
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await client.counts()
+        await client.close()
 
 
-def test_an_owner_that_comes_in_time_is_waited_for():
-    async def main() -> None:
-        with short_directory() as directory:
-            owner = Owner(directory)
-            client = ClientEngine(owner.path)
-            calls = [asyncio.create_task(client.enqueue(jobs_named(name))) for name in "abc"]
-            waiting = asyncio.create_task(
-                client.claim(queues=["later"], worker="w", wait_seconds=60)
-            )
-            await settle_down()
-            await owner.start()
-            assert await asyncio.gather(*calls) == [[Receipt(name)] for name in "abc"]
-            await client.enqueue(jobs_named("d", queue="later"))
-            assert [job.id for job in (await waiting).jobs] == ["d"]
-            await client.close()
-            await owner.stop()
-
-    asyncio.run(main())
+async def test_an_owner_that_comes_in_time_is_waited_for():
+    with short_directory() as directory:
+        owner = Owner(directory)
+        client = ClientEngine(owner.path)
+        calls = [asyncio.create_task(client.enqueue(jobs_named(name))) for name in "abc"]
+        waiting = asyncio.create_task(client.claim(queues=["later"], worker="w", wait_seconds=60))
+        await settle_down()
+        await owner.start()
+        assert await asyncio.gather(*calls) == [[Receipt(name)] for name in "abc"]
+        await client.enqueue(jobs_named("d", queue="later"))
+        assert [job.id for job in (await waiting).jobs] == ["d"]
+        await client.close()
+        await owner.stop()
 
 
-def test_a_close_ends_the_wait_for_an_owner():
-    async def main() -> None:
-        with short_directory() as directory:
-            client = ClientEngine(str(directory / "s"), patience_seconds=600)
-            calls = [
-                asyncio.create_task(client.counts()),
-                asyncio.create_task(client.claim(queues=["q"], worker="w", wait_seconds=60)),
-            ]
-            await settle_down()
-            await client.close()
-            for call in calls:
-                with pytest.raises(EngineClosed):
-                    await call
-
-    asyncio.run(main())
+async def test_a_close_ends_the_wait_for_an_owner():
+    with short_directory() as directory:
+        client = ClientEngine(str(directory / "s"), patience_seconds=600)
+        calls = [
+            asyncio.create_task(client.counts()),
+            asyncio.create_task(client.claim(queues=["q"], worker="w", wait_seconds=60)),
+        ]
+        await settle_down()
+        await client.close()
+        for call in calls:
+            with pytest.raises(EngineClosed):
+                await call
 
 
 def test_the_owner_may_restart_between_calls():
@@ -185,53 +168,44 @@ def problem(status: int, **fields: object) -> HttpResponse:
         (HttpResponse(422, messages.MSGPACK, b"\xc1"), Unavailable, "no owner of a store"),
     ],
 )
-def test_a_strange_answer_is_a_clear_error(response, error, says):
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            async with serving(Impostor(response), sockets=[bind_socket(path)]):
-                client = ClientEngine(path)
-                with pytest.raises(error, match=says) as refused:
-                    await client.counts()
-                assert path in str(refused.value) or error is TooLarge
-                await client.close()
-
-    asyncio.run(main())
-
-
-def test_answers_that_are_none_leave_a_doubt():
-    async def main() -> None:
-        with short_directory() as directory:
-            path = str(directory / "s")
-            app = Impostor(HttpResponse(200, messages.MSGPACK, b"\xc1"))
-            async with serving(app, sockets=[bind_socket(path)]):
-                client = ClientEngine(path, patience_seconds=0.05)
-                answered = await asyncio.gather(
-                    client.enqueue(jobs_named("a")), client.validate(), return_exceptions=True
-                )
-                assert [type(error) for error in answered] == [Unavailable, Unavailable]
-                await client.close()
-
-    asyncio.run(main())
-
-
-def test_noise_instead_of_http_leaves_a_doubt():
-    async def main() -> None:
-        async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"SMTP ready\r\n")
-            writer.close()
-
-        with short_directory() as directory:
-            path = str(directory / "s")
-            server = await asyncio.start_unix_server(shout, path)
-            client = ClientEngine(path, patience_seconds=0.05)
-            with pytest.raises(Unavailable, match="cannot be relied on"):
+async def test_a_strange_answer_is_a_clear_error(response, error, says):
+    with short_directory() as directory:
+        path = str(directory / "s")
+        async with serving(Impostor(response), sockets=[bind_socket(path)]):
+            client = ClientEngine(path)
+            with pytest.raises(error, match=says) as refused:
                 await client.counts()
+            assert path in str(refused.value) or error is TooLarge
             await client.close()
-            server.close()
 
-    asyncio.run(main())
+
+async def test_answers_that_are_none_leave_a_doubt():
+    with short_directory() as directory:
+        path = str(directory / "s")
+        app = Impostor(HttpResponse(200, messages.MSGPACK, b"\xc1"))
+        async with serving(app, sockets=[bind_socket(path)]):
+            client = ClientEngine(path, patience_seconds=0.05)
+            answered = await asyncio.gather(
+                client.enqueue(jobs_named("a")), client.validate(), return_exceptions=True
+            )
+            assert [type(error) for error in answered] == [Unavailable, Unavailable]
+            await client.close()
+
+
+async def test_noise_instead_of_http_leaves_a_doubt():
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"SMTP ready\r\n")
+        writer.close()
+
+    with short_directory() as directory:
+        path = str(directory / "s")
+        server = await asyncio.start_unix_server(shout, path)
+        client = ClientEngine(path, patience_seconds=0.05)
+        with pytest.raises(Unavailable, match="cannot be relied on"):
+            await client.counts()
+        await client.close()
+        server.close()
 
 
 # --- the wrong place -------------------------------------------------------------------------

@@ -107,105 +107,96 @@ async def as_file(engine: Engine) -> io.BytesIO:
     return file
 
 
-def test_a_dump_has_everything_and_goes_round_from_memory_to_journal_and_back():
-    async def run() -> None:
-        clock = VirtualClock()
-        first = MemoryEngine(clock=clock, options=OPTIONS)
-        await live(first, clock)
-        records = await everything(first)
-        kinds = {type(record) for record in records}
-        assert kinds == {
-            DumpHead, DumpedJob, DumpedAttempt, DumpedNote,
-            DumpedPolicy, DumpedFlag, DumpedSchedule, DumpedAudit,
-        }  # fmt: skip
-        disk = SimDisk()
-        assert restore(disk, read_dump(await as_file(first))) == (11, 7)
-        second = await opened(disk, clock)
-        again = await everything(second)
-        assert told(again) == told(records)
-        third = MemoryEngine(clock=clock, options=OPTIONS)
-        third.load(record for batch in read_dump(await as_file(second)) for record in batch)
-        assert told(await everything(third)) == told(records)
-        names = [(job.tenant, job.id) for job in third._plain_state.jobs()]
-        for tenant, job_id in names:
-            assert await second.history([job_id], tenant=tenant) == await first.history(
-                [job_id], tenant=tenant
-            )
-        assert await second.counts() == await first.counts() == await third.counts()
-        assert await second.groups() == await first.groups()
-        await second.close()
-
-    asyncio.run(run())
+async def test_a_dump_has_everything_and_goes_round_from_memory_to_journal_and_back():
+    clock = VirtualClock()
+    first = MemoryEngine(clock=clock, options=OPTIONS)
+    await live(first, clock)
+    records = await everything(first)
+    kinds = {type(record) for record in records}
+    assert kinds == {
+        DumpHead, DumpedJob, DumpedAttempt, DumpedNote,
+        DumpedPolicy, DumpedFlag, DumpedSchedule, DumpedAudit,
+    }  # fmt: skip
+    disk = SimDisk()
+    assert restore(disk, read_dump(await as_file(first))) == (11, 7)
+    second = await opened(disk, clock)
+    again = await everything(second)
+    assert told(again) == told(records)
+    third = MemoryEngine(clock=clock, options=OPTIONS)
+    third.load(record for batch in read_dump(await as_file(second)) for record in batch)
+    assert told(await everything(third)) == told(records)
+    names = [(job.tenant, job.id) for job in third._plain_state.jobs()]
+    for tenant, job_id in names:
+        assert await second.history([job_id], tenant=tenant) == await first.history(
+            [job_id], tenant=tenant
+        )
+    assert await second.counts() == await first.counts() == await third.counts()
+    assert await second.groups() == await first.groups()
+    await second.close()
 
 
 @pytest.mark.parametrize("target", ["memory", "journal"])
-def test_work_goes_on_where_it_was(target):
+async def test_work_goes_on_where_it_was(target):
     """Tokens only grow, keys keep their order, what waits still waits, the audit is one chain."""
 
-    async def run() -> None:
-        clock, disk = VirtualClock(), SimDisk()
-        source = await opened(SimDisk(), clock)
-        await live(source, clock)
-        file = await as_file(source)
-        engine: Engine
-        if target == "journal":
-            restore(disk, read_dump(file))
-            engine = await opened(disk, clock)
-        else:
-            memory = MemoryEngine(clock=clock, options=OPTIONS)
-            memory.load(record for batch in read_dump(file) for record in batch)
-            engine = memory
-        highest = head(await everything(source)).last_token
-        await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
-        assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
-        await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
-        order = []
-        for _turn in range(4):
-            [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
-            assert job.token > highest
-            order.append(job.id)
-            await engine.settle([completed(job)])
-        assert order == ["k0", "k1", "k2", "k9"]
-        clock.advance(10)
-        jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
-        assert {job.id for job in jobs} == {"c1", "c2", "d0"}
-        await engine.settle([completed(job) for job in jobs])
-        await engine.confirm(Filter(ids=("after",)), WHY)
-        assert [job.id for job in (await engine.claim(queues=["default"], worker="w")).jobs] == [
-            "after"
-        ]
-        end = AuditHead()
-        for record in await engine.audited(limit=100):
-            assert follows(end, record)
-            end = head_of(record)
-        assert await engine.validate() == []
-        await engine.close()
-        if target == "journal":
-            again = await opened(disk.crash(), clock)
-            [job_again] = await again.get(["k9"])
-            assert job_again is not None
-            assert job_again.state is State.COMPLETED
-            await again.close()
-
-    asyncio.run(run())
+    clock, disk = VirtualClock(), SimDisk()
+    source = await opened(SimDisk(), clock)
+    await live(source, clock)
+    file = await as_file(source)
+    engine: Engine
+    if target == "journal":
+        restore(disk, read_dump(file))
+        engine = await opened(disk, clock)
+    else:
+        memory = MemoryEngine(clock=clock, options=OPTIONS)
+        memory.load(record for batch in read_dump(file) for record in batch)
+        engine = memory
+    highest = head(await everything(source)).last_token
+    await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
+    assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
+    await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
+    order = []
+    for _turn in range(4):
+        [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
+        assert job.token > highest
+        order.append(job.id)
+        await engine.settle([completed(job)])
+    assert order == ["k0", "k1", "k2", "k9"]
+    clock.advance(10)
+    jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
+    assert {job.id for job in jobs} == {"c1", "c2", "d0"}
+    await engine.settle([completed(job) for job in jobs])
+    await engine.confirm(Filter(ids=("after",)), WHY)
+    assert [job.id for job in (await engine.claim(queues=["default"], worker="w")).jobs] == [
+        "after"
+    ]
+    end = AuditHead()
+    for record in await engine.audited(limit=100):
+        assert follows(end, record)
+        end = head_of(record)
+    assert await engine.validate() == []
+    await engine.close()
+    if target == "journal":
+        again = await opened(disk.crash(), clock)
+        [job_again] = await again.get(["k9"])
+        assert job_again is not None
+        assert job_again.state is State.COMPLETED
+        await again.close()
 
 
-def test_a_dump_is_of_one_moment():
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await opened(SimDisk(), clock)
-        await live(engine, clock)
-        before = told(await everything(engine))
-        stream = engine.dump()
-        records = list(await anext(stream))
-        await engine.enqueue([NewJob(task="t", id="late")])
-        await engine.purge(Filter(ids=("d2",)), WHY)
-        await engine.compact()
-        records += [record async for batch in stream for record in batch]
-        assert told(records) == before
-        await engine.close()
-
-    asyncio.run(run())
+async def test_a_dump_is_of_one_moment():
+    clock = VirtualClock()
+    engine = await opened(SimDisk(), clock)
+    await live(engine, clock)
+    before = told(await everything(engine))
+    stream = engine.dump()
+    records = list(await anext(stream))
+    await engine.enqueue([NewJob(task="t", id="late")])
+    await engine.purge(Filter(ids=("d2",)), WHY)
+    await engine.compact()
+    records += [record async for batch in stream for record in batch]
+    assert told(records) == before
+    await engine.close()
 
 
 def file_of(records: int = 40) -> bytes:
@@ -258,22 +249,19 @@ def test_nothing_of_an_altered_dump_is_loaded():
     assert disk.names("snapshots") == disk.names("log") == []
 
 
-def test_a_dump_is_only_loaded_into_what_is_new():
+async def test_a_dump_is_only_loaded_into_what_is_new():
     whole = file_of()
 
-    async def run() -> None:
-        clock, disk = VirtualClock(), SimDisk()
-        engine = await opened(disk, clock)
-        await engine.enqueue([NewJob(task="t")])
-        await engine.close()
-        with pytest.raises(InvalidInput, match="not empty"):
-            restore(disk, read_dump(io.BytesIO(whole)))
-        memory = MemoryEngine(clock=clock)
-        await memory.enqueue([NewJob(task="t")])
-        with pytest.raises(InvalidInput, match="new"):
-            memory.load([])
-
-    asyncio.run(run())
+    clock, disk = VirtualClock(), SimDisk()
+    engine = await opened(disk, clock)
+    await engine.enqueue([NewJob(task="t")])
+    await engine.close()
+    with pytest.raises(InvalidInput, match="not empty"):
+        restore(disk, read_dump(io.BytesIO(whole)))
+    memory = MemoryEngine(clock=clock)
+    await memory.enqueue([NewJob(task="t")])
+    with pytest.raises(InvalidInput, match="new"):
+        memory.load([])
 
 
 def test_killed_while_it_restores_it_is_whole_or_does_not_open():

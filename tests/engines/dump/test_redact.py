@@ -76,24 +76,21 @@ def test_control_a_dump_that_is_not_redacted_has_it_everywhere():
     assert everything_in(dumped(redact=False)).count(CANARY) >= 15
 
 
-def test_nothing_of_a_redacted_dump_runs_when_it_is_loaded():
+async def test_nothing_of_a_redacted_dump_runs_when_it_is_loaded():
     disk = SimDisk()
     restore(disk, read_dump(dumped(redact=True)))
 
-    async def run() -> None:
-        engine = await JournalEngine.open(
-            disk, options=JournalOptions(inline=True), clock=VirtualClock()
-        )
-        counts = await engine.counts()
-        assert {queue: one.pending for queue, one in counts.items() if one.pending} == {
-            "qb": 1,
-            "qc": 1,
-        }
-        queues = [f"q{one}" for one in "abcdef"]
-        assert not (await engine.claim(queues=queues, worker="w", limit=9)).jobs
-        policies = await engine.policies()
-        assert policies["qc"] == QueuePolicy(max_in_flight=3, paused=True)
-        assert await engine.validate() == []
-        await engine.close()
-
-    asyncio.run(run())
+    engine = await JournalEngine.open(
+        disk, options=JournalOptions(inline=True), clock=VirtualClock()
+    )
+    counts = await engine.counts()
+    assert {queue: one.pending for queue, one in counts.items() if one.pending} == {
+        "qb": 1,
+        "qc": 1,
+    }
+    queues = [f"q{one}" for one in "abcdef"]
+    assert not (await engine.claim(queues=queues, worker="w", limit=9)).jobs
+    policies = await engine.policies()
+    assert policies["qc"] == QueuePolicy(max_in_flight=3, paused=True)
+    assert await engine.validate() == []
+    await engine.close()

@@ -21,31 +21,25 @@ from holdfast.testing.conformance.fixture import settle_down
         ((), {("mail", "send")}, False),
     ],
 )
-def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
-    async def main() -> None:
-        arrivals = ClaimWaiters(VirtualClock())
-        wait = asyncio.ensure_future(arrivals.wait(["mail"], tasks, until_us=10**18))
-        await settle_down()
-        arrivals.announce(kinds)
-        await settle_down()
-        assert wait.done() is woken
-        arrivals.announce_all()
-        await wait
-        assert not arrivals.anybody
-
-    asyncio.run(main())
+async def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
+    arrivals = ClaimWaiters(VirtualClock())
+    wait = asyncio.ensure_future(arrivals.wait(["mail"], tasks, until_us=10**18))
+    await settle_down()
+    arrivals.announce(kinds)
+    await settle_down()
+    assert wait.done() is woken
+    arrivals.announce_all()
+    await wait
+    assert not arrivals.anybody
 
 
 @pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])
-def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
-    async def main() -> None:
-        arrivals = ClaimWaiters(VirtualClock())
-        wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
-        await settle_down()
-        arrivals.announce((), [queue])
-        await settle_down()
-        assert wait.done() is woken
-        arrivals.announce_all()
-        await wait
-
-    asyncio.run(main())
+async def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
+    arrivals = ClaimWaiters(VirtualClock())
+    wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
+    await settle_down()
+    arrivals.announce((), [queue])
+    await settle_down()
+    assert wait.done() is woken
+    arrivals.announce_all()
+    await wait

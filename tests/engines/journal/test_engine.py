@@ -78,27 +78,24 @@ def test_a_close_without_an_event_loop_begins_nothing():
 # --- no answer rests on undurable state ------------------------------------------------------
 
 
-def test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable():
+async def test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable():
     """Two callers and a crash: 'it exists already' must not be said of what then is lost."""
 
-    async def run() -> None:
-        disk = SimDisk()
-        engine, runner = await held_engine(disk)
-        first = asyncio.create_task(engine.enqueue([job("a", unique="k")]))
-        await turn()
-        second = asyncio.create_task(engine.enqueue([job("b", unique="k")]))
-        await turn()
-        assert not first.done()
-        assert not second.done(), "its answer rests on the first one"
-        lost = disk.crash(seed=1)
-        runner.land()
-        receipts = await second
-        assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
-        await first
-        again = await opened(lost)
-        assert await again.counts() == {}, "nobody had been told anything"
-
-    asyncio.run(run())
+    disk = SimDisk()
+    engine, runner = await held_engine(disk)
+    first = asyncio.create_task(engine.enqueue([job("a", unique="k")]))
+    await turn()
+    second = asyncio.create_task(engine.enqueue([job("b", unique="k")]))
+    await turn()
+    assert not first.done()
+    assert not second.done(), "its answer rests on the first one"
+    lost = disk.crash(seed=1)
+    runner.land()
+    receipts = await second
+    assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
+    await first
+    again = await opened(lost)
+    assert await again.counts() == {}, "nobody had been told anything"
 
 
 @pytest.mark.parametrize(
@@ -114,22 +111,19 @@ def test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_d
     ],
     ids=["get", "counts", "validate", "refusal", "claim", "reclaim", "settle"],
 )
-def test_every_answer_waits_for_what_it_rests_on(ask):
-    async def run() -> None:
-        disk = SimDisk()
-        engine, runner = await held_engine(disk)
-        enqueued = asyncio.create_task(engine.enqueue([job("a")]))
-        await turn()
-        asked = asyncio.create_task(ask(engine))
-        await turn()
-        assert not asked.done()
-        disk.faults = {disk.calls + 1: Fault.EIO}
-        runner.land()
-        for task in (enqueued, asked):
-            with pytest.raises(DurabilityLost):
-                await task
-
-    asyncio.run(run())
+async def test_every_answer_waits_for_what_it_rests_on(ask):
+    disk = SimDisk()
+    engine, runner = await held_engine(disk)
+    enqueued = asyncio.create_task(engine.enqueue([job("a")]))
+    await turn()
+    asked = asyncio.create_task(ask(engine))
+    await turn()
+    assert not asked.done()
+    disk.faults = {disk.calls + 1: Fault.EIO}
+    runner.land()
+    for task in (enqueued, asked):
+        with pytest.raises(DurabilityLost):
+            await task
 
 
 @pytest.mark.parametrize(
@@ -141,104 +135,89 @@ def test_every_answer_waits_for_what_it_rests_on(ask):
     ],
     ids=["find", "groups", "history"],
 )
-def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
-    async def run() -> None:
-        engine, runner = await held_engine(SimDisk())
-        enqueued: list[asyncio.Task[object]] = []
-        flush = engine._past.flush
+async def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
+    engine, runner = await held_engine(SimDisk())
+    enqueued: list[asyncio.Task[object]] = []
+    flush = engine._past.flush
 
-        async def meanwhile() -> None:
-            enqueued.append(asyncio.create_task(engine.enqueue([job("b")])))
-            await turn()
-            await flush()
-
-        monkeypatch.setattr(engine._past, "flush", meanwhile)
-        asked = asyncio.create_task(ask(engine))
-        while not enqueued:
-            await turn()
-        for _ in range(20):
-            await turn()
-        assert not asked.done(), "it has seen b, which is not durable"
-        runner.land()
-        await asyncio.gather(asked, *enqueued)
-
-    asyncio.run(run())
-
-
-def test_what_arrives_during_a_flush_is_the_next_batch_and_shares_one_sync():
-    async def run() -> None:
-        disk = SimDisk()
-        engine, runner = await held_engine(disk)
-        first = asyncio.create_task(engine.enqueue([job("first")]))
+    async def meanwhile() -> None:
+        enqueued.append(asyncio.create_task(engine.enqueue([job("b")])))
         await turn()
-        rest = [asyncio.create_task(engine.enqueue([job(f"j{n}")])) for n in range(50)]
-        await turn()
-        assert len(runner.waiting) == 1, "one flush in the air at a time"
-        syncs = engine._writer.syncs
-        runner.land()
-        await first
-        runner.land()
-        await asyncio.gather(*rest)
-        assert engine._writer.syncs == syncs + 2
+        await flush()
 
-    asyncio.run(run())
-
-
-def test_a_claim_cancelled_before_it_is_durable_hands_its_jobs_back():
-    async def run() -> None:
-        disk = SimDisk()
-        engine, runner = await held_engine(disk)
-        enqueued = asyncio.create_task(engine.enqueue([job("a")]))
+    monkeypatch.setattr(engine._past, "flush", meanwhile)
+    asked = asyncio.create_task(ask(engine))
+    while not enqueued:
         await turn()
-        runner.land()
-        await enqueued
-        claim = asyncio.create_task(engine.claim(queues=["default"], worker="w"))
+    for _ in range(20):
         await turn()
-        claim.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await claim
-        runner.land()
-        await turn()
-        runner.land()
-        asked = asyncio.create_task(engine.get(["a"]))
-        await turn()
-        runner.land()
-        [found] = await asked
-        assert found is not None
-        assert (found.state, found.attempt) == (State.PENDING, 0)
-
-    asyncio.run(run())
+    assert not asked.done(), "it has seen b, which is not durable"
+    runner.land()
+    await asyncio.gather(asked, *enqueued)
 
 
-def test_one_cancelled_caller_does_not_cancel_the_others():
-    async def run() -> None:
-        engine, runner = await held_engine(SimDisk())
-        one = asyncio.create_task(engine.enqueue([job("one")]))
-        two = asyncio.create_task(engine.enqueue([job("two")]))
-        await turn()
-        one.cancel()
-        await turn()
-        runner.land()
-        assert [receipt.id for receipt in await two] == ["two"]
+async def test_what_arrives_during_a_flush_is_the_next_batch_and_shares_one_sync():
+    disk = SimDisk()
+    engine, runner = await held_engine(disk)
+    first = asyncio.create_task(engine.enqueue([job("first")]))
+    await turn()
+    rest = [asyncio.create_task(engine.enqueue([job(f"j{n}")])) for n in range(50)]
+    await turn()
+    assert len(runner.waiting) == 1, "one flush in the air at a time"
+    syncs = engine._writer.syncs
+    runner.land()
+    await first
+    runner.land()
+    await asyncio.gather(*rest)
+    assert engine._writer.syncs == syncs + 2
 
-    asyncio.run(run())
+
+async def test_a_claim_cancelled_before_it_is_durable_hands_its_jobs_back():
+    disk = SimDisk()
+    engine, runner = await held_engine(disk)
+    enqueued = asyncio.create_task(engine.enqueue([job("a")]))
+    await turn()
+    runner.land()
+    await enqueued
+    claim = asyncio.create_task(engine.claim(queues=["default"], worker="w"))
+    await turn()
+    claim.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claim
+    runner.land()
+    await turn()
+    runner.land()
+    asked = asyncio.create_task(engine.get(["a"]))
+    await turn()
+    runner.land()
+    [found] = await asked
+    assert found is not None
+    assert (found.state, found.attempt) == (State.PENDING, 0)
+
+
+async def test_one_cancelled_caller_does_not_cancel_the_others():
+    engine, runner = await held_engine(SimDisk())
+    one = asyncio.create_task(engine.enqueue([job("one")]))
+    two = asyncio.create_task(engine.enqueue([job("two")]))
+    await turn()
+    one.cancel()
+    await turn()
+    runner.land()
+    assert [receipt.id for receipt in await two] == ["two"]
 
 
 # --- ownership -------------------------------------------------------------------------------
 
 
-def test_a_directory_has_one_owner(tmp_path):
-    async def run() -> None:
-        engine = await JournalEngine.open(tmp_path)
-        with pytest.raises(DirectoryInUse, match=str(os.getpid())):
-            await JournalEngine.open(tmp_path)
-        await engine.enqueue([job("a")])
-        await engine.close()
-        again = await JournalEngine.open(tmp_path)
-        assert (await again.counts())["default"].pending == 1
-        await again.close()
-
-    asyncio.run(run())
+async def test_a_directory_has_one_owner(tmp_path):
+    engine = await JournalEngine.open(tmp_path)
+    with pytest.raises(DirectoryInUse, match=str(os.getpid())):
+        await JournalEngine.open(tmp_path)
+    await engine.enqueue([job("a")])
+    await engine.close()
+    again = await JournalEngine.open(tmp_path)
+    assert (await again.counts())["default"].pending == 1
+    await again.close()
 
 
 def test_another_process_cannot_own_it_either(tmp_path):
@@ -266,68 +245,56 @@ def test_another_process_cannot_own_it_either(tmp_path):
     asyncio.run(run())
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path):
+async def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("not a directory")
 
-    async def run() -> None:
-        with pytest.raises(StorageError, match="file"):
-            await JournalEngine.open(tmp_path / "file" / "data")
-
-    asyncio.run(run())
+    with pytest.raises(StorageError, match="file"):
+        await JournalEngine.open(tmp_path / "file" / "data")
 
 
-def test_after_a_crash_the_owners_own_slots_lose_their_leases_and_remote_workers_keep_theirs():
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        engine = await opened(disk, clock)
-        await engine.enqueue([job("mine"), job("theirs")])
-        await engine.claim(queues=["default"], worker="own/1")
-        [remote] = (await engine.claim(queues=["default"], worker="remote")).jobs
-        engine = await opened(disk.crash(), clock)
-        mine, theirs = await engine.get(["mine", "theirs"])
-        assert mine is not None
-        assert (mine.state, mine.losses, mine.attempt) == (State.PENDING, 1, 1)
-        assert mine.failure is not None
-        assert mine.failure.error_reason == "worker_lost"
-        assert theirs is not None
-        assert theirs.state is State.IN_FLIGHT
-        assert engine.recovery.leases_ended == 1
-        assert await engine.settle([completed(remote)]) == [None], "its token is still good"
-
-    asyncio.run(run())
+async def test_after_a_crash_the_owners_own_slots_lose_their_leases_and_remote_workers_keep_theirs():  # noqa: E501
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock)
+    await engine.enqueue([job("mine"), job("theirs")])
+    await engine.claim(queues=["default"], worker="own/1")
+    [remote] = (await engine.claim(queues=["default"], worker="remote")).jobs
+    engine = await opened(disk.crash(), clock)
+    mine, theirs = await engine.get(["mine", "theirs"])
+    assert mine is not None
+    assert (mine.state, mine.losses, mine.attempt) == (State.PENDING, 1, 1)
+    assert mine.failure is not None
+    assert mine.failure.error_reason == "worker_lost"
+    assert theirs is not None
+    assert theirs.state is State.IN_FLIGHT
+    assert engine.recovery.leases_ended == 1
+    assert await engine.settle([completed(remote)]) == [None], "its token is still good"
 
 
-def test_after_an_orderly_close_the_owners_own_slots_are_released_without_a_loss():
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        engine = await opened(disk, clock)
-        await engine.enqueue([job("mine")])
-        await engine.claim(queues=["default"], worker="own/1")
-        await engine.close()
-        engine = await opened(disk, clock)
-        [mine] = await engine.get(["mine"])
-        assert mine is not None
-        assert (mine.state, mine.losses, mine.attempt) == (State.PENDING, 0, 0)
-        assert engine.recovery.closed_in_order
-
-    asyncio.run(run())
+async def test_after_an_orderly_close_the_owners_own_slots_are_released_without_a_loss():
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock)
+    await engine.enqueue([job("mine")])
+    await engine.claim(queues=["default"], worker="own/1")
+    await engine.close()
+    engine = await opened(disk, clock)
+    [mine] = await engine.get(["mine"])
+    assert mine is not None
+    assert (mine.state, mine.losses, mine.attempt) == (State.PENDING, 0, 0)
+    assert engine.recovery.closed_in_order
 
 
 # --- limits ----------------------------------------------------------------------------------
 
 
-def test_a_call_that_does_not_fit_into_a_frame_is_refused_whole():
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        many = [job(f"j{n}", payload={"x": "y" * 200}) for n in range(100)]
-        with pytest.raises(TooLarge, match="several calls") as refused:
-            await engine.enqueue(many)
-        assert refused.value.field == "jobs"
-        assert await engine.counts() == {}
-        await engine.enqueue(many[:40])
-        assert (await engine.counts())["default"].pending == 40
-
-    asyncio.run(run())
+async def test_a_call_that_does_not_fit_into_a_frame_is_refused_whole():
+    engine = await opened(SimDisk())
+    many = [job(f"j{n}", payload={"x": "y" * 200}) for n in range(100)]
+    with pytest.raises(TooLarge, match="several calls") as refused:
+        await engine.enqueue(many)
+    assert refused.value.field == "jobs"
+    assert await engine.counts() == {}
+    await engine.enqueue(many[:40])
+    assert (await engine.counts())["default"].pending == 40
 
 
 @pytest.mark.parametrize(
@@ -345,61 +312,52 @@ def test_sync_may_be_given_as_a_word():
 
 
 @pytest.mark.parametrize("mode", list(SyncMode))
-def test_every_sync_mode_survives_a_kill(mode):
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        engine = await opened(disk, clock, sync=mode, sync_interval_seconds=0.01)
-        await engine.enqueue([job("a")])
-        again = await opened(disk.crash(), clock)
-        assert (await again.counts())["default"].pending == 1
-
-    asyncio.run(run())
+async def test_every_sync_mode_survives_a_kill(mode):
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock, sync=mode, sync_interval_seconds=0.01)
+    await engine.enqueue([job("a")])
+    again = await opened(disk.crash(), clock)
+    assert (await again.counts())["default"].pending == 1
 
 
-def test_sync_interval_syncs_within_the_interval():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk, sync=SyncMode.INTERVAL, sync_interval_seconds=0.001)
-        before = engine._writer.syncs
-        await engine.enqueue([job("a")])
-        assert engine._writer.syncs == before
-        synced = asyncio.Event()
-        real = engine._writer.sync
+async def test_sync_interval_syncs_within_the_interval():
+    disk = SimDisk()
+    engine = await opened(disk, sync=SyncMode.INTERVAL, sync_interval_seconds=0.001)
+    before = engine._writer.syncs
+    await engine.enqueue([job("a")])
+    assert engine._writer.syncs == before
+    synced = asyncio.Event()
+    real = engine._writer.sync
 
-        def note() -> None:
-            real()
-            synced.set()
+    def note() -> None:
+        real()
+        synced.set()
 
-        engine._writer.sync = note
-        await asyncio.wait_for(synced.wait(), 10)
-        again = await opened(disk.crash(seed=3))
-        assert (await again.counts())["default"].pending == 1
-
-    asyncio.run(run())
+    engine._writer.sync = note
+    await asyncio.wait_for(synced.wait(), 10)
+    again = await opened(disk.crash(seed=3))
+    assert (await again.counts())["default"].pending == 1
 
 
-def test_a_full_queue_of_waiting_batches_is_split_into_frames_at_calls():
-    async def run() -> None:
-        disk = SimDisk()
-        engine, runner = await held_engine(disk)
-        calls = [
-            asyncio.create_task(
-                engine.enqueue([job(f"{n}-{k}", payload={"x": "y" * 400}) for k in range(20)])
-            )
-            for n in range(6)
-        ]
+async def test_a_full_queue_of_waiting_batches_is_split_into_frames_at_calls():
+    disk = SimDisk()
+    engine, runner = await held_engine(disk)
+    calls = [
+        asyncio.create_task(
+            engine.enqueue([job(f"{n}-{k}", payload={"x": "y" * 400}) for k in range(20)])
+        )
+        for n in range(6)
+    ]
+    await turn()
+    while runner.waiting:
+        runner.land()
         await turn()
-        while runner.waiting:
-            runner.land()
-            await turn()
-        await asyncio.gather(*calls)
-        again = await opened(disk.crash())
-        assert (await again.counts())["default"].pending == 120
-
-    asyncio.run(run())
+    await asyncio.gather(*calls)
+    again = await opened(disk.crash())
+    assert (await again.counts())["default"].pending == 120
 
 
-def test_control_answers_before_durability_fail_the_unique_test(monkeypatch):
+async def test_control_answers_before_durability_fail_the_unique_test(monkeypatch):
     monkeypatch.setattr(GroupCommit, "landing", lambda self, callers=1: None)
     with pytest.raises(AssertionError):
-        test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable()
+        await test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable()

@@ -38,77 +38,65 @@ AnyFailure: Any = Failure
 AnyJob: Any = NewJob
 
 
-def test_an_interrupt_between_log_and_state_stops_the_engine(monkeypatch):
+async def test_an_interrupt_between_log_and_state_stops_the_engine(monkeypatch):
     """The log has what the state has not: nothing more may be acknowledged on top of it."""
 
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        for number in range(ALONE_IN_A_ROW):  # so that it decides in the caller's own task
-            await engine.enqueue([job(f"before-{number}")])
-        fold = JournalState.fold
+    disk = SimDisk()
+    engine = await opened(disk)
+    for number in range(ALONE_IN_A_ROW):  # so that it decides in the caller's own task
+        await engine.enqueue([job(f"before-{number}")])
+    fold = JournalState.fold
 
-        def interrupted(self, effect, seq):
-            if effect.job.id == "second":
-                raise KeyboardInterrupt
-            return fold(self, effect, seq)
+    def interrupted(self, effect, seq):
+        if effect.job.id == "second":
+            raise KeyboardInterrupt
+        return fold(self, effect, seq)
 
-        monkeypatch.setattr(JournalState, "fold", interrupted)
+    monkeypatch.setattr(JournalState, "fold", interrupted)
+    with pytest.raises(DurabilityLost):
+        await engine.enqueue([job("first"), job("second")])
+    monkeypatch.undo()
+    for call in (engine.enqueue([job("after")]), engine.counts()):
         with pytest.raises(DurabilityLost):
-            await engine.enqueue([job("first"), job("second")])
-        monkeypatch.undo()
-        for call in (engine.enqueue([job("after")]), engine.counts()):
-            with pytest.raises(DurabilityLost):
-                await call
-        again = await opened(disk.crash())
-        assert (await again.get(["before-0"]))[0] is not None
-
-    asyncio.run(run())
+            await call
+    again = await opened(disk.crash())
+    assert (await again.get(["before-0"]))[0] is not None
 
 
-def test_every_failure_is_an_exception_of_its_own():
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        engine.commit.stop(OSError("gone"))
-        seen = []
-        for _ in range(3):
-            with pytest.raises(DurabilityLost) as lost:
-                await engine.counts()
-            seen.append(lost.value)
-        assert len({id(error) for error in seen}) == 3, "a shared one would hoard tracebacks"
-
-    asyncio.run(run())
+async def test_every_failure_is_an_exception_of_its_own():
+    engine = await opened(SimDisk())
+    engine.commit.stop(OSError("gone"))
+    seen = []
+    for _ in range(3):
+        with pytest.raises(DurabilityLost) as lost:
+            await engine.counts()
+        seen.append(lost.value)
+    assert len({id(error) for error in seen}) == 3, "a shared one would hoard tracebacks"
 
 
-def test_work_that_arrives_while_a_claim_waits_for_the_disk_wakes_it():
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        other = asyncio.create_task(engine.enqueue([job("elsewhere", queue="other")]))
-        claim = asyncio.create_task(engine.claim(queues=["default"], worker="w", wait_seconds=60))
-        mine = asyncio.create_task(engine.enqueue([job("a")]))
-        await asyncio.gather(other, mine)
-        assert [one.id for one in (await claim).jobs] == ["a"]
-
-    asyncio.run(run())
+async def test_work_that_arrives_while_a_claim_waits_for_the_disk_wakes_it():
+    engine = await opened(SimDisk())
+    other = asyncio.create_task(engine.enqueue([job("elsewhere", queue="other")]))
+    claim = asyncio.create_task(engine.claim(queues=["default"], worker="w", wait_seconds=60))
+    mine = asyncio.create_task(engine.enqueue([job("a")]))
+    await asyncio.gather(other, mine)
+    assert [one.id for one in (await claim).jobs] == ["a"]
 
 
-def test_time_goes_on_when_the_clock_is_behind_the_log():
-    async def run() -> None:
-        disk, ahead = SimDisk(), VirtualClock()
-        engine = await opened(disk, ahead)
-        ahead.advance(3_600)
-        await engine.enqueue([job("held"), job("later", delay_seconds=60)])
-        await engine.claim(queues=["default"], worker="w")
-        await engine.close()
-        behind = VirtualClock()
-        engine = await opened(disk, behind)
-        waiting = asyncio.create_task(engine.claim(queues=["default"], worker="w", wait_seconds=90))
-        await turn()
-        behind.advance(60)
-        assert [one.id for one in (await waiting).jobs] == ["later"]
-        assert [one.id for one in (await engine.reclaim()).lost] == ["held"]
-
-    asyncio.run(run())
+async def test_time_goes_on_when_the_clock_is_behind_the_log():
+    disk, ahead = SimDisk(), VirtualClock()
+    engine = await opened(disk, ahead)
+    ahead.advance(3_600)
+    await engine.enqueue([job("held"), job("later", delay_seconds=60)])
+    await engine.claim(queues=["default"], worker="w")
+    await engine.close()
+    behind = VirtualClock()
+    engine = await opened(disk, behind)
+    waiting = asyncio.create_task(engine.claim(queues=["default"], worker="w", wait_seconds=90))
+    await turn()
+    behind.advance(60)
+    assert [one.id for one in (await waiting).jobs] == ["later"]
+    assert [one.id for one in (await engine.reclaim()).lost] == ["held"]
 
 
 @pytest.mark.parametrize("mode", [SyncMode.INTERVAL, SyncMode.OFF])
@@ -139,101 +127,83 @@ def test_a_power_cut_in_a_relaxed_mode_costs_the_tail_and_never_a_token(mode):
         asyncio.run(after(disk.crash(seed), zombie))
 
 
-def test_a_full_disk_heals_once_its_work_is_done():
-    async def run() -> None:
-        disk, clock = SimDisk(capacity_bytes=10 * 4096), VirtualClock()
-        engine = await opened(disk, clock, segment_bytes=4096, remember_seconds=1.0)
+async def test_a_full_disk_heals_once_its_work_is_done():
+    disk, clock = SimDisk(capacity_bytes=10 * 4096), VirtualClock()
+    engine = await opened(disk, clock, segment_bytes=4096, remember_seconds=1.0)
 
-        async def fill() -> None:
-            for number in itertools.count():
-                await engine.enqueue([job(f"j{number}", payload={"x": "y" * 150})])
-                claim = await engine.claim(queues=["default"], worker="w")
-                await engine.settle([completed(one) for one in claim.jobs])
+    async def fill() -> None:
+        for number in itertools.count():
+            await engine.enqueue([job(f"j{number}", payload={"x": "y" * 150})])
+            claim = await engine.claim(queues=["default"], worker="w")
+            await engine.settle([completed(one) for one in claim.jobs])
 
-        with pytest.raises(StorageFull):
-            await fill()
-        clock.advance(60)
-        assert await engine.compact() is not None
-        await engine.enqueue([job("again")])
-        assert await engine.validate() == []
-        again = await opened(disk.crash(), clock, segment_bytes=4096)
-        assert (await again.counts())["default"].pending >= 1
-
-    asyncio.run(run())
+    with pytest.raises(StorageFull):
+        await fill()
+    clock.advance(60)
+    assert await engine.compact() is not None
+    await engine.enqueue([job("again")])
+    assert await engine.validate() == []
+    again = await opened(disk.crash(), clock, segment_bytes=4096)
+    assert (await again.counts())["default"].pending >= 1
 
 
-def test_sealing_never_takes_room_that_was_promised():
-    async def run() -> None:
-        disk = SimDisk(capacity_bytes=3 * 64 * 1024)
+async def test_sealing_never_takes_room_that_was_promised():
+    disk = SimDisk(capacity_bytes=3 * 64 * 1024)
+    engine = await opened(disk)
+    calls = [
+        engine.enqueue([job(f"{n}-{k}", payload={"x": "y" * 500}) for k in range(20)])
+        for n in range(14)
+    ]
+    answers = await asyncio.gather(engine.compact(), *calls, return_exceptions=True)
+    assert engine.failure is None
+    assert {type(answer) for answer in answers[1:]} <= {list, StorageFull}
+
+
+async def test_a_chore_that_finds_no_room_is_nobody_elses_trouble():
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([job("a")])
+    engine._writer._spares.clear()
+    disk.capacity_bytes = 0
+    answers = await asyncio.gather(engine.compact(), engine.counts(), return_exceptions=True)
+    assert isinstance(answers[0], StorageFull)
+    assert answers[1] == {"default": Counts(pending=1)}
+
+
+async def test_opening_and_closing_leaves_nothing_behind_and_ends_in_order():
+    disk = SimDisk()
+    for life in range(3):
         engine = await opened(disk)
-        calls = [
-            engine.enqueue([job(f"{n}-{k}", payload={"x": "y" * 500}) for k in range(20)])
-            for n in range(14)
-        ]
-        answers = await asyncio.gather(engine.compact(), *calls, return_exceptions=True)
-        assert engine.failure is None
-        assert {type(answer) for answer in answers[1:]} <= {list, StorageFull}
-
-    asyncio.run(run())
+        assert engine.recovery.closed_in_order == (life > 0)
+        await engine.close()
+        assert not disk._open
+    assert all(len(disk.content(name)) < 500 for name in disk.names("log"))
 
 
-def test_a_chore_that_finds_no_room_is_nobody_elses_trouble():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([job("a")])
-        engine._writer._spares.clear()
-        disk.capacity_bytes = 0
-        answers = await asyncio.gather(engine.compact(), engine.counts(), return_exceptions=True)
-        assert isinstance(answers[0], StorageFull)
-        assert answers[1] == {"default": Counts(pending=1)}
-
-    asyncio.run(run())
-
-
-def test_opening_and_closing_leaves_nothing_behind_and_ends_in_order():
-    async def run() -> None:
-        disk = SimDisk()
-        for life in range(3):
-            engine = await opened(disk)
-            assert engine.recovery.closed_in_order == (life > 0)
-            await engine.close()
-            assert not disk._open
-        assert all(len(disk.content(name)) < 500 for name in disk.names("log"))
-
-    asyncio.run(run())
+async def test_a_cancelled_close_closes_all_the_same(tmp_path):
+    engine = await JournalEngine.open(tmp_path, options=JournalOptions(segment_bytes=65536))
+    pending = asyncio.create_task(engine.enqueue([job("a")]))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(engine.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert [receipt.id for receipt in await pending] == ["a"]
+    again = await JournalEngine.open(tmp_path)
+    assert again.recovery.closed_in_order
+    await again.close()
 
 
-def test_a_cancelled_close_closes_all_the_same(tmp_path):
-    async def run() -> None:
-        engine = await JournalEngine.open(tmp_path, options=JournalOptions(segment_bytes=65536))
-        pending = asyncio.create_task(engine.enqueue([job("a")]))
-        await asyncio.sleep(0)
-        closing = asyncio.create_task(engine.close())
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        assert [receipt.id for receipt in await pending] == ["a"]
-        again = await JournalEngine.open(tmp_path)
-        assert again.recovery.closed_in_order
-        await again.close()
-
-    asyncio.run(run())
-
-
-def test_closing_again_does_not_give_up_somebody_elses_lock():
-    async def run() -> None:
-        disk = SimDisk()
-        first = await opened(disk)
-        await first.close()
-        second = await opened(disk)
-        await first.close()
-        with pytest.raises(DirectoryInUse):
-            await opened(disk)
-        await second.close()
-
-    asyncio.run(run())
+async def test_closing_again_does_not_give_up_somebody_elses_lock():
+    disk = SimDisk()
+    first = await opened(disk)
+    await first.close()
+    second = await opened(disk)
+    await first.close()
+    with pytest.raises(DirectoryInUse):
+        await opened(disk)
+    await second.close()
 
 
 def test_a_forked_child_does_not_keep_the_directory(tmp_path):
@@ -270,48 +240,39 @@ def test_a_forked_child_does_not_keep_the_directory(tmp_path):
             os.kill(child, signal.SIGKILL)
 
 
-def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):
-    async def run() -> None:
-        monkeypatch.chdir(tmp_path)
-        engine = await JournalEngine.open("data", options=JournalOptions(segment_bytes=65536))
-        (tmp_path / "elsewhere").mkdir()
-        monkeypatch.chdir(tmp_path / "elsewhere")
-        await engine.enqueue([job("a")])
-        assert await engine.compact() is not None
-        await engine.close()
-        assert list((tmp_path / "data" / "snapshots").glob("*.snap"))
-
-    asyncio.run(run())
+async def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    engine = await JournalEngine.open("data", options=JournalOptions(segment_bytes=65536))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    await engine.enqueue([job("a")])
+    assert await engine.compact() is not None
+    await engine.close()
+    assert list((tmp_path / "data" / "snapshots").glob("*.snap"))
 
 
-def test_more_own_leases_than_fit_into_one_frame_are_ended_in_steps():
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        engine = await opened(disk, clock)
-        for chunk in range(10):
-            await engine.enqueue([job(f"{chunk}-{n}") for n in range(50)])
-            await engine.claim(queues=["default"], worker="own/1", limit=50)
-        again = await opened(disk.crash(), clock)
-        assert again.recovery.leases_ended == 500
-        assert (await again.counts())["default"].pending == 500
-
-    asyncio.run(run())
+async def test_more_own_leases_than_fit_into_one_frame_are_ended_in_steps():
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock)
+    for chunk in range(10):
+        await engine.enqueue([job(f"{chunk}-{n}") for n in range(50)])
+        await engine.claim(queues=["default"], worker="own/1", limit=50)
+    again = await opened(disk.crash(), clock)
+    assert again.recovery.leases_ended == 500
+    assert (await again.counts())["default"].pending == 500
 
 
-def test_a_reclaim_that_does_not_fit_takes_what_does():
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await opened(SimDisk(), clock, segment_bytes=16 * 1024)
-        for chunk in range(10):
-            await engine.enqueue([job(f"{chunk}-{n}") for n in range(20)])
-            await engine.claim(queues=["default"], worker="w", limit=20)
-        clock.advance(60)
-        found = 0
-        while lost := (await engine.reclaim()).lost:
-            found += len(lost)
-        assert found == 200
-
-    asyncio.run(run())
+async def test_a_reclaim_that_does_not_fit_takes_what_does():
+    clock = VirtualClock()
+    engine = await opened(SimDisk(), clock, segment_bytes=16 * 1024)
+    for chunk in range(10):
+        await engine.enqueue([job(f"{chunk}-{n}") for n in range(20)])
+        await engine.claim(queues=["default"], worker="w", limit=20)
+    clock.advance(60)
+    found = 0
+    while lost := (await engine.reclaim()).lost:
+        found += len(lost)
+    assert found == 200
 
 
 def test_a_damaged_snapshot_never_pushes_out_a_whole_one():
@@ -335,38 +296,32 @@ def test_a_damaged_snapshot_never_pushes_out_a_whole_one():
         asyncio.run(run(bit))
 
 
-def test_compaction_goes_on_when_the_only_snapshot_is_damaged():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([job("a")])
-        await engine.compact()
-        await engine.close()
-        disk.flip_bit(snapshot_names(disk)[0], 700)
-        engine = await opened(disk)
-        await engine.enqueue([job("b")])
-        assert await engine.compact() is not None
-        assert len(recover(disk).state) == 2
-
-    asyncio.run(run())
+async def test_compaction_goes_on_when_the_only_snapshot_is_damaged():
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([job("a")])
+    await engine.compact()
+    await engine.close()
+    disk.flip_bit(snapshot_names(disk)[0], 700)
+    engine = await opened(disk)
+    await engine.enqueue([job("b")])
+    assert await engine.compact() is not None
+    assert len(recover(disk).state) == 2
 
 
-def test_nothing_is_kept_of_tenants_and_queues_without_jobs():
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await opened(SimDisk(), clock, remember_seconds=1.0)
-        for number in range(50):
-            tenant, queue = f"t{number}", f"q{number}"
-            await engine.enqueue([job("a", tenant=tenant, queue=queue)])
-            claim = await engine.claim(queues=[queue], worker="w")
-            await engine.settle([completed(one) for one in claim.jobs])
-        clock.advance(60)
-        assert await engine.counts() == {}
-        state = engine._journal_state
-        assert not state._tenants
-        assert not state._lines
-
-    asyncio.run(run())
+async def test_nothing_is_kept_of_tenants_and_queues_without_jobs():
+    clock = VirtualClock()
+    engine = await opened(SimDisk(), clock, remember_seconds=1.0)
+    for number in range(50):
+        tenant, queue = f"t{number}", f"q{number}"
+        await engine.enqueue([job("a", tenant=tenant, queue=queue)])
+        claim = await engine.claim(queues=[queue], worker="w")
+        await engine.settle([completed(one) for one in claim.jobs])
+    clock.advance(60)
+    assert await engine.counts() == {}
+    state = engine._journal_state
+    assert not state._tenants
+    assert not state._lines
 
 
 FAILURES = [
@@ -382,16 +337,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=range(len(FAILURES)))
-def test_a_failure_that_could_not_be_read_again_is_refused(failure):
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        await engine.enqueue([job("a")])
-        [held] = (await engine.claim(queues=["default"], worker="w")).jobs
-        with pytest.raises(InvalidInput):
-            await engine.settle([retry(held, failure)])
-        assert (await engine.get(["a"]))[0] == held
-
-    asyncio.run(run())
+async def test_a_failure_that_could_not_be_read_again_is_refused(failure):
+    engine = await opened(SimDisk())
+    await engine.enqueue([job("a")])
+    [held] = (await engine.claim(queues=["default"], worker="w")).jobs
+    with pytest.raises(InvalidInput):
+        await engine.settle([retry(held, failure)])
+    assert (await engine.get(["a"]))[0] == held
 
 
 @pytest.mark.parametrize(
@@ -420,14 +372,11 @@ def test_a_failure_that_could_not_be_read_again_is_refused(failure):
     ],
     ids=range(18),
 )
-def test_wrong_types_are_refused_by_name(call):
-    async def run() -> None:
-        engine = await opened(SimDisk())
-        with pytest.raises(InvalidInput):
-            await call(engine)
-        assert await engine.counts() == {}
-
-    asyncio.run(run())
+async def test_wrong_types_are_refused_by_name(call):
+    engine = await opened(SimDisk())
+    with pytest.raises(InvalidInput):
+        await call(engine)
+    assert await engine.counts() == {}
 
 
 @pytest.mark.parametrize(
@@ -447,16 +396,13 @@ def test_senseless_options_are_refused(fields):
     assert refused.value.field in fields
 
 
-def test_a_queue_named_twice_is_one_queue():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([job("a", queue="q")])
-        claim = await engine.claim(queues=["q", "q"], worker="w", limit=2)
-        assert [one.id for one in claim.jobs] == ["a"]
-        assert len(recover(disk.crash()).state) == 1
-
-    asyncio.run(run())
+async def test_a_queue_named_twice_is_one_queue():
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([job("a", queue="q")])
+    claim = await engine.claim(queues=["q", "q"], worker="w", limit=2)
+    assert [one.id for one in claim.jobs] == ["a"]
+    assert len(recover(disk.crash()).state) == 1
 
 
 def test_every_directory_that_is_made_is_durable_in_its_parent(tmp_path, monkeypatch):
@@ -477,17 +423,14 @@ def test_every_directory_that_is_made_is_durable_in_its_parent(tmp_path, monkeyp
     assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "data")} <= synced
 
 
-def test_what_the_interpreter_prints_at_its_start_does_not_spoil_a_compaction(
+async def test_what_the_interpreter_prints_at_its_start_does_not_spoil_a_compaction(
     tmp_path, monkeypatch
 ):
     (tmp_path / "sitecustomize.py").write_text("print('hello from sitecustomize')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    async def run() -> None:
-        options = JournalOptions(segment_bytes=65536)
-        engine = await JournalEngine.open(tmp_path / "data", options=options)
-        await engine.enqueue([job("a")])
-        assert await engine.compact() is not None
-        await engine.close()
-
-    asyncio.run(run())
+    options = JournalOptions(segment_bytes=65536)
+    engine = await JournalEngine.open(tmp_path / "data", options=options)
+    await engine.enqueue([job("a")])
+    assert await engine.compact() is not None
+    await engine.close()

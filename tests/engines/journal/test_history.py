@@ -113,123 +113,105 @@ def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
     assert any(FILE in problem for problem in verify(LocalDisk(tmp_path)).problems)
 
 
-def test_a_past_from_another_store_is_refused(tmp_path):
+async def test_a_past_from_another_store_is_refused(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     lived(first)
 
-    async def run() -> None:
-        engine = await opened(second)
-        await engine.close()
-        (first / FILE).rename(second / FILE)
-        with pytest.raises(CorruptHistory, match="goes up to seq"):
-            await opened(second)
-
-    asyncio.run(run())
+    engine = await opened(second)
+    await engine.close()
+    (first / FILE).rename(second / FILE)
+    with pytest.raises(CorruptHistory, match="goes up to seq"):
+        await opened(second)
 
 
-def test_without_a_snapshot_a_missing_past_is_made_again_from_the_log():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([NewJob(task="t", id="a")])
-        [job] = (await engine.claim(queues=["default"], worker="w")).jobs
-        await engine.settle([dead(job, FAILURE)])
-        await engine.close()
+async def test_without_a_snapshot_a_missing_past_is_made_again_from_the_log():
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([NewJob(task="t", id="a")])
+    [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+    await engine.settle([dead(job, FAILURE)])
+    await engine.close()
+    found = disk.crash()
+    found.database().set_aside()
+    again = await opened(found)
+    assert await again.counts() == {"default": Counts(dead=1)}
+    [history] = await again.history(["a"])
+    assert history is not None
+    assert [attempt.ending for attempt in history.attempts] == ["dead"]
+    await again.close()
+
+
+async def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkeypatch):
+    disk = SimDisk()
+    engine = await opened(disk)
+    await a_life(engine)
+    with monkeypatch.context() as patched:
+        # The purge is in the log when the process dies, and has not reached the past.
+        patched.setattr(HistoryFeed, "_feed_soon", lambda _past: None)
+        patched.setattr(HistoryFeed, "flush", settle_down_instead)
+        await engine.purge(Filter(ids=("j1",)), WHY)
         found = disk.crash()
-        found.database().set_aside()
-        again = await opened(found)
-        assert await again.counts() == {"default": Counts(dead=1)}
-        [history] = await again.history(["a"])
-        assert history is not None
-        assert [attempt.ending for attempt in history.attempts] == ["dead"]
-        await again.close()
-
-    asyncio.run(run())
-
-
-def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkeypatch):
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await a_life(engine)
-        with monkeypatch.context() as patched:
-            # The purge is in the log when the process dies, and has not reached the past.
-            patched.setattr(HistoryFeed, "_feed_soon", lambda _past: None)
-            patched.setattr(HistoryFeed, "flush", settle_down_instead)
-            await engine.purge(Filter(ids=("j1",)), WHY)
-            found = disk.crash()
-        again = await opened(found)
-        assert await again.get(["j1"]) == [None]
-        await again.close()
-
-    asyncio.run(run())
+    again = await opened(found)
+    assert await again.get(["j1"]) == [None]
+    await again.close()
 
 
 async def settle_down_instead(_past: HistoryFeed) -> None:
     await settle_down()
 
 
-def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_path):
-    async def run() -> None:
-        engine = await opened(tmp_path)
-        await a_life(engine)
-        assert [job.id for job in engine._journal_state.jobs()] == ["j3"]
-        for job_id in ("j0", "j1"):
-            with pytest.raises(DuplicateId):
-                await engine.enqueue([NewJob(task="t", id=job_id)])
-        await engine.close()
-
-    asyncio.run(run())
+async def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_path):
+    engine = await opened(tmp_path)
+    await a_life(engine)
+    assert [job.id for job in engine._journal_state.jobs()] == ["j3"]
+    for job_id in ("j0", "j1"):
+        with pytest.raises(DuplicateId):
+            await engine.enqueue([NewJob(task="t", id=job_id)])
+    await engine.close()
 
 
-def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(9)])
-        jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
-        await engine.settle([dead(job, FAILURE) for job in jobs])
-        before = disk.names("log")
-        monkeypatch.setattr(engine._cold.store, "feed", full)
-        with pytest.raises(StorageError):
-            await engine.compact()
-        monkeypatch.undo()
-        assert disk.names("snapshots") == []
-        assert set(before) <= set(disk.names("log"))
-        assert await engine.counts() == {"default": Counts(dead=9)}
-        assert await engine.compact() is not None
-        await engine.close()
-        again = await opened(disk.crash())
-        assert await again.counts() == {"default": Counts(dead=9)}
-        await again.close()
-
-    asyncio.run(run())
+async def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(9)])
+    jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
+    await engine.settle([dead(job, FAILURE) for job in jobs])
+    before = disk.names("log")
+    monkeypatch.setattr(engine._cold.store, "feed", full)
+    with pytest.raises(StorageError):
+        await engine.compact()
+    monkeypatch.undo()
+    assert disk.names("snapshots") == []
+    assert set(before) <= set(disk.names("log"))
+    assert await engine.counts() == {"default": Counts(dead=9)}
+    assert await engine.compact() is not None
+    await engine.close()
+    again = await opened(disk.crash())
+    assert await again.counts() == {"default": Counts(dead=9)}
+    await again.close()
 
 
-def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
-    async def run() -> None:
-        engine = await opened(tmp_path, most_unkept=10, segment_bytes=1 << 16)
-        monkeypatch.setattr(engine._cold.store, "feed", full)
-        await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
-        jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
-        await engine.settle([completed(job) for job in jobs[1:]])
-        with pytest.raises(StorageError):
-            await engine.find()
-        assert (await engine.counts())["default"].completed == 19, "counting needs no history"
-        async with asyncio.timeout(5):
-            last = await engine.claim(
-                queues=["default"], worker="w", limit=20, settle=[completed(jobs[0])]
-            )
-        assert (last.settled, last.jobs) == ([None], []), "outcomes are taken all the same"
-        claim = asyncio.ensure_future(engine.claim(queues=["default"], worker="w", limit=20))
-        await settle_down()
-        assert not claim.done()
-        await engine.enqueue([NewJob(task="t", id="meanwhile")])
-        monkeypatch.undo()
-        assert len((await claim).jobs) == 11
-        await engine.close()
-
-    asyncio.run(run())
+async def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
+    engine = await opened(tmp_path, most_unkept=10, segment_bytes=1 << 16)
+    monkeypatch.setattr(engine._cold.store, "feed", full)
+    await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
+    jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
+    await engine.settle([completed(job) for job in jobs[1:]])
+    with pytest.raises(StorageError):
+        await engine.find()
+    assert (await engine.counts())["default"].completed == 19, "counting needs no history"
+    async with asyncio.timeout(5):
+        last = await engine.claim(
+            queues=["default"], worker="w", limit=20, settle=[completed(jobs[0])]
+        )
+    assert (last.settled, last.jobs) == ([None], []), "outcomes are taken all the same"
+    claim = asyncio.ensure_future(engine.claim(queues=["default"], worker="w", limit=20))
+    await settle_down()
+    assert not claim.done()
+    await engine.enqueue([NewJob(task="t", id="meanwhile")])
+    monkeypatch.undo()
+    assert len((await claim).jobs) == 11
+    await engine.close()
 
 
 def test_a_word_for_the_history_that_is_not_known_is_refused():

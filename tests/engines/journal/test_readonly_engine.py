@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -127,111 +126,96 @@ def files(path: Path) -> dict[str, bytes]:
     }
 
 
-def test_after_a_close_a_reader_answers_as_the_owner_did(tmp_path):
-    async def scenario() -> None:
-        engine = await JournalEngine.open(tmp_path / "store")
-        await live(engine)
-        await operate(engine)
-        expected = await answers(engine)
-        await engine.close()
-        before = files(tmp_path)
-        assert await read(tmp_path / "store", answers) == expected
-        assert files(tmp_path) == before
-
-    asyncio.run(scenario())
+async def test_after_a_close_a_reader_answers_as_the_owner_did(tmp_path):
+    engine = await JournalEngine.open(tmp_path / "store")
+    await live(engine)
+    await operate(engine)
+    expected = await answers(engine)
+    await engine.close()
+    before = files(tmp_path)
+    assert await read(tmp_path / "store", answers) == expected
+    assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize("fed", [False, True], ids=["nothing kept", "some kept"])
-def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, fed):
+async def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, fed):
     """The control is beside it: without what is late in mind, the answers are others."""
 
-    async def scenario() -> None:
-        engine = await JournalEngine.open(tmp_path / "store")
-        await live(engine)
-        if fed:
-            await engine.counts()  # which waits until all is kept
-            await operate(engine)
-        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
-        expected = await answers(engine)
-        await engine.close()
-        before = files(tmp_path / "crashed")
+    engine = await JournalEngine.open(tmp_path / "store")
+    await live(engine)
+    if fed:
+        await engine.counts()  # which waits until all is kept
+        await operate(engine)
+    shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+    expected = await answers(engine)
+    await engine.close()
+    before = files(tmp_path / "crashed")
 
-        async def look(reader: Engine) -> None:
-            past = reader._past  # type: ignore[attr-defined]
-            assert isinstance(past, ReadonlyHistory)
-            assert past._late
-            found = await answers(reader)
-            assert found == expected
-            if not fed:
-                past._late = False
-                assert await reader.groups() != expected["groups 0"]
+    async def look(reader: Engine) -> None:
+        past = reader._past  # type: ignore[attr-defined]
+        assert isinstance(past, ReadonlyHistory)
+        assert past._late
+        found = await answers(reader)
+        assert found == expected
+        if not fed:
+            past._late = False
+            assert await reader.groups() != expected["groups 0"]
 
-        await read(tmp_path / "crashed", look)
-        assert files(tmp_path / "crashed") == before
-        # Its owner opens it afterwards as if nobody had looked.
-        again = await JournalEngine.open(tmp_path / "crashed")
-        assert (await again.groups()) == expected["groups 0"]
-        await again.close()
-
-    asyncio.run(scenario())
+    await read(tmp_path / "crashed", look)
+    assert files(tmp_path / "crashed") == before
+    # Its owner opens it afterwards as if nobody had looked.
+    again = await JournalEngine.open(tmp_path / "crashed")
+    assert (await again.groups()) == expected["groups 0"]
+    await again.close()
 
 
-def test_what_was_purged_just_before_a_crash_is_gone(tmp_path, monkeypatch):
-    async def scenario() -> None:
-        engine = await JournalEngine.open(tmp_path / "store")
-        await live(engine)
-        await engine.counts()
-        page = await engine.find(Filter(states=(State.DEAD,)))
-        gone = tuple(job.id for job in page.jobs[:2])
-        flush = engine._past.flush
-        copied: list[int] = []
+async def test_what_was_purged_just_before_a_crash_is_gone(tmp_path, monkeypatch):
+    engine = await JournalEngine.open(tmp_path / "store")
+    await live(engine)
+    await engine.counts()
+    page = await engine.find(Filter(states=(State.DEAD,)))
+    gone = tuple(job.id for job in page.jobs[:2])
+    flush = engine._past.flush
+    copied: list[int] = []
 
-        async def crash() -> None:
-            if engine._past.unfed and not copied:  # type: ignore[attr-defined]
-                copied.append(1)
-                shutil.copytree(tmp_path / "store", tmp_path / "crashed")
-            await flush()
+    async def crash() -> None:
+        if engine._past.unfed and not copied:  # type: ignore[attr-defined]
+            copied.append(1)
+            shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+        await flush()
 
-        monkeypatch.setattr(engine._past, "flush", crash)
-        await engine.purge(Filter(ids=gone), WHY)
-        assert copied
-        expected = await answers(engine)
-        await engine.close()
-        assert await read(tmp_path / "crashed", answers) == expected
-        assert expected["get"][IDS.index(gone[0])] is None
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(engine._past, "flush", crash)
+    await engine.purge(Filter(ids=gone), WHY)
+    assert copied
+    expected = await answers(engine)
+    await engine.close()
+    assert await read(tmp_path / "crashed", answers) == expected
+    assert expected["get"][IDS.index(gone[0])] is None
 
 
-def test_nothing_can_be_changed_and_nothing_is_made(tmp_path):
-    async def scenario() -> None:
-        reader = await open_readonly(LocalDisk(tmp_path / "nowhere"))
-        with pytest.raises(EngineClosed, match="to be looked at"):
-            await reader.enqueue([NewJob(task="t")])
-        with pytest.raises(EngineClosed):
-            await reader.set_flag("f", WHY, on=True)
-        assert await reader.find() == (await reader.find())
-        await reader.close()
-        assert list(tmp_path.iterdir()) == []
-
-    asyncio.run(scenario())
+async def test_nothing_can_be_changed_and_nothing_is_made(tmp_path):
+    reader = await open_readonly(LocalDisk(tmp_path / "nowhere"))
+    with pytest.raises(EngineClosed, match="to be looked at"):
+        await reader.enqueue([NewJob(task="t")])
+    with pytest.raises(EngineClosed):
+        await reader.set_flag("f", WHY, on=True)
+    assert await reader.find() == (await reader.find())
+    await reader.close()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_owner_would_refuse_a_reader_refuses_too(tmp_path):
-    async def scenario() -> None:
-        options = JournalOptions(segment_bytes=64 * 1024, compact_bytes=1)
-        engine = await JournalEngine.open(tmp_path / "store", options=options)
-        await live(engine)
-        await engine.compact()
-        await engine.close()
-        shutil.copytree(tmp_path / "store", tmp_path / "damaged")
-        (tmp_path / "store" / "cold.sqlite").unlink()
-        with pytest.raises(HistoryMissing):
-            await open_readonly(LocalDisk(tmp_path / "store"))
-        for place in ("snapshots", "log"):
-            for file in (tmp_path / "damaged" / place).iterdir():
-                file.write_bytes(file.read_bytes()[:100] + b"\xff" * 100 + file.read_bytes()[200:])
-        with pytest.raises(CorruptLog):
-            await open_readonly(LocalDisk(tmp_path / "damaged"))
-
-    asyncio.run(scenario())
+async def test_what_an_owner_would_refuse_a_reader_refuses_too(tmp_path):
+    options = JournalOptions(segment_bytes=64 * 1024, compact_bytes=1)
+    engine = await JournalEngine.open(tmp_path / "store", options=options)
+    await live(engine)
+    await engine.compact()
+    await engine.close()
+    shutil.copytree(tmp_path / "store", tmp_path / "damaged")
+    (tmp_path / "store" / "cold.sqlite").unlink()
+    with pytest.raises(HistoryMissing):
+        await open_readonly(LocalDisk(tmp_path / "store"))
+    for place in ("snapshots", "log"):
+        for file in (tmp_path / "damaged" / place).iterdir():
+            file.write_bytes(file.read_bytes()[:100] + b"\xff" * 100 + file.read_bytes()[200:])
+    with pytest.raises(CorruptLog):
+        await open_readonly(LocalDisk(tmp_path / "damaged"))

@@ -239,7 +239,7 @@ def test_foreign_tables_are_named(server, hold):
         assert "did not make: jobs; they are left as they are" in result.stderr
 
 
-def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypatch):
+async def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypatch):
     """The control."""
     execute(made, "DROP SCHEMA holdfast CASCADE")
     assert "run holdfast migrate" in refusal(made)
@@ -250,12 +250,9 @@ def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypatch):
 
     monkeypatch.setattr(database_module, "check_usable", nothing)
 
-    async def connect() -> None:
-        database = database_module.Database(made, PostgresOptions())
-        await database.open()
-        await database.close()
-
-    asyncio.run(connect())
+    database = database_module.Database(made, PostgresOptions())
+    await database.open()
+    await database.close()
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(made, hold):
@@ -273,7 +270,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(made, hold):
 # --- rights -------------------------------------------------------------------------------------
 
 
-def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
+async def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
     url = as_url(made, "worker")
     steps = [
         ("GRANT USAGE ON SCHEMA holdfast TO", "may not use schema 'holdfast'"),
@@ -290,16 +287,13 @@ def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
     execute(made, "REVOKE UPDATE, DELETE ON holdfast.audit FROM worker")
     opened(url)
 
-    async def work() -> None:
-        engine = await PostgresEngine.open(url)
-        try:
-            await engine.enqueue([NewJob(task="t")])
-            [job] = (await engine.claim(queues=["default"], worker="w")).jobs
-            assert await engine.settle([completed(job)]) == [None]
-        finally:
-            await engine.close()
-
-    asyncio.run(work())
+    engine = await PostgresEngine.open(url)
+    try:
+        await engine.enqueue([NewJob(task="t")])
+        [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+        assert await engine.settle([completed(job)]) == [None]
+    finally:
+        await engine.close()
 
 
 def test_who_may_not_make_a_schema_is_told_so(made, hold):

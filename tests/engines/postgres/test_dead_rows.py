@@ -137,20 +137,17 @@ def test_control_a_time_that_is_asked_for_with_every_row(made, still, rewritten)
     assert entries_read(made, later_seconds=1.0) > ROUNDS * JOBS
 
 
-def test_many_leases_that_ran_out_are_all_ended_a_part_at_a_time(made, still):
-    async def run() -> None:
-        clock = VirtualClock()
-        async with opened(made, clock) as engine:
-            await engine.enqueue([NewJob(task="t") for _number in range(25)])
-            await engine.claim(queues=["default"], worker="w", limit=25)
-            clock.advance(AFTER_THEIR_LEASES)
-            ended = []
-            for _round in range(3):
-                ended.append(len((await engine.reclaim(limit=10, every_seconds=1.0)).lost))
-                clock.advance(1.0)
-            assert ended == [10, 10, 5]
-
-    asyncio.run(run())
+async def test_many_leases_that_ran_out_are_all_ended_a_part_at_a_time(made, still):
+    clock = VirtualClock()
+    async with opened(made, clock) as engine:
+        await engine.enqueue([NewJob(task="t") for _number in range(25)])
+        await engine.claim(queues=["default"], worker="w", limit=25)
+        clock.advance(AFTER_THEIR_LEASES)
+        ended = []
+        for _round in range(3):
+            ended.append(len((await engine.reclaim(limit=10, every_seconds=1.0)).lost))
+            clock.advance(1.0)
+        assert ended == [10, 10, 5]
 
 
 LATE = "UPDATE holdfast.jobs SET lease_until_us = lease_until_us - 3600000000"
@@ -158,27 +155,26 @@ LATE = "UPDATE holdfast.jobs SET lease_until_us = lease_until_us - 3600000000"
 
 
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(made, still, in_turn):
-    async def run() -> None:
-        clock = VirtualClock()
-        async with opened(made, clock) as engine:
-            await engine.enqueue([NewJob(task="t", id="j")])
-            await engine.claim(queues=["default"], worker="w")
-            assert (await engine.reclaim(every_seconds=1.0)).lost == []
-            rows(made, LATE)
-            if in_turn:
-                clock.advance(1.0)
-                assert (await engine.reclaim(every_seconds=1.0)).lost == [], "nobody looks there"
-                clock.advance(1.0)
-                still.seconds += LOOK_AT_ALL_SECONDS
-                assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
-            else:
-                assert len((await engine.reclaim()).lost) == 1, "who asks for it has all looked at"
+async def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(
+    made, still, in_turn
+):
+    clock = VirtualClock()
+    async with opened(made, clock) as engine:
+        await engine.enqueue([NewJob(task="t", id="j")])
+        await engine.claim(queues=["default"], worker="w")
+        assert (await engine.reclaim(every_seconds=1.0)).lost == []
+        rows(made, LATE)
+        if in_turn:
+            clock.advance(1.0)
+            assert (await engine.reclaim(every_seconds=1.0)).lost == [], "nobody looks there"
+            clock.advance(1.0)
+            still.seconds += LOOK_AT_ALL_SECONDS
+            assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
+        else:
+            assert len((await engine.reclaim()).lost) == 1, "who asks for it has all looked at"
 
-    asyncio.run(run())
 
-
-def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still, monkeypatch):
+async def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still, monkeypatch):
     usual = settle.locked
 
     def slowly(names):
@@ -187,18 +183,15 @@ def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still,
 
     monkeypatch.setattr(settle, "locked", slowly)
 
-    async def run() -> None:
-        clock = VirtualClock()
-        async with opened(made, clock) as engine:
-            await engine.enqueue([NewJob(task="t")])
-            await engine.claim(queues=["default"], worker="w")
-            clock.advance(AFTER_THEIR_LEASES)
-            assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
-            assert engine._overdue.since_us() > 0
-            still.seconds += LOOK_AT_ALL_SECONDS
-            assert engine._overdue.since_us() == 0
-
-    asyncio.run(run())
+    clock = VirtualClock()
+    async with opened(made, clock) as engine:
+        await engine.enqueue([NewJob(task="t")])
+        await engine.claim(queues=["default"], worker="w")
+        clock.advance(AFTER_THEIR_LEASES)
+        assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
+        assert engine._overdue.since_us() > 0
+        still.seconds += LOOK_AT_ALL_SECONDS
+        assert engine._overdue.since_us() == 0
 
 
 def test_a_look_at_all_that_took_long_counts_for_longer():

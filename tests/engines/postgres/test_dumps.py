@@ -55,58 +55,52 @@ def another_url(server18: Databases) -> Iterator[str]:
 # --- there and back -----------------------------------------------------------------------------
 
 
-def test_a_store_goes_from_a_journal_to_postgres_and_back_as_it_was(url, another_url):
-    async def run() -> None:
-        clock = VirtualClock()
-        first = await opened(SimDisk(), clock)
-        await live(first, clock)
-        records = await everything(first)
-        loaded = await load(url, first.dump())
-        assert loaded.contents == loaded.read_back
-        assert loaded.contents.counts["job"] == 11
-        second = await connected(url, clock)
-        assert await second.validate() == []
-        again = await everything(second)
-        assert isinstance(again[0], DumpHead)
-        assert told(again) == told(records)
-        disk = SimDisk()
-        restore(disk, read_dump(await as_file(second)))
-        third = await opened(disk, clock)
-        assert told(await everything(third)) == told(records)
-        await load(another_url, second.dump())
-        fourth = await connected(another_url, clock)
-        assert told(await everything(fourth)) == told(records)
-        for tenant in ("default", "acme"):
-            ids = [one.job.id for one in records if isinstance(one, DumpedJob)]
-            past = await first.history(ids, tenant=tenant)
-            for engine in (second, third, fourth):
-                assert await engine.history(ids, tenant=tenant) == past
+async def test_a_store_goes_from_a_journal_to_postgres_and_back_as_it_was(url, another_url):
+    clock = VirtualClock()
+    first = await opened(SimDisk(), clock)
+    await live(first, clock)
+    records = await everything(first)
+    loaded = await load(url, first.dump())
+    assert loaded.contents == loaded.read_back
+    assert loaded.contents.counts["job"] == 11
+    second = await connected(url, clock)
+    assert await second.validate() == []
+    again = await everything(second)
+    assert isinstance(again[0], DumpHead)
+    assert told(again) == told(records)
+    disk = SimDisk()
+    restore(disk, read_dump(await as_file(second)))
+    third = await opened(disk, clock)
+    assert told(await everything(third)) == told(records)
+    await load(another_url, second.dump())
+    fourth = await connected(another_url, clock)
+    assert told(await everything(fourth)) == told(records)
+    for tenant in ("default", "acme"):
+        ids = [one.job.id for one in records if isinstance(one, DumpedJob)]
+        past = await first.history(ids, tenant=tenant)
         for engine in (second, third, fourth):
-            assert await engine.counts() == await first.counts()
-            assert await engine.groups() == await first.groups()
-        for engine in (first, second, third, fourth):
-            await engine.close()
+            assert await engine.history(ids, tenant=tenant) == past
+    for engine in (second, third, fourth):
+        assert await engine.counts() == await first.counts()
+        assert await engine.groups() == await first.groups()
+    for engine in (first, second, third, fourth):
+        await engine.close()
 
-    asyncio.run(run())
 
-
-def test_what_lived_in_postgres_goes_to_memory_and_back_as_it_was(url, another_url):
-    async def run() -> None:
-        clock = VirtualClock()
-        first = await connected(url, clock)
-        await live(first, clock)
-        records = await everything(first)
-        memory = MemoryEngine(clock=clock, options=OPTIONS)
-        memory.load(records)
-        assert told(await everything(memory)) == told(records)
-        await load(another_url, memory.dump())
-        again = await connected(another_url, clock)
-        assert told(await everything(again)) == told(records)
-        assert await again.validate() == []
-        await again.close()
-        await first.close()
-
-    asyncio.run(run())
+async def test_what_lived_in_postgres_goes_to_memory_and_back_as_it_was(url, another_url):
+    clock = VirtualClock()
+    first = await connected(url, clock)
+    await live(first, clock)
+    records = await everything(first)
+    memory = MemoryEngine(clock=clock, options=OPTIONS)
+    memory.load(records)
+    assert told(await everything(memory)) == told(records)
+    await load(another_url, memory.dump())
+    again = await connected(another_url, clock)
+    assert told(await everything(again)) == told(records)
+    assert await again.validate() == []
+    await again.close()
+    await first.close()
 
 
 def test_whatever_was_done_before_and_is_done_after_a_move(server18):
@@ -146,43 +140,37 @@ def test_whatever_was_done_before_and_is_done_after_a_move(server18):
 # --- what a dump is -----------------------------------------------------------------------------
 
 
-def test_a_dump_is_of_one_moment_and_nobody_waits_for_it(url):
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await connected(url, clock)
-        await live(engine, clock)
-        before = told(await everything(engine))
-        batches = engine.dump()
-        records = list(await anext(batches))
-        await engine.enqueue([NewJob(task="t", id="late")])
-        await engine.purge(Filter(ids=("d2",)), WHY)
-        await engine.set_flag("late", WHY, on=True)
-        records += [record async for batch in batches for record in batch]
-        assert told(records) == before
-        assert told(await everything(engine)) != before
-        await engine.close()
-
-    asyncio.run(run())
+async def test_a_dump_is_of_one_moment_and_nobody_waits_for_it(url):
+    clock = VirtualClock()
+    engine = await connected(url, clock)
+    await live(engine, clock)
+    before = told(await everything(engine))
+    batches = engine.dump()
+    records = list(await anext(batches))
+    await engine.enqueue([NewJob(task="t", id="late")])
+    await engine.purge(Filter(ids=("d2",)), WHY)
+    await engine.set_flag("late", WHY, on=True)
+    records += [record async for batch in batches for record in batch]
+    assert told(records) == before
+    assert told(await everything(engine)) != before
+    await engine.close()
 
 
-def test_what_is_forgotten_is_not_in_a_dump_and_neither_is_what_happened_to_it(url):
-    async def run() -> None:
-        clock = VirtualClock()
-        engine = await connected(url, clock)
-        await live(engine, clock)
-        [c1] = (await engine.claim(queues=["default"], worker="w", tasks=["t"])).jobs
-        await engine.settle([completed(c1)])
-        names = {one.job.id for one in await everything(engine) if isinstance(one, DumpedJob)}
-        assert {"c0", c1.id} <= names
-        clock.advance(OPTIONS.remember_seconds + 1)
-        records = await everything(engine)
-        names = {one.job.id for one in records if isinstance(one, DumpedJob)}
-        assert not {"c0", c1.id} & names
-        assert not any(isinstance(one, DumpedAttempt) and one.id == c1.id for one in records)
-        assert any(isinstance(one, DumpedAttempt) for one in records)
-        await engine.close()
-
-    asyncio.run(run())
+async def test_what_is_forgotten_is_not_in_a_dump_and_neither_is_what_happened_to_it(url):
+    clock = VirtualClock()
+    engine = await connected(url, clock)
+    await live(engine, clock)
+    [c1] = (await engine.claim(queues=["default"], worker="w", tasks=["t"])).jobs
+    await engine.settle([completed(c1)])
+    names = {one.job.id for one in await everything(engine) if isinstance(one, DumpedJob)}
+    assert {"c0", c1.id} <= names
+    clock.advance(OPTIONS.remember_seconds + 1)
+    records = await everything(engine)
+    names = {one.job.id for one in records if isinstance(one, DumpedJob)}
+    assert not {"c0", c1.id} & names
+    assert not any(isinstance(one, DumpedAttempt) and one.id == c1.id for one in records)
+    assert any(isinstance(one, DumpedAttempt) for one in records)
+    await engine.close()
 
 
 async def many_jobs() -> AsyncIterator[list[DumpRecord]]:
@@ -195,80 +183,71 @@ async def many_jobs() -> AsyncIterator[list[DumpRecord]]:
         ]
 
 
-def test_memory_does_not_grow_with_what_is_loaded_and_dumped(url):
-    async def run() -> None:
-        gc.collect()
-        tracemalloc.start()
-        try:
-            loaded = await load(url, many_jobs())  # which reads it back
-            peak_bytes = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert loaded.read_back.counts == {"job": JOBS}
-        assert peak_bytes < JOBS * JOB_BYTES / 2
-
-    asyncio.run(run())
+async def test_memory_does_not_grow_with_what_is_loaded_and_dumped(url):
+    gc.collect()
+    tracemalloc.start()
+    try:
+        loaded = await load(url, many_jobs())  # which reads it back
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert loaded.read_back.counts == {"job": JOBS}
+    assert peak_bytes < JOBS * JOB_BYTES / 2
 
 
 # --- work goes on -------------------------------------------------------------------------------
 
 
-def test_work_goes_on_where_it_was(url):
+async def test_work_goes_on_where_it_was(url):
     """Tokens only grow, keys keep their order, what waits still waits, the audit is one chain."""
 
-    async def run() -> None:
-        clock = VirtualClock()
-        source = await filled(clock)
-        highest = source._plain_state.last_token
-        await load(url, source.dump())
-        engine = await connected(url, clock)
-        await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
-        assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
-        await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
-        order = []
-        for _turn in range(4):
-            [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
-            assert job.token > highest
-            order.append(job.id)
-            await engine.settle([completed(job)])
-        assert order == ["k0", "k1", "k2", "k9"]
-        clock.advance(10)
-        jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
-        assert {job.id for job in jobs} == {"c1", "c2", "d0"}
-        assert await engine.settle([completed(job) for job in jobs]) == [None] * 3
-        await engine.confirm(Filter(ids=("after",)), WHY)
-        [after] = (await engine.claim(queues=["default"], worker="w")).jobs
-        assert after.id == "after"
-        end = AuditHead()
-        for record in await engine.audited(limit=100):
-            assert follows(end, record)
-            end = head_of(record)
-        assert await engine.validate() == []
-        await engine.close()
-
-    asyncio.run(run())
+    clock = VirtualClock()
+    source = await filled(clock)
+    highest = source._plain_state.last_token
+    await load(url, source.dump())
+    engine = await connected(url, clock)
+    await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
+    assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
+    await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
+    order = []
+    for _turn in range(4):
+        [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
+        assert job.token > highest
+        order.append(job.id)
+        await engine.settle([completed(job)])
+    assert order == ["k0", "k1", "k2", "k9"]
+    clock.advance(10)
+    jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
+    assert {job.id for job in jobs} == {"c1", "c2", "d0"}
+    assert await engine.settle([completed(job) for job in jobs]) == [None] * 3
+    await engine.confirm(Filter(ids=("after",)), WHY)
+    [after] = (await engine.claim(queues=["default"], worker="w")).jobs
+    assert after.id == "after"
+    end = AuditHead()
+    for record in await engine.audited(limit=100):
+        assert follows(end, record)
+        end = head_of(record)
+    assert await engine.validate() == []
+    await engine.close()
 
 
-def test_a_lease_of_before_goes_on_and_a_policy_keeps_its_queue_in_lines(url):
-    async def run() -> None:
-        clock = VirtualClock()
-        source = MemoryEngine(clock=clock, options=OPTIONS)
-        await source.set_policy("mail", QueuePolicy(fair=True), WHY)
-        await source.enqueue(
-            [NewJob(task="t", queue="mail", tenant=tenant, id=f"{tenant}{n}")
-             for tenant in ("a", "b") for n in range(3)]
-        )  # fmt: skip
-        [held] = (await source.claim(queues=["mail"], worker="w")).jobs
-        await load(url, source.dump())
-        engine = await connected(url, clock)
-        assert await engine.validate() == []
-        assert (await engine.extend([held], lease_seconds=60))[0] is not None
-        assert await engine.settle([completed(held)]) == [None]
-        jobs = (await engine.claim(queues=["mail"], worker="w", limit=4)).jobs
-        assert {job.tenant for job in jobs} == {"a", "b"}
-        await engine.close()
-
-    asyncio.run(run())
+async def test_a_lease_of_before_goes_on_and_a_policy_keeps_its_queue_in_lines(url):
+    clock = VirtualClock()
+    source = MemoryEngine(clock=clock, options=OPTIONS)
+    await source.set_policy("mail", QueuePolicy(fair=True), WHY)
+    await source.enqueue(
+        [NewJob(task="t", queue="mail", tenant=tenant, id=f"{tenant}{n}")
+         for tenant in ("a", "b") for n in range(3)]
+    )  # fmt: skip
+    [held] = (await source.claim(queues=["mail"], worker="w")).jobs
+    await load(url, source.dump())
+    engine = await connected(url, clock)
+    assert await engine.validate() == []
+    assert (await engine.extend([held], lease_seconds=60))[0] is not None
+    assert await engine.settle([completed(held)]) == [None]
+    jobs = (await engine.claim(queues=["mail"], worker="w", limit=4)).jobs
+    assert {job.tenant for job in jobs} == {"a", "b"}
+    await engine.close()
 
 
 async def settle_of_the_old_world(

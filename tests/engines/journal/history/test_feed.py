@@ -61,21 +61,18 @@ def virtually(work):
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_after_a_flush_everything_told_is_found(disk, inline):
-    async def work():
-        owner = Owner(SimDisk() if inline else disk, inline=inline)
-        dead, done = owner.world.dead("a"), owner.world.done("b")
-        owner.tell()
-        await owner.past.flush()
-        assert await owner.found() == ["a", "b"]
-        assert owner.past.get("default", "a") == dead
-        assert owner.past.get("default", "b") == done
-        assert (await owner.past.history(dead))[0] == owner.world.attempts["default", "a"]
-        assert (await owner.past.groups(EVERYTHING, SYSTEM))[0].count == 1
-        assert owner.fed == [owner.world.seq]
-        await owner.past.close()
-
-    asyncio.run(work())
+async def test_after_a_flush_everything_told_is_found(disk, inline):
+    owner = Owner(SimDisk() if inline else disk, inline=inline)
+    dead, done = owner.world.dead("a"), owner.world.done("b")
+    owner.tell()
+    await owner.past.flush()
+    assert await owner.found() == ["a", "b"]
+    assert owner.past.get("default", "a") == dead
+    assert owner.past.get("default", "b") == done
+    assert (await owner.past.history(dead))[0] == owner.world.attempts["default", "a"]
+    assert (await owner.past.groups(EVERYTHING, SYSTEM))[0].count == 1
+    assert owner.fed == [owner.world.seq]
+    await owner.past.close()
 
 
 def test_what_leaves_no_trace_is_not_even_kept_in_mind():
@@ -228,88 +225,79 @@ def test_what_is_pinned_is_not_said_to_be_fed_until_it_is_let_go():
     virtually(work)
 
 
-def test_room_waits_until_enough_is_fed(disk, monkeypatch):
-    async def work():
-        gate, begun = threading.Event(), threading.Event()
-        owner = Owner(disk, inline=False, most_unfed=5)
-        real = owner.past.store.feed
+async def test_room_waits_until_enough_is_fed(disk, monkeypatch):
+    gate, begun = threading.Event(), threading.Event()
+    owner = Owner(disk, inline=False, most_unfed=5)
+    real = owner.past.store.feed
 
-        def held(*arguments):
-            begun.set()
-            assert gate.wait(30)
-            real(*arguments)
+    def held(*arguments):
+        begun.set()
+        assert gate.wait(30)
+        real(*arguments)
 
-        monkeypatch.setattr(owner.past.store, "feed", held)
-        for number in range(6):
-            owner.world.done(str(number))
-            owner.tell()
-            if number < 5:
-                await owner.past.room()
-        waiting = asyncio.create_task(owner.past.room())
-        await asyncio.to_thread(begun.wait, 30)
-        assert not waiting.done()
-        gate.set()
-        await waiting
-        assert owner.past.unfed == 0
-        await owner.past.close()
-
-    asyncio.run(work())
-
-
-def test_while_one_feed_is_under_way_the_next_is_gathered(disk, monkeypatch):
-    async def work():
-        owner = Owner(disk, inline=False)
-        gate, begun = threading.Event(), threading.Event()
-        real, batches = owner.past.store.feed, []
-
-        def held(batch, checkpoint):
-            begun.set()
-            assert gate.wait(30)
-            batches.append(len(batch))
-            real(batch, checkpoint)
-
-        monkeypatch.setattr(owner.past.store, "feed", held)
-        owner.world.done("a")
+    monkeypatch.setattr(owner.past.store, "feed", held)
+    for number in range(6):
+        owner.world.done(str(number))
         owner.tell()
-        first = asyncio.create_task(owner.past.flush())
-        await asyncio.to_thread(begun.wait, 30)
-        for number in range(7):
-            owner.world.done(f"b{number}")
-        owner.tell()
-        second = asyncio.create_task(owner.past.flush())
-        gate.set()
-        await asyncio.gather(first, second)
-        assert batches == [1, 7]
-        await owner.past.close()
-
-    asyncio.run(work())
+        if number < 5:
+            await owner.past.room()
+    waiting = asyncio.create_task(owner.past.room())
+    await asyncio.to_thread(begun.wait, 30)
+    assert not waiting.done()
+    gate.set()
+    await waiting
+    assert owner.past.unfed == 0
+    await owner.past.close()
 
 
-def test_a_caller_who_gives_up_does_not_stop_the_feed(disk, monkeypatch):
-    async def work():
-        owner = Owner(disk, inline=False)
-        gate, begun = threading.Event(), threading.Event()
-        real = owner.past.store.feed
+async def test_while_one_feed_is_under_way_the_next_is_gathered(disk, monkeypatch):
+    owner = Owner(disk, inline=False)
+    gate, begun = threading.Event(), threading.Event()
+    real, batches = owner.past.store.feed, []
 
-        def held(*arguments):
-            begun.set()
-            assert gate.wait(30)
-            real(*arguments)
+    def held(batch, checkpoint):
+        begun.set()
+        assert gate.wait(30)
+        batches.append(len(batch))
+        real(batch, checkpoint)
 
-        monkeypatch.setattr(owner.past.store, "feed", held)
-        owner.world.done("a")
-        owner.tell()
-        flush = asyncio.create_task(owner.past.flush())
-        await asyncio.to_thread(begun.wait, 30)
-        flush.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await flush
-        gate.set()
-        await owner.past.flush()
-        assert await owner.found() == ["a"]
-        await owner.past.close()
+    monkeypatch.setattr(owner.past.store, "feed", held)
+    owner.world.done("a")
+    owner.tell()
+    first = asyncio.create_task(owner.past.flush())
+    await asyncio.to_thread(begun.wait, 30)
+    for number in range(7):
+        owner.world.done(f"b{number}")
+    owner.tell()
+    second = asyncio.create_task(owner.past.flush())
+    gate.set()
+    await asyncio.gather(first, second)
+    assert batches == [1, 7]
+    await owner.past.close()
 
-    asyncio.run(work())
+
+async def test_a_caller_who_gives_up_does_not_stop_the_feed(disk, monkeypatch):
+    owner = Owner(disk, inline=False)
+    gate, begun = threading.Event(), threading.Event()
+    real = owner.past.store.feed
+
+    def held(*arguments):
+        begun.set()
+        assert gate.wait(30)
+        real(*arguments)
+
+    monkeypatch.setattr(owner.past.store, "feed", held)
+    owner.world.done("a")
+    owner.tell()
+    flush = asyncio.create_task(owner.past.flush())
+    await asyncio.to_thread(begun.wait, 30)
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    gate.set()
+    await owner.past.flush()
+    assert await owner.found() == ["a"]
+    await owner.past.close()
 
 
 @pytest.mark.parametrize(
@@ -418,62 +406,56 @@ def test_closing_on_a_broken_disk_says_so_and_lets_go():
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_fresh_ids_are_answered_without_the_store(disk, inline, monkeypatch):
-    async def work():
-        owner = Owner(SimDisk() if inline else disk, inline=inline)
-        dead = owner.world.dead("a")
-        owner.tell()
-        await owner.past.flush()
-        if owner.past._filling is not None:
-            await owner.past._filling
-        asked, real = [], owner.past.store.get
+async def test_fresh_ids_are_answered_without_the_store(disk, inline, monkeypatch):
+    owner = Owner(SimDisk() if inline else disk, inline=inline)
+    dead = owner.world.dead("a")
+    owner.tell()
+    await owner.past.flush()
+    if owner.past._filling is not None:
+        await owner.past._filling
+    asked, real = [], owner.past.store.get
 
-        def counted(*name):
-            asked.append(name)
-            return real(*name)
+    def counted(*name):
+        asked.append(name)
+        return real(*name)
 
-        monkeypatch.setattr(owner.past.store, "get", counted)
-        assert all(owner.past.get("default", f"fresh-{n}") is None for n in range(1_000))
-        assert len(asked) < 10
-        assert owner.past.get("default", "a") == dead
-        await owner.past.close()
-
-    asyncio.run(work())
+    monkeypatch.setattr(owner.past.store, "get", counted)
+    assert all(owner.past.get("default", f"fresh-{n}") is None for n in range(1_000))
+    assert len(asked) < 10
+    assert owner.past.get("default", "a") == dead
+    await owner.past.close()
 
 
-def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkeypatch):
+async def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkeypatch):
     monkeypatch.setattr("holdfast.engines.journal.history.store.FORGET_STEP", 3)
 
-    async def work():
-        owner = Owner(disk, inline=False)
-        for number in range(10):
-            owner.world.done(str(number), queue=f"q{number % 2}")
-        kept = owner.world.dead("dead")
-        border_us = owner.world.pass_time()
-        young = owner.world.done("young")
-        owner.tell()
-        await owner.past.flush()
-        steps, real = [], owner.past.store.forget
+    owner = Owner(disk, inline=False)
+    for number in range(10):
+        owner.world.done(str(number), queue=f"q{number % 2}")
+    kept = owner.world.dead("dead")
+    border_us = owner.world.pass_time()
+    young = owner.world.done("young")
+    owner.tell()
+    await owner.past.flush()
+    steps, real = [], owner.past.store.forget
 
-        def counted(*arguments, **settings):
-            went, after = real(*arguments, **settings)
-            steps.append(sum(went.values()))
-            return went, after
+    def counted(*arguments, **settings):
+        went, after = real(*arguments, **settings)
+        steps.append(sum(went.values()))
+        return went, after
 
-        monkeypatch.setattr(owner.past.store, "forget", counted)
-        gone = await owner.past.forget(border_us)
-        assert gone == {
-            ("default", "q0", State.COMPLETED): 5,
-            ("default", "q1", State.COMPLETED): 5,
-        }
-        assert max(steps) == 3
-        assert await owner.found() == [kept.id, young.id]
-        taken = len(steps)
-        assert await owner.past.forget(border_us) == {}
-        assert len(steps) == taken, "nothing to do, nothing done"
-        await owner.past.close()
-
-    asyncio.run(work())
+    monkeypatch.setattr(owner.past.store, "forget", counted)
+    gone = await owner.past.forget(border_us)
+    assert gone == {
+        ("default", "q0", State.COMPLETED): 5,
+        ("default", "q1", State.COMPLETED): 5,
+    }
+    assert max(steps) == 3
+    assert await owner.found() == [kept.id, young.id]
+    taken = len(steps)
+    assert await owner.past.forget(border_us) == {}
+    assert len(steps) == taken, "nothing to do, nothing done"
+    await owner.past.close()
 
 
 def test_what_is_forgotten_is_not_shown_even_before_it_is_swept(store, world):

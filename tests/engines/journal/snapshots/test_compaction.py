@@ -14,84 +14,69 @@ from holdfast.testing import SimDisk, VirtualClock
 from tests.engines.journal.test_engine import job, opened
 
 
-def test_sealed_bytes_past_the_threshold_are_compacted_by_another_process(tmp_path):
+async def test_sealed_bytes_past_the_threshold_are_compacted_by_another_process(tmp_path):
     """The real thing: real files, a real process, under load."""
 
-    async def run() -> None:
-        options = JournalOptions(segment_bytes=64 * 1024, compact_bytes=256 * 1024)
-        engine = await JournalEngine.open(tmp_path, options=options)
-        number = 0
-        while not list((tmp_path / "snapshots").glob("*.snap")):
-            for _ in range(20):
-                number += 1
-                await engine.enqueue([job(f"j{number}", payload={"x": "y" * 500})])
-                claim = await engine.claim(queues=["default"], worker="w")
-                await engine.settle([completed(one) for one in claim.jobs])
-        assert await engine.validate() == []
+    options = JournalOptions(segment_bytes=64 * 1024, compact_bytes=256 * 1024)
+    engine = await JournalEngine.open(tmp_path, options=options)
+    number = 0
+    while not list((tmp_path / "snapshots").glob("*.snap")):
+        for _ in range(20):
+            number += 1
+            await engine.enqueue([job(f"j{number}", payload={"x": "y" * 500})])
+            claim = await engine.claim(queues=["default"], worker="w")
+            await engine.settle([completed(one) for one in claim.jobs])
+    assert await engine.validate() == []
+    await engine.close()
+    again = await JournalEngine.open(tmp_path, options=options)
+    assert (await again.counts())["default"] == Counts(completed=number)
+    await again.close()
+
+
+async def test_nothing_is_compacted_when_nothing_changed():
+    disk = SimDisk()
+    engine = await opened(disk)
+    await engine.enqueue([job("a")])
+    assert await engine.compact() is not None
+    calls = disk.calls
+    assert await engine.compact() is None
+    assert disk.calls == calls
+
+
+async def test_two_snapshots_are_kept_and_the_segments_since_the_older_one():
+    disk = SimDisk()
+    engine = await opened(disk)
+    for number in range(5):
+        await engine.enqueue([job(f"j{number}")])
+        await engine.compact()
+    assert len(disk.names("snapshots")) == 2
+    segments = [name for name in disk.names("log") if name.endswith(".seg")]
+    assert len(segments) == 3, "one between the snapshots, the current one, its spare"
+
+
+async def test_old_segments_are_kept_for_a_person_when_asked():
+    disk = SimDisk()
+    engine = await opened(disk, keep_segments=2)
+    for number in range(6):
+        await engine.enqueue([job(f"j{number}")])
+        await engine.compact()
+    kept = [name for name in disk.names("log") if name.endswith(".kept")]
+    assert len(kept) == 2
+    again = await opened(disk.crash())
+    assert (await again.counts())["default"].pending == 6
+
+
+async def test_sequence_numbers_and_tokens_go_on_after_compaction_and_reopening():
+    disk, clock = SimDisk(), VirtualClock()
+    tokens = []
+    for life in range(3):
+        engine = await opened(disk, clock)
+        await engine.enqueue([job(f"j{life}")])
+        [one] = (await engine.claim(queues=["default"], worker="w")).jobs
+        tokens.append(one.token)
+        await engine.compact()
         await engine.close()
-        again = await JournalEngine.open(tmp_path, options=options)
-        assert (await again.counts())["default"] == Counts(completed=number)
-        await again.close()
-
-    asyncio.run(run())
-
-
-def test_nothing_is_compacted_when_nothing_changed():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        await engine.enqueue([job("a")])
-        assert await engine.compact() is not None
-        calls = disk.calls
-        assert await engine.compact() is None
-        assert disk.calls == calls
-
-    asyncio.run(run())
-
-
-def test_two_snapshots_are_kept_and_the_segments_since_the_older_one():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk)
-        for number in range(5):
-            await engine.enqueue([job(f"j{number}")])
-            await engine.compact()
-        assert len(disk.names("snapshots")) == 2
-        segments = [name for name in disk.names("log") if name.endswith(".seg")]
-        assert len(segments) == 3, "one between the snapshots, the current one, its spare"
-
-    asyncio.run(run())
-
-
-def test_old_segments_are_kept_for_a_person_when_asked():
-    async def run() -> None:
-        disk = SimDisk()
-        engine = await opened(disk, keep_segments=2)
-        for number in range(6):
-            await engine.enqueue([job(f"j{number}")])
-            await engine.compact()
-        kept = [name for name in disk.names("log") if name.endswith(".kept")]
-        assert len(kept) == 2
-        again = await opened(disk.crash())
-        assert (await again.counts())["default"].pending == 6
-
-    asyncio.run(run())
-
-
-def test_sequence_numbers_and_tokens_go_on_after_compaction_and_reopening():
-    async def run() -> None:
-        disk, clock = SimDisk(), VirtualClock()
-        tokens = []
-        for life in range(3):
-            engine = await opened(disk, clock)
-            await engine.enqueue([job(f"j{life}")])
-            [one] = (await engine.claim(queues=["default"], worker="w")).jobs
-            tokens.append(one.token)
-            await engine.compact()
-            await engine.close()
-        assert tokens == sorted(set(tokens))
-
-    asyncio.run(run())
+    assert tokens == sorted(set(tokens))
 
 
 def test_a_failing_compaction_is_said_and_costs_nothing(caplog):
@@ -115,42 +100,36 @@ def test_a_failing_compaction_is_said_and_costs_nothing(caplog):
     assert "journal.compaction_failed" in caplog.text
 
 
-def test_the_compacting_process_leaves_with_its_owner(tmp_path):
+async def test_the_compacting_process_leaves_with_its_owner(tmp_path):
     """The owner holds its input open; when that closes, it is gone."""
 
-    async def run() -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            "from holdfast.engines.journal import compactor\n"
-            "import threading\n"
-            "compactor.compact = lambda *_: threading.Event().wait()\n"
-            "compactor.main()\n",
-            stdin=asyncio.subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        process.stdin.write(
-            b'{"root":"x","snapshots":"y","last_segment":1,"remember_seconds":1,"salt":1}\n'
-        )
-        await process.stdin.drain()
-        process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 20) == 1
-
-    asyncio.run(run())
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from holdfast.engines.journal import compactor\n"
+        "import threading\n"
+        "compactor.compact = lambda *_: threading.Event().wait()\n"
+        "compactor.main()\n",
+        stdin=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(
+        b'{"root":"x","snapshots":"y","last_segment":1,"remember_seconds":1,"salt":1}\n'
+    )
+    await process.stdin.drain()
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), 20) == 1
 
 
-def test_snapshots_may_live_in_another_directory(tmp_path: Path):
-    async def run() -> None:
-        disk = LocalDisk(tmp_path / "data", snapshots=str(tmp_path / "elsewhere"))
-        options = JournalOptions(segment_bytes=64 * 1024)
-        engine = await JournalEngine.open(disk, options=options)
-        await engine.enqueue([job("a")])
-        await engine.compact()
-        await engine.close()
-        assert list((tmp_path / "elsewhere").glob("*.snap"))
-        assert not (tmp_path / "data" / "snapshots").exists()
-
-    asyncio.run(run())
+async def test_snapshots_may_live_in_another_directory(tmp_path: Path):
+    disk = LocalDisk(tmp_path / "data", snapshots=str(tmp_path / "elsewhere"))
+    options = JournalOptions(segment_bytes=64 * 1024)
+    engine = await JournalEngine.open(disk, options=options)
+    await engine.enqueue([job("a")])
+    await engine.compact()
+    await engine.close()
+    assert list((tmp_path / "elsewhere").glob("*.snap"))
+    assert not (tmp_path / "data" / "snapshots").exists()
 
 
 def test_closing_during_a_compaction_leaves_a_directory_that_opens(tmp_path):
@@ -176,13 +155,10 @@ def test_closing_during_a_compaction_leaves_a_directory_that_opens(tmp_path):
         asyncio.run(run(turns))
 
 
-def test_compactions_do_not_run_into_each_other(tmp_path):
-    async def run() -> None:
-        engine = await JournalEngine.open(tmp_path, options=JournalOptions(segment_bytes=64 * 1024))
-        await engine.enqueue([job("a")])
-        first, second = await asyncio.gather(engine.compact(), engine.compact())
-        assert first is not None
-        assert second is None, "nothing had changed since the first"
-        await engine.close()
-
-    asyncio.run(run())
+async def test_compactions_do_not_run_into_each_other(tmp_path):
+    engine = await JournalEngine.open(tmp_path, options=JournalOptions(segment_bytes=64 * 1024))
+    await engine.enqueue([job("a")])
+    first, second = await asyncio.gather(engine.compact(), engine.compact())
+    assert first is not None
+    assert second is None, "nothing had changed since the first"
+    await engine.close()

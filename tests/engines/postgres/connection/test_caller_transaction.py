@@ -75,15 +75,12 @@ def test_a_rollback_leaves_nothing(shop, kind, first):
 
 @both_orders
 @pytest.mark.parametrize("kind", ASYNC_KINDS)
-def test_the_job_comes_with_an_asynchronous_commit(shop, kind, first):
-    async def scenario() -> None:
-        async with kind(shop.url) as (connection, insert):
-            job = await place_async(shop, connection, insert, first)
-            assert (shop.jobs(), shop.orders()) == ([], [])
-            await connection.commit()
-            assert (shop.jobs(), shop.orders()) == ([job], [7])
-
-    asyncio.run(scenario())
+async def test_the_job_comes_with_an_asynchronous_commit(shop, kind, first):
+    async with kind(shop.url) as (connection, insert):
+        job = await place_async(shop, connection, insert, first)
+        assert (shop.jobs(), shop.orders()) == ([], [])
+        await connection.commit()
+        assert (shop.jobs(), shop.orders()) == ([job], [7])
 
 
 @both_orders
@@ -230,27 +227,24 @@ def test_listeners_are_told_at_the_commit_and_not_of_a_rollback(shop, options):
         assert notified(listener, shop.url) == ["mail"]
 
 
-def test_a_worker_gets_it_after_the_commit(shop):
-    async def scenario() -> None:
-        engine = await PostgresEngine.open(shop.url)
-        try:
-            async with psycopg_async(shop.url) as (connection, _insert):
-                job = await shop.confirm.options(connection=connection).enqueue(7)
-                claim = await engine.claim(queues=["mail"], worker="w")
-                assert claim.jobs == []
-                with pytest.raises(JobNotFound):
-                    await job.get()
-                waiting = asyncio.create_task(
-                    engine.claim(queues=["mail"], worker="w", wait_seconds=20)
-                )
-                await asyncio.sleep(0)
-                await connection.commit()
-                assert [one.id for one in (await waiting).jobs] == [job.id]
-        finally:
-            await engine.close()
-            await shop.app.close()
-
-    asyncio.run(scenario())
+async def test_a_worker_gets_it_after_the_commit(shop):
+    engine = await PostgresEngine.open(shop.url)
+    try:
+        async with psycopg_async(shop.url) as (connection, _insert):
+            job = await shop.confirm.options(connection=connection).enqueue(7)
+            claim = await engine.claim(queues=["mail"], worker="w")
+            assert claim.jobs == []
+            with pytest.raises(JobNotFound):
+                await job.get()
+            waiting = asyncio.create_task(
+                engine.claim(queues=["mail"], worker="w", wait_seconds=20)
+            )
+            await asyncio.sleep(0)
+            await connection.commit()
+            assert [one.id for one in (await waiting).jobs] == [job.id]
+    finally:
+        await engine.close()
+        await shop.app.close()
 
 
 def test_an_engine_that_was_adopted_says_where(shop):

@@ -159,27 +159,24 @@ def test_calls_that_come_together_do_not_suffer_from_a_bad_one(url):
     assert value(url, "SELECT count(*) FROM holdfast.jobs") == 3 * COUNT
 
 
-def test_who_has_to_wait_has_its_arguments_read_before(url):
+async def test_who_has_to_wait_has_its_arguments_read_before(url):
     read: list[int] = []
 
     def payloads() -> Iterator[bytes]:
         read.append(1)
         yield b"{}"
 
-    async def run() -> None:
-        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
-        try:
-            first = asyncio.ensure_future(engine.enqueue([LIKE]))
-            await asyncio.sleep(0)
-            second = asyncio.ensure_future(engine.enqueue(UniformBatch(LIKE, payloads(), 1)))
-            await asyncio.sleep(0)
-            assert read
-            assert not first.done()
-            await asyncio.gather(first, second)
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+    try:
+        first = asyncio.ensure_future(engine.enqueue([LIKE]))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(engine.enqueue(UniformBatch(LIKE, payloads(), 1)))
+        await asyncio.sleep(0)
+        assert read
+        assert not first.done()
+        await asyncio.gather(first, second)
+    finally:
+        await engine.close()
 
 
 def test_the_room_of_a_place_is_what_the_sequence_leaves(url):
@@ -218,16 +215,13 @@ def test_a_place_in_line_has_room_for_a_whole_call(url):
     assert second[0] + enqueue._ROOM <= third[0] < third[1]
 
 
-def test_more_than_one_place_has_room_for_are_taken_too(url, monkeypatch):
+async def test_more_than_one_place_has_room_for_are_taken_too(url, monkeypatch):
     monkeypatch.setattr(enqueue, "_ROOM", 2)
 
-    async def run() -> None:
-        engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
-        try:
-            receipts = await engine.enqueue([LIKE] * 5)
-            claim = await engine.claim(queues=["default"], worker="w", limit=9)
-            assert [job.id for job in claim.jobs] == [receipt.id for receipt in receipts]
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
+    try:
+        receipts = await engine.enqueue([LIKE] * 5)
+        claim = await engine.claim(queues=["default"], worker="w", limit=9)
+        assert [job.id for job in claim.jobs] == [receipt.id for receipt in receipts]
+    finally:
+        await engine.close()

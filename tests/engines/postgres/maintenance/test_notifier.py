@@ -147,122 +147,104 @@ def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypa
 
 
 @pytest.mark.parametrize("what", ["of a higher priority", "due before what was claimed last"])
-def test_who_is_told_of_work_takes_what_comes_first(url, what):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            for number in range(2):
-                claim = claiming(waiter)
-                await until(asleep(waiter))
-                await put(other, f"before-{number}")
-                await waiter.settle([completed(job) for job in await claim])
+async def test_who_is_told_of_work_takes_what_comes_first(url, what):
+    async with opened(url) as waiter, opened(url) as other:
+        for number in range(2):
             claim = claiming(waiter)
             await until(asleep(waiter))
-            if what == "of a higher priority":
-                later = NewJob(task="t", queue="q", id="later")
-                await other.enqueue([later, replace(later, id="first", priority=5)])
-            else:
-                execute(url, OLDER)
-            [job] = await claim
-            assert job.id == "first"
+            await put(other, f"before-{number}")
+            await waiter.settle([completed(job) for job in await claim])
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        if what == "of a higher priority":
+            later = NewJob(task="t", queue="q", id="later")
+            await other.enqueue([later, replace(later, id="first", priority=5)])
+        else:
+            execute(url, OLDER)
+        [job] = await claim
+        assert job.id == "first"
 
-    asyncio.run(run())
+
+async def test_what_becomes_due_or_free_wakes_who_waits(url):
+    async with opened(url) as waiter, opened(url) as other:
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        await put(other, "later", delay_seconds=0.05)
+        assert [job.id for job in await claim] == ["later"]
+
+        await put(other, "first", key="k")
+        await put(other, "second", key="k")
+        [first] = (await other.claim(queues=["q"], worker="o")).jobs
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        await other.settle([completed(first)])
+        assert [job.id for job in await claim] == ["second"]
+
+        await other.set_policy("q", QueuePolicy(paused=True), OPERATION)
+        await put(other, "third")
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        await other.set_policy("q", None, OPERATION)
+        assert [job.id for job in await claim] == ["third"]
 
 
-def test_what_becomes_due_or_free_wakes_who_waits(url):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
+async def test_claims_of_one_process_are_registered_together(url):
+    async with opened(url) as waiter, opened(url) as other:
+        claims = {queue: claiming(waiter, queue) for queue in "abc"}
+        for queue in claims:
+            await until(asleep(waiter, queue))
+        for queue, claim in claims.items():
+            await other.enqueue([NewJob(task="t", queue=queue, id=queue)])
+            assert [job.id for job in await claim] == [queue]
+
+
+async def test_nobody_is_notified_in_vain(url):
+    async with opened(url) as waiter, opened(url) as other:
+        raw = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        async with raw:
+            await raw.execute("LISTEN holdfast")
+            await put(other, "unheard")
+            [job] = (await waiter.claim(queues=["q"], worker="w")).jobs
             claim = claiming(waiter)
             await until(asleep(waiter))
-            await put(other, "later", delay_seconds=0.05)
-            assert [job.id for job in await claim] == ["later"]
-
-            await put(other, "first", key="k")
-            await put(other, "second", key="k")
-            [first] = (await other.claim(queues=["q"], worker="o")).jobs
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            await other.settle([completed(first)])
-            assert [job.id for job in await claim] == ["second"]
-
-            await other.set_policy("q", QueuePolicy(paused=True), OPERATION)
-            await put(other, "third")
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            await other.set_policy("q", None, OPERATION)
-            assert [job.id for job in await claim] == ["third"]
-
-    asyncio.run(run())
+            await other.enqueue([NewJob(task="t", queue="another", id="elsewhere")])
+            await put(other, "heard")
+            await claim
+            heard = []
+            async for notice in raw.notifies(timeout=PATIENCE_SECONDS):
+                if not notice.payload.startswith("\n"):
+                    heard.append(notice.payload)
+                    break
+            assert heard == ["q"]
+            assert job.id == "unheard"
 
 
-def test_claims_of_one_process_are_registered_together(url):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            claims = {queue: claiming(waiter, queue) for queue in "abc"}
-            for queue in claims:
-                await until(asleep(waiter, queue))
-            for queue, claim in claims.items():
-                await other.enqueue([NewJob(task="t", queue=queue, id=queue)])
-                assert [job.id for job in await claim] == [queue]
-
-    asyncio.run(run())
-
-
-def test_nobody_is_notified_in_vain(url):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            raw = await psycopg.AsyncConnection.connect(url, autocommit=True)
-            async with raw:
-                await raw.execute("LISTEN holdfast")
-                await put(other, "unheard")
-                [job] = (await waiter.claim(queues=["q"], worker="w")).jobs
-                claim = claiming(waiter)
-                await until(asleep(waiter))
-                await other.enqueue([NewJob(task="t", queue="another", id="elsewhere")])
-                await put(other, "heard")
-                await claim
-                heard = []
-                async for notice in raw.notifies(timeout=PATIENCE_SECONDS):
-                    if not notice.payload.startswith("\n"):
-                        heard.append(notice.payload)
-                        break
-                assert heard == ["q"]
-                assert job.id == "unheard"
-
-    asyncio.run(run())
-
-
-def test_who_stays_asleep_stays_registered(url, monkeypatch):
+async def test_who_stays_asleep_stays_registered(url, monkeypatch):
     monkeypatch.setattr(notifier, "REGISTERED_SECONDS", 0.3)
     monkeypatch.setattr(notifier, "RENEW_SECONDS", 0.02)
 
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            first_us = waiter._waking._until_us
-            await until(lambda: waiter._clock.now_us() > first_us + 100_000)
-            await put(other, "j")
-            await claim
-
-    asyncio.run(run())
+    async with opened(url) as waiter, opened(url) as other:
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        first_us = waiter._waking._until_us
+        await until(lambda: waiter._clock.now_us() > first_us + 100_000)
+        await put(other, "j")
+        await claim
 
 
-def test_what_is_waited_for_no_more_is_not_renewed(url, monkeypatch):
+async def test_what_is_waited_for_no_more_is_not_renewed(url, monkeypatch):
     monkeypatch.setattr(notifier, "REGISTERED_SECONDS", 0.1)
     monkeypatch.setattr(notifier, "RENEW_SECONDS", 0.01)
 
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            first, second = claiming(waiter, "q"), claiming(waiter, "other")
-            await until(asleep(waiter, "other"))
-            await put(other, "j")
-            await first
-            assert waiter._waking._registered == {"q", "other"}
-            await until(lambda: waiter._waking._registered == {"other"})
-            assert not second.done()
-            second.cancel()
-
-    asyncio.run(run())
+    async with opened(url) as waiter, opened(url) as other:
+        first, second = claiming(waiter, "q"), claiming(waiter, "other")
+        await until(asleep(waiter, "other"))
+        await put(other, "j")
+        await first
+        assert waiter._waking._registered == {"q", "other"}
+        await until(lambda: waiter._waking._registered == {"other"})
+        assert not second.done()
+        second.cancel()
 
 
 # --- the look after registering --------------------------------------------------------------
@@ -282,29 +264,23 @@ def put_in_the_gap(engine: PostgresEngine, other: PostgresEngine, *, looks_again
     engine._waking.register = late  # type: ignore[method-assign, assignment]
 
 
-def test_a_job_that_comes_before_registering_is_seen(url):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            put_in_the_gap(waiter, other, looks_again=True)
-            assert [job.id for job in await claiming(waiter)] == ["gap"]
-
-    asyncio.run(run())
+async def test_a_job_that_comes_before_registering_is_seen(url):
+    async with opened(url) as waiter, opened(url) as other:
+        put_in_the_gap(waiter, other, looks_again=True)
+        assert [job.id for job in await claiming(waiter)] == ["gap"]
 
 
-def test_without_the_second_look_it_is_not(url):
-    async def run() -> None:
-        async with opened(url) as waiter, opened(url) as other:
-            put_in_the_gap(waiter, other, looks_again=False)
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            [job] = await other.get(["gap"])
-            assert job is not None, "it is there, and nobody was told"
-            assert not claim.done()
-            assert not any(future.done() for future in waiter._arrivals._waiting)
-            waiter._arrivals.announce_all()
-            assert [job.id for job in await claim] == ["gap"]
-
-    asyncio.run(run())
+async def test_without_the_second_look_it_is_not(url):
+    async with opened(url) as waiter, opened(url) as other:
+        put_in_the_gap(waiter, other, looks_again=False)
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        [job] = await other.get(["gap"])
+        assert job is not None, "it is there, and nobody was told"
+        assert not claim.done()
+        assert not any(future.done() for future in waiter._arrivals._waiting)
+        waiter._arrivals.announce_all()
+        assert [job.id for job in await claim] == ["gap"]
 
 
 # --- when it does not work -------------------------------------------------------------------
@@ -336,27 +312,24 @@ def impatient(monkeypatch):
     monkeypatch.setattr(notifier, "_LONGEST_PAUSE_SECONDS", 0.05)
 
 
-def test_behind_a_pooler_it_is_said_once_and_polling_finds_the_work(url, impatient, caplog):
+async def test_behind_a_pooler_it_is_said_once_and_polling_finds_the_work(url, impatient, caplog):
     caplog.set_level(logging.INFO)
 
-    async def run() -> None:
-        async with pooled(url) as (pooler, through), opened(through, OFTEN) as waiter:
+    async with pooled(url) as (pooler, through), opened(through, OFTEN) as waiter:
+        claim = claiming(waiter)
+        await until(lambda: pooler.swallowed >= 3)
+        assert said(caplog) == ["postgres.not_notified"]
+        assert not waiter._waking.tells_of(["q"])
+        async with opened(url) as other:
+            await put(other, "j")
+            assert [job.id for job in await claim] == ["j"]
             claim = claiming(waiter)
-            await until(lambda: pooler.swallowed >= 3)
-            assert said(caplog) == ["postgres.not_notified"]
-            assert not waiter._waking.tells_of(["q"])
-            async with opened(url) as other:
-                await put(other, "j")
-                assert [job.id for job in await claim] == ["j"]
-                claim = claiming(waiter)
-                pooler.swallows = False
-                await until(asleep(waiter))
-                await put(other, "k")
-                assert [job.id for job in await claim] == ["k"]
-            assert said(caplog) == ["postgres.not_notified", "postgres.notified"]
-            assert said_in_words(caplog, "listen_url")
-
-    asyncio.run(run())
+            pooler.swallows = False
+            await until(asleep(waiter))
+            await put(other, "k")
+            assert [job.id for job in await claim] == ["k"]
+        assert said(caplog) == ["postgres.not_notified", "postgres.notified"]
+        assert said_in_words(caplog, "listen_url")
 
 
 def said_in_words(caplog, words: str) -> bool:
@@ -377,45 +350,36 @@ def test_past_the_pooler_it_hears(url, impatient, caplog):
     assert said(caplog) == []
 
 
-def test_a_listener_that_went_deaf_notices(url, impatient, monkeypatch, caplog):
+async def test_a_listener_that_went_deaf_notices(url, impatient, monkeypatch, caplog):
     monkeypatch.setattr(notifier, "PROBE_SECONDS", 0.02)
     monkeypatch.setattr(notifier, "RENEW_SECONDS", 0.02)
 
-    async def run() -> None:
-        async with pooled(url) as (pooler, through), opened(through) as waiter:
-            pooler.swallows = False
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            pooler.swallows = True
-            await until(lambda: said(caplog) == ["postgres.not_notified"])
-            claim.cancel()
-
-    asyncio.run(run())
+    async with pooled(url) as (pooler, through), opened(through) as waiter:
+        pooler.swallows = False
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        pooler.swallows = True
+        await until(lambda: said(caplog) == ["postgres.not_notified"])
+        claim.cancel()
 
 
-def test_without_listening_there_is_no_connection_for_it(url):
-    async def run() -> None:
-        options = PostgresOptions(listen=False, poll_interval_seconds=0.02)
-        async with opened(url, options) as waiter, opened(url) as other:
-            claim = claiming(waiter)
-            await put(other, "j")
-            assert [job.id for job in await claim] == ["j"]
-            assert execute(url, f"SELECT pid {LISTENS}") == 0
-
-    asyncio.run(run())
+async def test_without_listening_there_is_no_connection_for_it(url):
+    options = PostgresOptions(listen=False, poll_interval_seconds=0.02)
+    async with opened(url, options) as waiter, opened(url) as other:
+        claim = claiming(waiter)
+        await put(other, "j")
+        assert [job.id for job in await claim] == ["j"]
+        assert execute(url, f"SELECT pid {LISTENS}") == 0
 
 
-def test_closing_ends_the_connection_that_listens(url):
-    async def run() -> None:
-        async with opened(url) as waiter:
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            assert execute(url, f"SELECT pid {LISTENS}") == 1
-        with pytest.raises(EngineClosed):
-            await claim
-        await until(lambda: execute(url, f"SELECT pid {LISTENS}") == 0)
-
-    asyncio.run(run())
+async def test_closing_ends_the_connection_that_listens(url):
+    async with opened(url) as waiter:
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        assert execute(url, f"SELECT pid {LISTENS}") == 1
+    with pytest.raises(EngineClosed):
+        await claim
+    await until(lambda: execute(url, f"SELECT pid {LISTENS}") == 0)
 
 
 def test_a_listen_url_that_is_none_is_refused():
@@ -427,21 +391,18 @@ def test_a_listen_url_that_is_none_is_refused():
 # --- what it costs ---------------------------------------------------------------------------
 
 
-def test_who_waits_asks_one_thing_each_time(url):
-    async def run() -> None:
-        async with opened(url, OFTEN) as waiter:
-            claim = claiming(waiter)
-            await until(asleep(waiter))
-            asked: Counter[str] = Counter()
-            saying = waiter._database._saying
+async def test_who_waits_asks_one_thing_each_time(url):
+    async with opened(url, OFTEN) as waiter:
+        claim = claiming(waiter)
+        await until(asleep(waiter))
+        asked: Counter[str] = Counter()
+        saying = waiter._database._saying
 
-            def counting(ask):
-                asked[ask.name] += 1
-                return saying(ask)
+        def counting(ask):
+            asked[ask.name] += 1
+            return saying(ask)
 
-            waiter._database._saying = counting  # type: ignore[method-assign]
-            await until(lambda: asked["look"] >= 20)
-            assert asked.total() - asked["look"] <= 1, "a renewal, perhaps"
-            claim.cancel()
-
-    asyncio.run(run())
+        waiter._database._saying = counting  # type: ignore[method-assign]
+        await until(lambda: asked["look"] >= 20)
+        assert asked.total() - asked["look"] <= 1, "a renewal, perhaps"
+        claim.cancel()

@@ -63,44 +63,32 @@ async def ticks(databases: list[Database], seconds: list[float]) -> list[float]:
     return done
 
 
-def test_of_many_that_come_one_does_the_work(url):
-    async def run() -> None:
-        async with opened(url, 3) as databases:
-            times = [0.0, 0.1, 5.0, 8.9, 9.1, 9.2, 15.0, 20.0, 20.1, 35.0, 44.5]
-            assert await ticks(databases, times) == [0.0, 9.1, 20.0, 35.0, 44.5]
-
-    asyncio.run(run())
+async def test_of_many_that_come_one_does_the_work(url):
+    async with opened(url, 3) as databases:
+        times = [0.0, 0.1, 5.0, 8.9, 9.1, 9.2, 15.0, 20.0, 20.1, 35.0, 44.5]
+        assert await ticks(databases, times) == [0.0, 9.1, 20.0, 35.0, 44.5]
 
 
-def test_who_was_second_sees_that_it_is_done(url):
+async def test_who_was_second_sees_that_it_is_done(url):
     """It gets the lock after the first one has ended, and looks again."""
 
-    async def run() -> None:
-        async with opened(url, 2) as (one, other):
-            late = WORK._alone(work, at(0.0))
-            assert await WORK.go(one, work, at(0.0))
-            assert await other.perform(lambda: late) is None
-
-    asyncio.run(run())
+    async with opened(url, 2) as (one, other):
+        late = WORK._alone(work, at(0.0))
+        assert await WORK.go(one, work, at(0.0))
+        assert await other.perform(lambda: late) is None
 
 
-def test_other_work_is_not_held_up(url):
-    async def run() -> None:
-        async with opened(url, 1) as (one,):
-            assert await WORK.go(one, work, at(0.0))
-            assert await WORK._replace(name="other").go(one, work, at(0.0))
-
-    asyncio.run(run())
+async def test_other_work_is_not_held_up(url):
+    async with opened(url, 1) as (one,):
+        assert await WORK.go(one, work, at(0.0))
+        assert await WORK._replace(name="other").go(one, work, at(0.0))
 
 
-def test_a_clock_that_was_set_back_stops_nothing(url):
-    async def run() -> None:
-        async with opened(url, 1) as (one,):
-            assert await WORK.go(one, work, at(1_000.0))
-            assert await WORK.go(one, work, at(0.0))
-            assert not await WORK.go(one, work, at(1.0))
-
-    asyncio.run(run())
+async def test_a_clock_that_was_set_back_stops_nothing(url):
+    async with opened(url, 1) as (one,):
+        assert await WORK.go(one, work, at(1_000.0))
+        assert await WORK.go(one, work, at(0.0))
+        assert not await WORK.go(one, work, at(1.0))
 
 
 def test_ticks_that_come_a_little_early_are_not_put_off(monkeypatch, url):
@@ -135,15 +123,12 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
         yield going
 
 
-def test_while_it_is_being_done_nobody_else_begins(url):
-    async def run() -> None:
-        async with opened(url, 2) as (one, other):
-            async with hanging(url, one) as first:
-                assert await WORK.go(other, work, at(0.0)) is None
-            assert await first
-            assert await WORK.go(other, work, at(0.1)) is None
-
-    asyncio.run(run())
+async def test_while_it_is_being_done_nobody_else_begins(url):
+    async with opened(url, 2) as (one, other):
+        async with hanging(url, one) as first:
+            assert await WORK.go(other, work, at(0.0)) is None
+        assert await first
+        assert await WORK.go(other, work, at(0.1)) is None
 
 
 def without_lock(
@@ -158,82 +143,70 @@ def without_lock(
     return answer
 
 
-def test_without_the_lock_it_is_done_twice(url, monkeypatch):
+async def test_without_the_lock_it_is_done_twice(url, monkeypatch):
     monkeypatch.setattr(PeriodicLock, "_alone", without_lock)
 
-    async def run() -> None:
-        async with opened(url, 2) as (one, other):
-            async with hanging(url, one) as first:
-                assert await WORK.go(other, work, at(0.0))
-            assert await first
-
-    asyncio.run(run())
+    async with opened(url, 2) as (one, other):
+        async with hanging(url, one) as first:
+            assert await WORK.go(other, work, at(0.0))
+        assert await first
 
 
-def test_when_its_holder_dies_another_takes_over(url):
-    async def run() -> None:
-        async with opened(url, 2) as (one, other), hanging(url, one) as first:
-            with psycopg.connect(url, autocommit=True) as killer:
-                killed = killer.execute(
-                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-                    "WHERE datname = current_database() AND wait_event = 'advisory'"
-                ).fetchall()
-            assert killed == [(True,)]
-            first.cancel()
-            await asyncio.wait([first])
-            assert first.cancelled(), "it does not begin anew when it was asked to end"
-            assert await WORK.go(other, work, at(0.1))
-
-    asyncio.run(run())
+async def test_when_its_holder_dies_another_takes_over(url):
+    async with opened(url, 2) as (one, other), hanging(url, one) as first:
+        with psycopg.connect(url, autocommit=True) as killer:
+            killed = killer.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND wait_event = 'advisory'"
+            ).fetchall()
+        assert killed == [(True,)]
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled(), "it does not begin anew when it was asked to end"
+        assert await WORK.go(other, work, at(0.1))
 
 
 # --- reclaim ---------------------------------------------------------------------------------
 
 
-def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monkeypatch):
-    async def run() -> None:
-        clock = VirtualClock()
-        engines = [await PostgresEngine.open(url, clock=clock) for _number in range(3)]
-        reads: list[str] = []
+async def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monkeypatch):
+    clock = VirtualClock()
+    engines = [await PostgresEngine.open(url, clock=clock) for _number in range(3)]
+    reads: list[str] = []
+    for engine in engines:
+        loop = LeaseLoop(engine, None, 1.0, reclaims=True)
+        engine.test_loop = loop  # type: ignore[attr-defined]
+        saying = engine._database._saying
+
+        def counting(statement, saying=saying):
+            reads.append(statement.name)
+            return saying(statement)
+
+        monkeypatch.setattr(engine._database, "_saying", counting)
+    for _second in range(5):
         for engine in engines:
-            loop = LeaseLoop(engine, None, 1.0, reclaims=True)
-            engine.test_loop = loop  # type: ignore[attr-defined]
-            saying = engine._database._saying
+            await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]
+        clock.advance(1.0)
+    assert reads.count("overdue") == 5
+    assert reads.count("ran_at") == 5 * 3 + 5
 
-            def counting(statement, saying=saying):
-                reads.append(statement.name)
-                return saying(statement)
-
-            monkeypatch.setattr(engine._database, "_saying", counting)
-        for _second in range(5):
-            for engine in engines:
-                await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]
-            clock.advance(1.0)
-        assert reads.count("overdue") == 5
-        assert reads.count("ran_at") == 5 * 3 + 5
-
-        await engines[0].enqueue([NewJob(task="t", id="j")])
-        [job] = (await engines[0].claim(queues=["default"], worker="w")).jobs
-        assert (await engines[1].reclaim(every_seconds=1.0)).lost == []
-        assert (await engines[2].reclaim(every_seconds=1.0, forced=[job])).lost != []
-        [after] = await engines[0].get(["j"])
-        assert after is not None
-        assert after.state is State.PENDING, "what people force is done at once"
-        for engine in engines:
-            await engine.close()
-
-    asyncio.run(run())
+    await engines[0].enqueue([NewJob(task="t", id="j")])
+    [job] = (await engines[0].claim(queues=["default"], worker="w")).jobs
+    assert (await engines[1].reclaim(every_seconds=1.0)).lost == []
+    assert (await engines[2].reclaim(every_seconds=1.0, forced=[job])).lost != []
+    [after] = await engines[0].get(["j"])
+    assert after is not None
+    assert after.state is State.PENDING, "what people force is done at once"
+    for engine in engines:
+        await engine.close()
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), "1"])
-def test_an_interval_that_is_none_is_refused(url, seconds):
-    async def run() -> None:
-        engine = await PostgresEngine.open(url)
-        try:
-            for verb in (engine.reclaim, engine.prune):
-                with pytest.raises(InvalidInput):
-                    await verb(every_seconds=seconds)
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+async def test_an_interval_that_is_none_is_refused(url, seconds):
+    engine = await PostgresEngine.open(url)
+    try:
+        for verb in (engine.reclaim, engine.prune):
+            with pytest.raises(InvalidInput):
+                await verb(every_seconds=seconds)
+    finally:
+        await engine.close()

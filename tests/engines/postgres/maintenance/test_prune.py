@@ -90,89 +90,80 @@ async def known(engine: PostgresEngine) -> list[str]:
     return sorted(job.id for job in (await engine.find(Filter())).jobs)
 
 
-def test_days_are_made_ahead_and_dropped_when_nothing_in_them_is_remembered(url):
-    async def run() -> None:
-        async with opened(url) as (engine, clock):
-            assert await engine.prune() == PruneResult(days_made=4)
-            assert days(url) == ["20270115", "20270116", "20270117", "20270118", "rest"]
-            assert await engine.prune() == PruneResult()
-            await finish(engine, "first")
-            assert count(url, "history_20270115") == 1
-            assert count(url, "history_rest") == 0
+async def test_days_are_made_ahead_and_dropped_when_nothing_in_them_is_remembered(url):
+    async with opened(url) as (engine, clock):
+        assert await engine.prune() == PruneResult(days_made=4)
+        assert days(url) == ["20270115", "20270116", "20270117", "20270118", "rest"]
+        assert await engine.prune() == PruneResult()
+        await finish(engine, "first")
+        assert count(url, "history_20270115") == 1
+        assert count(url, "history_rest") == 0
 
-            clock.advance(DAY)  # remembered up to this very moment
-            await finish(engine, "second")
-            assert await engine.prune() == PruneResult(days_made=1)
-            assert await known(engine) == ["first", "second"]
-            clock.advance(DAY / 2 - 1)  # one second before nothing of the first day is remembered
-            assert (await engine.prune()).days_dropped == 0
-            clock.advance(1)
-            assert (await engine.prune()).days_dropped == 1
-            assert days(url)[0] == "20270116"
-            assert await known(engine) == ["second"]
-
-    asyncio.run(run())
+        clock.advance(DAY)  # remembered up to this very moment
+        await finish(engine, "second")
+        assert await engine.prune() == PruneResult(days_made=1)
+        assert await known(engine) == ["first", "second"]
+        clock.advance(DAY / 2 - 1)  # one second before nothing of the first day is remembered
+        assert (await engine.prune()).days_dropped == 0
+        clock.advance(1)
+        assert (await engine.prune()).days_dropped == 1
+        assert days(url)[0] == "20270116"
+        assert await known(engine) == ["second"]
 
 
-def test_what_is_in_the_default_partition_stops_nothing_and_goes_in_its_time(url, monkeypatch):
+async def test_what_is_in_the_default_partition_stops_nothing_and_goes_in_its_time(
+    url, monkeypatch
+):
     monkeypatch.setattr(prune_module, "CHUNK", 2)
 
-    async def run() -> None:
-        async with opened(url) as (engine, clock):
-            await finish(engine, "a", "b", "c", "d", "e")
-            assert await engine.prune() == PruneResult(days_made=3), (
-                "but for today, which has begun"
-            )
-            assert days(url) == ["20270116", "20270117", "20270118", "rest"]
-            clock.advance(DAY / 2 - 1)
-            await finish(engine, "f")
-            assert count(url, "history_rest") == 6
-            clock.advance(DAY / 2 + 1)
-            await finish(engine, "g")
-            assert count(url, "history_20270116") == 1
-            assert await engine.prune() == PruneResult(days_made=1)
-            assert await known(engine) == list("abcdefg")
-            clock.advance(1)
-            assert await engine.prune() == PruneResult(jobs=5)
-            assert await known(engine) == list("fg")
-            assert count(url, "history_rest") == 1
-
-    asyncio.run(run())
+    async with opened(url) as (engine, clock):
+        await finish(engine, "a", "b", "c", "d", "e")
+        assert await engine.prune() == PruneResult(days_made=3), "but for today, which has begun"
+        assert days(url) == ["20270116", "20270117", "20270118", "rest"]
+        clock.advance(DAY / 2 - 1)
+        await finish(engine, "f")
+        assert count(url, "history_rest") == 6
+        clock.advance(DAY / 2 + 1)
+        await finish(engine, "g")
+        assert count(url, "history_20270116") == 1
+        assert await engine.prune() == PruneResult(days_made=1)
+        assert await known(engine) == list("abcdefg")
+        clock.advance(1)
+        assert await engine.prune() == PruneResult(jobs=5)
+        assert await known(engine) == list("fg")
+        assert count(url, "history_rest") == 1
 
 
-def test_a_jobs_past_goes_with_it_and_not_before(url, monkeypatch):
+async def test_a_jobs_past_goes_with_it_and_not_before(url, monkeypatch):
     monkeypatch.setattr(prune_module, "CHUNK", 3)
     ids = ["again", "dead", "done", "done2", "open", "young"]
 
-    async def run() -> None:
-        async with opened(url) as (engine, clock):
-            await engine.prune()
-            await engine.enqueue([NewJob(task="t", id=job_id) for job_id in ids])
-            await engine.settle(
-                [
-                    dead(job, FAILURE) if job.id == "dead" else retry(job, FAILURE, delay_seconds=0)
-                    for job in await take(engine)
-                ]
-            )
-            await engine.note(Filter(ids=tuple(ids)), "looked at", OPERATION)
-            in_hand = {job.id: job for job in await take(engine)}
-            await engine.settle([completed(in_hand[one]) for one in ("again", "done", "done2")])
-            clock.advance(1.5 * DAY)
-            await engine.settle([completed(in_hand["young"])])
-            # Another job has got the id of one that is forgotten: its past is its own.
-            await engine.enqueue([NewJob(task="t", id="again")])
-            await engine.note(Filter(ids=("again",)), "anew", OPERATION)
+    async with opened(url) as (engine, clock):
+        await engine.prune()
+        await engine.enqueue([NewJob(task="t", id=job_id) for job_id in ids])
+        await engine.settle(
+            [
+                dead(job, FAILURE) if job.id == "dead" else retry(job, FAILURE, delay_seconds=0)
+                for job in await take(engine)
+            ]
+        )
+        await engine.note(Filter(ids=tuple(ids)), "looked at", OPERATION)
+        in_hand = {job.id: job for job in await take(engine)}
+        await engine.settle([completed(in_hand[one]) for one in ("again", "done", "done2")])
+        clock.advance(1.5 * DAY)
+        await engine.settle([completed(in_hand["young"])])
+        # Another job has got the id of one that is forgotten: its past is its own.
+        await engine.enqueue([NewJob(task="t", id="again")])
+        await engine.note(Filter(ids=("again",)), "anew", OPERATION)
 
-            await prune_all(engine)
-            assert with_a_past(url, "attempts") == ["dead", "open", "young"]
-            assert with_a_past(url, "notes") == ["again", "dead", "open", "young"]
-            told = await engine.history(["again", "dead", "open", "young"])
-            again, *others = [one for one in told if one is not None]
-            assert [note.text for note in again.notes] == ["anew"]
-            assert [note.text for one in others for note in one.notes] == ["looked at"] * 3
-            assert [len(one.attempts) for one in others] == [1, 1, 2]
-
-    asyncio.run(run())
+        await prune_all(engine)
+        assert with_a_past(url, "attempts") == ["dead", "open", "young"]
+        assert with_a_past(url, "notes") == ["again", "dead", "open", "young"]
+        told = await engine.history(["again", "dead", "open", "young"])
+        again, *others = [one for one in told if one is not None]
+        assert [note.text for note in again.notes] == ["anew"]
+        assert [note.text for one in others for note in one.notes] == ["looked at"] * 3
+        assert [len(one.attempts) for one in others] == [1, 1, 2]
 
 
 async def prune_all(engine: PostgresEngine) -> None:
@@ -183,80 +174,68 @@ async def prune_all(engine: PostgresEngine) -> None:
             return
 
 
-def test_nothing_is_waited_for_while_somebody_reads_history(url):
-    async def run() -> None:
-        async with opened(url) as (engine, clock):
-            await engine.prune()
-            clock.advance(4 * DAY)
-            with psycopg.connect(url) as reader:
-                reader.execute("SELECT count(*) FROM holdfast.history")
-                assert await engine.prune() == PruneResult()
-                await finish(engine, "meanwhile")
-                assert await known(engine) == ["meanwhile"]
-            done = await engine.prune()
-            assert done.days_dropped == 3
-            assert done.days_made == 3, "today has begun in the rest"
+async def test_nothing_is_waited_for_while_somebody_reads_history(url):
+    async with opened(url) as (engine, clock):
+        await engine.prune()
+        clock.advance(4 * DAY)
+        with psycopg.connect(url) as reader:
+            reader.execute("SELECT count(*) FROM holdfast.history")
+            assert await engine.prune() == PruneResult()
+            await finish(engine, "meanwhile")
             assert await known(engine) == ["meanwhile"]
+        done = await engine.prune()
+        assert done.days_dropped == 3
+        assert done.days_made == 3, "today has begun in the rest"
+        assert await known(engine) == ["meanwhile"]
 
-    asyncio.run(run())
 
-
-def test_another_schema_has_days_of_its_own(url):
+async def test_another_schema_has_days_of_its_own(url):
     migrate(url, "another")
 
-    async def run() -> None:
-        options = PostgresOptions(remember_seconds=DAY, schema="another")
-        async with opened(url, options) as (engine, clock):
-            assert await engine.prune() == PruneResult(days_made=4)
-            assert days(url, "another") == ["20270115", "20270116", "20270117", "20270118", "rest"]
-            assert days(url) == ["rest"]
-            clock.advance(5 * DAY)
-            assert await engine.prune() == PruneResult(days_made=4, days_dropped=4)
-
-    asyncio.run(run())
+    options = PostgresOptions(remember_seconds=DAY, schema="another")
+    async with opened(url, options) as (engine, clock):
+        assert await engine.prune() == PruneResult(days_made=4)
+        assert days(url, "another") == ["20270115", "20270116", "20270117", "20270118", "rest"]
+        assert days(url) == ["rest"]
+        clock.advance(5 * DAY)
+        assert await engine.prune() == PruneResult(days_made=4, days_dropped=4)
 
 
-def test_those_who_wait_no_more_are_forgotten(url):
-    async def run() -> None:
-        async with opened(url) as (engine, _clock):
-            now_us = NOON_US - 3_600_000_000
-            with psycopg.connect(url, autocommit=True) as connection:
-                for listener, until_us in (("gone", now_us - 1), ("here", now_us)):
-                    connection.execute(
-                        "INSERT INTO holdfast.waiting (listener, until_us, queues) "
-                        "VALUES (%s, %s, '{q}')",
-                        (listener, until_us),
-                    )
-            await engine.prune()
-            assert ask(url, "SELECT listener FROM holdfast.waiting") == [("here",)]
-
-    asyncio.run(run())
+async def test_those_who_wait_no_more_are_forgotten(url):
+    async with opened(url) as (engine, _clock):
+        now_us = NOON_US - 3_600_000_000
+        with psycopg.connect(url, autocommit=True) as connection:
+            for listener, until_us in (("gone", now_us - 1), ("here", now_us)):
+                connection.execute(
+                    "INSERT INTO holdfast.waiting (listener, until_us, queues) "
+                    "VALUES (%s, %s, '{q}')",
+                    (listener, until_us),
+                )
+        await engine.prune()
+        assert ask(url, "SELECT listener FROM holdfast.waiting") == [("here",)]
 
 
-def test_loops_of_many_daemons_prune_once_per_interval(url):
-    async def run() -> None:
-        async with opened(url) as (engine, clock):
-            other = await PostgresEngine.open(url, options=OPTIONS, clock=clock)
-            done: list[PruneResult] = []
+async def test_loops_of_many_daemons_prune_once_per_interval(url):
+    async with opened(url) as (engine, clock):
+        other = await PostgresEngine.open(url, options=OPTIONS, clock=clock)
+        done: list[PruneResult] = []
 
-            class Counting:
-                def __init__(self, engine: PostgresEngine) -> None:
-                    self._engine = engine
+        class Counting:
+            def __init__(self, engine: PostgresEngine) -> None:
+                self._engine = engine
 
-                async def prune(self, *, every_seconds: float) -> None:
-                    done.append(await self._engine.prune(every_seconds=every_seconds))
+            async def prune(self, *, every_seconds: float) -> None:
+                done.append(await self._engine.prune(every_seconds=every_seconds))
 
-            loops = [PruneLoop(Counting(engine)), PruneLoop(Counting(other))]
-            nexts = [await loop.step(clock.now_us()) for loop in loops]
-            assert nexts == [clock.now_us() + 60_000_000] * 2
-            assert done == [PruneResult(days_made=4), PruneResult()]
-            clock.advance(DAY)
-            for loop in loops:
-                await loop.step(clock.now_us())
-            assert [one.days_made for one in done[2:]] == [1, 0]
-            await other.close()
-
-    asyncio.run(run())
+        loops = [PruneLoop(Counting(engine)), PruneLoop(Counting(other))]
+        nexts = [await loop.step(clock.now_us()) for loop in loops]
+        assert nexts == [clock.now_us() + 60_000_000] * 2
+        assert done == [PruneResult(days_made=4), PruneResult()]
+        clock.advance(DAY)
+        for loop in loops:
+            await loop.step(clock.now_us())
+        assert [one.days_made for one in done[2:]] == [1, 0]
+        await other.close()
 
 
 def test_without_the_care_for_the_default_partition_a_day_cannot_be_made(url):

@@ -306,21 +306,18 @@ def test_a_newer_schema_that_says_so_is_used_by_older_code(made, knowing):
     refused(made, "upgrade Holdfast")
 
 
-def test_older_workers_go_on_while_the_schema_is_migrated_under_them(made, knowing):
-    async def work() -> None:
-        engine = await PostgresEngine.open(made)
-        try:
-            await engine.enqueue([NewJob(id="before", task="t")])
-            knowing([*KNOWN, *LATER])
-            assert migrate(made) == list(LATER)
-            await engine.enqueue([NewJob(id="after", task="t")])
-            claim = await engine.claim(queues=["default"], worker="w", limit=2)
-            assert sorted(job.id for job in claim.jobs) == ["after", "before"]
-            assert await engine.settle([completed(job) for job in claim.jobs]) == [None, None]
-        finally:
-            await engine.close()
-
-    asyncio.run(work())
+async def test_older_workers_go_on_while_the_schema_is_migrated_under_them(made, knowing):
+    engine = await PostgresEngine.open(made)
+    try:
+        await engine.enqueue([NewJob(id="before", task="t")])
+        knowing([*KNOWN, *LATER])
+        assert migrate(made) == list(LATER)
+        await engine.enqueue([NewJob(id="after", task="t")])
+        claim = await engine.claim(queues=["default"], worker="w", limit=2)
+        assert sorted(job.id for job in claim.jobs) == ["after", "before"]
+        assert await engine.settle([completed(job) for job in claim.jobs]) == [None, None]
+    finally:
+        await engine.close()
 
 
 def test_a_schema_that_is_behind_is_not_opened(made, knowing):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, NewJob, State
@@ -102,7 +103,7 @@ async def replay(engine: JournalEngine, count: int) -> float:
     start, done = time.perf_counter(), 0
     wanted = Filter(classes=(FailureClass.TRANSIENT,))
     while done < count:
-        answer = await engine.replay(wanted, WHY, limit=10_000)
+        answer = await engine.operate(ReplayJobs(), wanted, WHY, limit=10_000)
         done += len(answer.jobs)
         if not answer.more:
             break

@@ -26,6 +26,7 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
+from holdfast.model.actions import ArchiveJobs, CancelJobs, NoteJobs, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job, NewJob, State
@@ -175,7 +176,7 @@ class Load:
         while time.monotonic() < give_up:
             await asyncio.sleep(0.2)
             # Those that died meanwhile hold up others of their key.
-            await self.engine.purge(Filter(states=(State.DEAD,)), OPERATION)
+            await self.engine.operate(PurgeJobs(), Filter(states=(State.DEAD,)), OPERATION)
             left = (await self.engine.find(unfinished, limit=5)).jobs
             if not left:
                 break
@@ -212,18 +213,22 @@ class Load:
         while True:
             await asyncio.sleep(0.5)
             with contextlib.suppress(HoldfastError):
-                await self._others.cancel(Filter(states=(State.PENDING,)), OPERATION, limit=1)
+                await self._others.operate(
+                    CancelJobs(), Filter(states=(State.PENDING,)), OPERATION, limit=1
+                )
 
     async def _look_after(self) -> None:
         """Bring some dead letters back, lay some aside, and forget the rest."""
         while True:
             await asyncio.sleep(2.0)
             dead = Filter(states=(State.DEAD,))
-            await self._others.replay(dead, OPERATION, limit=5, fixed="the weather")
-            await self._others.archive(dead, OPERATION, limit=2)
-            await self._others.note(Filter(states=(State.ARCHIVED,)), "seen", OPERATION)
-            await self._others.purge(
-                Filter(states=(State.DEAD, State.ARCHIVED)), OPERATION, limit=1_000
+            await self._others.operate(ReplayJobs(fixed="the weather"), dead, OPERATION, limit=5)
+            await self._others.operate(ArchiveJobs(), dead, OPERATION, limit=2)
+            await self._others.operate(
+                NoteJobs("seen"), Filter(states=(State.ARCHIVED,)), OPERATION
+            )
+            await self._others.operate(
+                PurgeJobs(), Filter(states=(State.DEAD, State.ARCHIVED)), OPERATION, limit=1_000
             )
 
     async def _look(self) -> None:

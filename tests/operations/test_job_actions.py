@@ -11,6 +11,14 @@ import pytest
 from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model import outcome as outcomes
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.errors import (
     IllegalTransition,
     InvalidInput,
@@ -42,8 +50,10 @@ def test_more_than_a_commit_is_done_in_parts_up_to_the_limit(monkeypatch, named,
         await bury(desk, *ids)
         wanted = Filter(ids=tuple(ids)) if named else Filter()
         told: list[int] = []
-        preview = await desk.operations.preview("replay", wanted, limit=limit)
-        done = await desk.operations.replay(wanted, WHO, limit=limit, told=told.append)
+        preview = await desk.operations.preview(ReplayJobs(), wanted, limit=limit)
+        done = await desk.operations.operate(
+            ReplayJobs(), wanted, WHO, limit=limit, told=told.append
+        )
         assert done.done == preview.would == min(limit, 7)
         assert done.ids == [job.id for job in preview.jobs] == ids[:limit]
         assert told[-1] == done.done
@@ -62,29 +72,35 @@ def test_deterministic_failures_are_kept_and_counted_however_they_are_named(monk
         await bury(desk, "a", "b")
         named = Filter(ids=(*wrong, "a", "b"))
         for wanted in (named, Filter()):
-            assert (await desk.operations.preview("replay", wanted, limit=100)).kept == 5
-        done = await desk.operations.replay(named, WHO, limit=100)
+            assert (await desk.operations.preview(ReplayJobs(), wanted, limit=100)).kept == 5
+        done = await desk.operations.operate(ReplayJobs(), named, WHO, limit=100)
         assert (done.done, done.kept) == (2, 5)
-        done = await desk.operations.replay(Filter(), WHO, limit=100)
+        done = await desk.operations.operate(ReplayJobs(), Filter(), WHO, limit=100)
         assert (done.done, done.kept) == (0, 5)
-        done = await desk.operations.replay(Filter(), WHO, limit=100, fixed="the mapping")
+        done = await desk.operations.operate(
+            ReplayJobs(fixed="the mapping"), Filter(), WHO, limit=100
+        )
         assert (done.done, done.kept) == (5, 0)
 
     run(scenario, None)
 
 
-@pytest.mark.parametrize("verb", ["archive", "restore", "cancel", "purge", "confirm"])
-def test_a_preview_says_what_each_operation_then_does(verb):
+@pytest.mark.parametrize(
+    "action",
+    [ArchiveJobs(), RestoreJobs(), CancelJobs(), PurgeJobs(), ConfirmJobs()],
+    ids=lambda action: action.name,
+)
+def test_a_preview_says_what_each_operation_then_does(action):
     async def scenario(desk: Desk) -> None:
         await bury(desk, "d1", "d2", "d3")
-        await desk.operations.operate("archive", Filter(ids=("d3",)), WHO, limit=1)
+        await desk.operations.operate(ArchiveJobs(), Filter(ids=("d3",)), WHO, limit=1)
         await desk.take(b'[{"id":"p"},{"id":"h","hold":true},{"id":"w","depends_on":["p"]}]')
-        preview = await desk.operations.preview(verb, Filter(), limit=100)
-        done = await desk.operations.operate(verb, Filter(), WHO, limit=100)
+        preview = await desk.operations.preview(action, Filter(), limit=100)
+        done = await desk.operations.operate(action, Filter(), WHO, limit=100)
         assert done.done == preview.would
         assert done.kept == preview.kept
         entry = (await desk.operations.audit())[-1]
-        assert (entry.action, entry.user_id, entry.reason) == (f"job.{verb}", "ann", WHO.why)
+        assert (entry.action, entry.user_id, entry.reason) == (f"job.{action.name}", "ann", WHO.why)
 
     run(scenario, None)
 
@@ -92,7 +108,7 @@ def test_a_preview_says_what_each_operation_then_does(verb):
 def test_a_state_in_which_nothing_can_be_done_is_refused():
     async def scenario(desk: Desk) -> None:
         with pytest.raises(InvalidInput, match="this is for jobs that are archived"):
-            await desk.operations.preview("restore", Filter(states=(State.DEAD,)), limit=1)
+            await desk.operations.preview(RestoreJobs(), Filter(states=(State.DEAD,)), limit=1)
 
     run(scenario, None)
 
@@ -101,7 +117,7 @@ def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch
     async def scenario(desk: Desk) -> None:
         await bury(desk, *(f"d{number}" for number in range(150)))
         wanted = Filter(ids=tuple(f"d{number}" for number in range(150)))
-        await desk.operations.replay(wanted, WHO, limit=1_000)
+        await desk.operations.operate(ReplayJobs(), wanted, WHO, limit=1_000)
         await desk.operations.set_flag("f", WHO, on=True)
         entry = msgspec.json.decode((await desk.operations.audit())[0].changes)
         assert (len(entry["ids"]), entry["ids_count"]) == (100, 150)
@@ -135,7 +151,7 @@ def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
 
     async def scenario(desk: Desk) -> None:
         await bury(desk, *(f"d{number}" for number in range(25)))
-        done = await desk.operations.replay(Filter(), WHO, limit=25, pace=pace)
+        done = await desk.operations.operate(ReplayJobs(), Filter(), WHO, limit=25, pace=pace)
         assert done.done == 25
         assert len(slept) == -(-25 // at_once) - 1
 

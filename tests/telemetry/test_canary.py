@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engines.contract import AdminResult, Engine
+from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.job import State
 from holdfast.model.search import Filter
@@ -40,8 +41,10 @@ def secretive(rig: Rig) -> None:
 async def replay(engine: Engine) -> AdminResult:
     entry = AuditEntry("replay", "job", "all", "ops", f'{{"payload":"{CANARY}"}}', "mended")
     await engine.audit([entry])
-    return await engine.replay(
-        Filter(states=(State.DEAD,)), Attribution("ops", "mended", (entry,)), fixed="the disk"
+    return await engine.operate(
+        ReplayJobs(fixed="the disk"),
+        Filter(states=(State.DEAD,)),
+        Attribution("ops", "mended", (entry,)),
     )
 
 

@@ -18,6 +18,7 @@ from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.queue_stats import QueueStats, StoreMetrics, StoreStats
 from holdfast.model import outcome as outcomes
+from holdfast.model.actions import CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import DuplicateId
 from holdfast.model.failure import Failure, FailureClass
@@ -169,7 +170,7 @@ def test_a_job_that_was_asked_to_stop_counts_as_cancelled_whatever_its_outcome()
         job = await counter.claimed(id="j")
         await counter.engine.enqueue([NewJob(task="t", id="waiting")])
         wanted = Filter(ids=("j", "waiting"))
-        await counter.engine.cancel(wanted, Attribution("ops", "no longer wanted"))
+        await counter.engine.operate(CancelJobs(), wanted, Attribution("ops", "no longer wanted"))
         assert counter.counters()["cancelled"] == 1
         await counter.engine.settle([outcomes.retry(job, ODD)])
         assert counter.counters() == {"created": 2, "dispatched": 1, "cancelled": 2}

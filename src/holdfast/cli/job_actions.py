@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.model.actions import AnyAction
 from holdfast.model.search import Filter
 
 from .exit_codes import EXIT_REFUSED
@@ -41,28 +42,26 @@ LOOKED_AT = 10_000
 """How many jobs are counted before somebody is asked about them."""
 
 
-class JobAction:
+class ActionCommand:
     """What to do to which jobs, and how to go about it."""
 
     def __init__(
         self,
-        verb: str,
+        action: AnyAction,
         wanted: Filter,
         who: Callable[[], Author],
         *,
         limit: int,
-        fixed: str = "",
         pace: ReplayPace | None = None,
         dry_run: bool = False,
         as_json: bool = False,
         ask: bool = False,
         yes: bool = False,
     ) -> None:
-        self.verb = verb
+        self.action = action
         self.wanted = wanted
         self.who = who
         self.limit = limit
-        self.fixed = fixed
         self.pace = pace
         self.dry_run = dry_run
         self.as_json = as_json
@@ -70,78 +69,80 @@ class JobAction:
         self.yes = yes
 
 
-def carry_out(context: CommandContext, order: JobAction) -> None:
+def carry_out(context: CommandContext, command: ActionCommand) -> None:
     """Do it, or only say what would be done; exit 4 if deterministic failures were kept."""
     from . import store_access  # noqa: PLC0415 - with all that a store needs
 
     settings = context.settings()
-    if order.dry_run:
+    if command.dry_run:
         _print_preview(
-            order, store_access.look(settings, lambda operations: _preview(operations, order))
+            command, store_access.look(settings, lambda operations: _preview(operations, command))
         )
         return
-    who = order.who()
+    who = command.who()
     total: int | None = None
-    if order.ask and not order.yes:
-        found = store_access.look(settings, lambda operations: _preview(operations, order))
+    if command.ask and not command.yes:
+        found = store_access.look(settings, lambda operations: _preview(operations, command))
         more = "at least " if found.would == LOOKED_AT else ""
-        be_sure(f"{order.verb.capitalize()} {more}{count_of(found.would)}?", yes=False)
+        be_sure(f"{command.action.name.capitalize()} {more}{count_of(found.would)}?", yes=False)
         total = None if more else found.would
-    if total is None and order.limit < 1_000_000:
-        total = order.limit
-    with progress(order.verb, total, wanted=not order.as_json) as told:
-        done = store_access.change(settings, lambda operations: _act(operations, order, who, told))
-    _print_done(order, done)
-    if order.verb == "replay" and done.kept:
+    if total is None and command.limit < 1_000_000:
+        total = command.limit
+    with progress(command.action.name, total, wanted=not command.as_json) as told:
+        done = store_access.change(
+            settings, lambda operations: _act(operations, command, who, told)
+        )
+    _print_done(command, done)
+    if command.action.name == "replay" and done.kept:
         raise SystemExit(EXIT_REFUSED)
 
 
-async def _preview(operations: Operations, order: JobAction) -> OperationPreview:
-    limit = min(order.limit, LOOKED_AT)
-    return await operations.preview(order.verb, order.wanted, limit=limit, fixed=order.fixed)
+async def _preview(operations: Operations, command: ActionCommand) -> OperationPreview:
+    limit = min(command.limit, LOOKED_AT)
+    return await operations.preview(command.action, command.wanted, limit=limit)
 
 
 async def _act(
-    operations: Operations, order: JobAction, who: Author, told: Callable[[int], None]
+    operations: Operations, command: ActionCommand, who: Author, told: Callable[[int], None]
 ) -> OperationResult:
-    if order.verb == "replay":
-        # Without a daemon nothing runs, and the store must not be owned for long.
-        paced = operations.engine.capabilities.name == "client"
-        return await operations.replay(
-            order.wanted,
-            who,
-            limit=order.limit,
-            fixed=order.fixed,
-            told=told,
-            pace=order.pace if paced else None,
-        )
-    return await operations.operate(order.verb, order.wanted, who, limit=order.limit, told=told)
+    # Without a daemon nothing runs, and the store must not be owned for long.
+    paced = operations.engine.capabilities.name == "client"
+    return await operations.operate(
+        command.action,
+        command.wanted,
+        who,
+        limit=command.limit,
+        told=told,
+        pace=command.pace if paced else None,
+    )
 
 
-def _print_done(order: JobAction, done: OperationResult) -> None:
-    if order.as_json:
+def _print_done(command: ActionCommand, done: OperationResult) -> None:
+    if command.as_json:
         document(done)
         return
-    click.echo(f"{count_of(done.done)} {DONE_WORDS[order.verb]}")
-    if order.verb == "replay":
+    click.echo(f"{count_of(done.done)} {DONE_WORDS[command.action.name]}")
+    if command.action.name == "replay":
         if done.kept:
             click.echo(f"{done.kept:,} deterministic kept: add --fixed 'what'")
-        if done.done >= order.limit:
+        if done.done >= command.limit:
             click.echo("that was the limit: there may be more")
     elif done.kept:
-        click.echo(f"{count_of(done.kept)} left: {_KEPT_WORDS.get(order.verb, 'as they were')}")
+        click.echo(
+            f"{count_of(done.kept)} left: {_KEPT_WORDS.get(command.action.name, 'as they were')}"
+        )
 
 
-def _print_preview(order: JobAction, found: OperationPreview) -> None:
-    if order.as_json:
+def _print_preview(command: ActionCommand, found: OperationPreview) -> None:
+    if command.as_json:
         document(found)
         return
-    more = "at least " if found.would == LOOKED_AT < order.limit else ""
-    click.echo(f"would {order.verb}: {more}{count_of(found.would)}; nothing was changed")
+    more = "at least " if found.would == LOOKED_AT < command.limit else ""
+    click.echo(f"would {command.action.name}: {more}{count_of(found.would)}; nothing was changed")
     if found.kept:
         what = "deterministic would be kept: add --fixed 'what'"
-        if order.verb != "replay":
-            what = _KEPT_WORDS.get(order.verb, "would be left")
+        if command.action.name != "replay":
+            what = _KEPT_WORDS.get(command.action.name, "would be left")
         click.echo(f"{found.kept:,} {what}")
     if found.jobs:
         jobs_table(found.jobs)

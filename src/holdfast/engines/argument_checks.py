@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.model.access import Caller
+from holdfast.model.actions import Action, AnyAction
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
@@ -78,6 +79,13 @@ def check_attribution(attribution: Attribution) -> None:
     """Raise ``InvalidInput`` unless it says who and why."""
     _check_kind("operation", attribution, Attribution)
     attribution.check()
+
+
+def check_action(action: AnyAction) -> None:
+    """Raise ``InvalidInput`` unless it is an action that makes sense."""
+    if not isinstance(action, Action):
+        raise InvalidInput("action", f"a {type(action).__name__} is not an Action")
+    action.check()
 
 
 def check_edit(changes: Edit, max_payload_bytes: int) -> None:

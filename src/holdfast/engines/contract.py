@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
@@ -253,71 +254,20 @@ class Engine(Protocol):
     # A person's work: each says who and why. A filter picks up to ``limit`` jobs, oldest first; a
     # job that it names by id and that cannot be operated on makes the whole call fail.
 
-    async def replay(
+    async def operate(
         self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """Bring dead letters back, due now, with a fresh budget.
+        """Apply an action to the jobs that a filter finds; see ``model.actions`` for each action.
 
-        Those with a deterministic failure are kept unless ``fixed`` says what was. ``run`` marks
-        them as taken by a replay run.
+        Raise ``InvalidInput``, or ``JobNotFound`` and ``IllegalTransition`` for a job that the
+        filter names by id; then nothing was changed.
         """
-
-    async def archive(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """Lay dead letters aside: what waits for them is cancelled, others of their key go on."""
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """Take archived jobs back among the dead letters."""
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """Cancel unfinished jobs, and what waits for them; those in flight are asked to stop."""
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """Forget finished jobs and their history for good."""
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """Agree to jobs that wait for a person."""
 
     async def edit(
         self,
@@ -332,11 +282,6 @@ class Engine(Protocol):
 
         Raise ``StaleVersion`` if its version is another, ``JobNotFound``, ``IllegalTransition``.
         """
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """Write something about these jobs into their history."""
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """Return the policies of queues that have one of their own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
@@ -154,75 +155,17 @@ class ForwardingEngine:
         """See ``Engine.validate``."""
         return await self.engine.validate()
 
-    async def replay(
+    async def operate(
         self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.replay``."""
-        return await self.engine.replay(
-            wanted, attribution, limit=limit, run=run, fixed=fixed, caller=caller
-        )
-
-    async def archive(
-        self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.archive``."""
-        return await self.engine.archive(wanted, attribution, limit=limit, caller=caller)
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.restore``."""
-        return await self.engine.restore(wanted, attribution, limit=limit, caller=caller)
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        return await self.engine.cancel(wanted, attribution, limit=limit, caller=caller)
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.purge``."""
-        return await self.engine.purge(wanted, attribution, limit=limit, caller=caller)
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.confirm``."""
-        return await self.engine.confirm(wanted, attribution, limit=limit, caller=caller)
+        """See ``Engine.operate``."""
+        return await self.engine.operate(action, wanted, attribution, limit=limit, caller=caller)
 
     async def edit(
         self,
@@ -235,12 +178,6 @@ class ForwardingEngine:
     ) -> Job:
         """See ``Engine.edit``."""
         return await self.engine.edit(job, changes, attribution, version=version, caller=caller)
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """See ``Engine.note``."""
-        return await self.engine.note(wanted, text, attribution, caller=caller)
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.contract import AdminResult, Admission, Engine, OnDuplicate, Receipt
+from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditHead, follows, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
@@ -27,7 +28,7 @@ from holdfast.model.errors import (
     UnknownSchedule,
 )
 from holdfast.model.failure import FailureClass
-from holdfast.model.job import UNFINISHED, Edit, Job, State
+from holdfast.model.job import Edit, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
@@ -59,21 +60,10 @@ if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
 
 T = TypeVar("T")
-Act = Callable[[Filter, Attribution, int], Awaitable[AdminResult]]
 Told = Callable[[int], None]
 """Hears how many are done so far."""
 
 _MOST_TRIES = 20
-
-STATES: Mapping[str, frozenset[State]] = {
-    "replay": frozenset({State.DEAD}),
-    "archive": frozenset({State.DEAD}),
-    "restore": frozenset({State.ARCHIVED}),
-    "cancel": UNFINISHED,
-    "purge": frozenset(State) - UNFINISHED,
-    "confirm": frozenset({State.BLOCKED}),
-}
-"""In which states a job can be operated on."""
 
 
 class Operations:
@@ -179,66 +169,58 @@ class Operations:
 
     # --- operate on jobs ---------------------------------------------------------------------
 
-    async def replay(
+    async def operate(
         self,
+        action: AnyAction,
         wanted: Filter,
         who: Author,
         *,
         limit: int,
-        fixed: str = "",
         told: Told = lambda _count: None,
         pace: ReplayPace | None = None,
     ) -> OperationResult:
-        """Bring dead letters back, oldest first, up to this many, at this pace."""
+        """Apply an action to jobs, oldest first, up to this many, a thousand in one commit."""
+        fixed = action.fixed if isinstance(action, ReplayJobs) else ""
         changes: dict[str, object] = {"fixed": fixed} if fixed else {}
-        return await self._each(
-            "replay",
-            lambda some, attribution, most: self.engine.replay(
-                some, attribution, limit=most, fixed=fixed
-            ),
-            wanted,
-            who,
-            limit,
-            told,
-            changes,
-            pace or ReplayPace(),
-        )
+        total = kept = 0
+        ids: list[str] = []
+        pace = pace or ReplayPace()
+        size = min(CHUNK, pace.at_once)
+        for some in _chunks(wanted, size):
+            more, kept_here = True, 0
+            while more and total < limit:
+                if total and pace.pause_seconds:
+                    await asyncio.sleep(pace.pause_seconds)
+                attribution = attribution_of(f"job.{action.name}", "job", some, who, changes)
+                found = await self.engine.operate(
+                    action, some, attribution, limit=min(limit - total, size)
+                )
+                total += len(found.jobs)
+                ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
+                kept_here = found.kept
+                told(total)
+                # Those that are named and done could not be done again.
+                done = {job.id for job in found.jobs}
+                left = tuple(one for one in some.ids if one not in done)
+                more = found.more and bool(found.jobs) and bool(left or not some.ids)
+                some = replace(some, ids=left)  # noqa: PLW2901
+            kept += kept_here
+        return OperationResult(total, kept, ids)
 
-    async def operate(
-        self,
-        verb: str,
-        wanted: Filter,
-        who: Author,
-        *,
-        limit: int,
-        told: Told = lambda _count: None,
-    ) -> OperationResult:
-        """Archive, restore, cancel, purge or confirm jobs, oldest first, up to this many."""
-        acts: Mapping[str, Act] = {
-            "archive": lambda some, why, most: self.engine.archive(some, why, limit=most),
-            "restore": lambda some, why, most: self.engine.restore(some, why, limit=most),
-            "cancel": lambda some, why, most: self.engine.cancel(some, why, limit=most),
-            "purge": lambda some, why, most: self.engine.purge(some, why, limit=most),
-            "confirm": lambda some, why, most: self.engine.confirm(some, why, limit=most),
-        }
-        return await self._each(verb, acts[verb], wanted, who, limit, told)
-
-    async def preview(
-        self, verb: str, wanted: Filter, *, limit: int, fixed: str = ""
-    ) -> OperationPreview:
-        """Return what an operation would change at this moment; nothing is."""
-        asked = frozenset(wanted.states) & STATES[verb] if wanted.states else STATES[verb]
+    async def preview(self, action: AnyAction, wanted: Filter, *, limit: int) -> OperationPreview:
+        """Return what an action would change at this moment; nothing is changed."""
+        asked = frozenset(wanted.states) & action.states if wanted.states else action.states
         if not asked:
-            names = ", ".join(sorted(STATES[verb]))
+            names = ", ".join(sorted(action.states))
             raise InvalidInput("status", f"this is for jobs that are {names}")
         wanted = replace(wanted, states=tuple(sorted(asked)))
         jobs: list[Job] = []
         kept, cursor = 0, ""
-        if verb == "replay" and not fixed and not wanted.ids:
+        if isinstance(action, ReplayJobs) and not action.fixed and not wanted.ids:
             wanted, kept = await self._without_deterministic(wanted)
         while wanted.created_to_us != 0:
             page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
-            others = [job for job in page.jobs if not _spared(verb, job, fixed)]
+            others = [job for job in page.jobs if not action.spares(job, named=False)]
             kept += len(page.jobs) - len(others)
             jobs += others
             cursor = page.cursor
@@ -262,7 +244,7 @@ class Operations:
     async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
         """Write something about these jobs into their history."""
         attribution = attribution_of("job.note", "job", wanted, Author(by, text))
-        done = await self.engine.note(wanted, text, attribution)
+        done = await self.engine.operate(NoteJobs(text), wanted, attribution, limit=MAX_PAGE)
         return OperationResult(len(done.jobs), done.kept, _some_ids(done.jobs))
 
     async def edit(
@@ -293,41 +275,6 @@ class Operations:
             if (lost.tenant, lost.id) == (tenant, job_id):
                 return JobView.of(lost)
         raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
-
-    async def _each(
-        self,
-        verb: str,
-        act: Act,
-        wanted: Filter,
-        who: Author,
-        limit: int,
-        told: Told,
-        changes: Mapping[str, object] | None = None,
-        pace: ReplayPace | None = None,
-    ) -> OperationResult:
-        """Do this until so many are done or nothing is left; one commit for each thousand."""
-        total = kept = 0
-        ids: list[str] = []
-        pace = pace or ReplayPace()
-        size = min(CHUNK, pace.at_once)
-        for some in _chunks(wanted, size):
-            more, kept_here = True, 0
-            while more and total < limit:
-                if total and pace.pause_seconds:
-                    await asyncio.sleep(pace.pause_seconds)
-                attribution = attribution_of(f"job.{verb}", "job", some, who, changes)
-                found = await act(some, attribution, min(limit - total, size))
-                total += len(found.jobs)
-                ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
-                kept_here = found.kept
-                told(total)
-                # Those that are named and done could not be done again.
-                done = {job.id for job in found.jobs}
-                left = tuple(one for one in some.ids if one not in done)
-                more = found.more and bool(found.jobs) and bool(left or not some.ids)
-                some = replace(some, ids=left)  # noqa: PLW2901
-            kept += kept_here
-        return OperationResult(total, kept, ids)
 
     # --- what governs work -------------------------------------------------------------------
 
@@ -447,18 +394,6 @@ def _chunks(wanted: Filter, size: int) -> list[Filter]:
 class _Ref(msgspec.Struct, frozen=True):
     tenant: str
     id: str
-
-
-def _spared(verb: str, job: Job, fixed: str) -> bool:
-    """Whether an operation would leave this one alone, as far as it alone tells."""
-    if verb == "replay":
-        failure = job.failure
-        return not fixed and (
-            failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
-        )
-    if verb == "cancel":
-        return job.stop_requested
-    return verb == "confirm" and not job.ties.hold
 
 
 def _some_ids(jobs: Sequence[Job]) -> list[str]:

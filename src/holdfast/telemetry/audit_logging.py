@@ -10,6 +10,7 @@ from holdfast.engines.contract import AdminResult
 from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.actions import AnyAction, NoteJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.job import Edit, Job, JobRef
@@ -22,89 +23,21 @@ log = StructuredLog("holdfast.audit")
 class AuditLoggingEngine(ForwardingEngine):
     """Passes every verb on, and says who did what and why once it is done."""
 
-    async def replay(
+    async def operate(
         self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.replay``."""
-        done = await self.engine.replay(
-            wanted, attribution, limit=limit, run=run, fixed=fixed, caller=caller
-        )
-        return said("replay", attribution, done)
-
-    async def archive(
-        self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.archive``."""
-        done = await self.engine.archive(wanted, attribution, limit=limit, caller=caller)
-        return said("archive", attribution, done)
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.restore``."""
-        done = await self.engine.restore(wanted, attribution, limit=limit, caller=caller)
-        return said("restore", attribution, done)
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        done = await self.engine.cancel(wanted, attribution, limit=limit, caller=caller)
-        return said("cancel", attribution, done)
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.purge``."""
-        done = await self.engine.purge(wanted, attribution, limit=limit, caller=caller)
-        return said("purge", attribution, done)
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.confirm``."""
-        done = await self.engine.confirm(wanted, attribution, limit=limit, caller=caller)
-        return said("confirm", attribution, done)
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """See ``Engine.note``."""
-        done = await self.engine.note(wanted, text, attribution, caller=caller)
-        # What people write about a job is for those who may see it.
-        return said("note", msgspec.structs.replace(attribution, why=""), done)
+        """See ``Engine.operate``."""
+        done = await self.engine.operate(action, wanted, attribution, limit=limit, caller=caller)
+        if isinstance(action, NoteJobs):
+            # What people write about a job is for those who may see it.
+            attribution = msgspec.structs.replace(attribution, why="")
+        return said(action.name, attribution, done)
 
     async def edit(
         self,

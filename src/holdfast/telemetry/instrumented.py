@@ -23,6 +23,7 @@ from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import effects as fx
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.actions import AnyAction, CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
@@ -168,22 +169,19 @@ class InstrumentedEngine(AuditLoggingEngine):
             self._died(job, job.failure, job.losses)
         return found
 
-    async def cancel(
+    async def operate(
         self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        done = await super().cancel(wanted, attribution, limit=limit, caller=caller)
-        for job in done.jobs:
-            known = self._held.get(job.token) if job.state is State.IN_FLIGHT else None
-            if known is not None:
-                self._held[job.token] = replace(known[0], stop_requested=True), known[1]
-            elif job.state is State.CANCELLED:
-                self.metrics.queue(job.queue).cancelled += 1
+        """See ``Engine.operate``."""
+        done = await super().operate(action, wanted, attribution, limit=limit, caller=caller)
+        if isinstance(action, CancelJobs):
+            self._cancelled(done.jobs)
         return done
 
     # --- count -------------------------------------------------------------------------------
@@ -202,6 +200,14 @@ class InstrumentedEngine(AuditLoggingEngine):
                 numbers.cancelled += 1
             else:
                 numbers.retried += 1
+
+    def _cancelled(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            known = self._held.get(job.token) if job.state is State.IN_FLIGHT else None
+            if known is not None:
+                self._held[job.token] = replace(known[0], stop_requested=True), known[1]
+            elif job.state is State.CANCELLED:
+                self.metrics.queue(job.queue).cancelled += 1
 
     def _claimed(self, jobs: Sequence[Job]) -> None:
         now, held, queue = monotonic(), self._held, ""

@@ -14,16 +14,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from holdfast.engines.contract import AdminResult, Claim, Engine, OnDuplicate
+from holdfast.engines.contract import Claim, Engine, OnDuplicate
 from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.model.access import Caller
+from holdfast.model.actions import (
+    AnyAction,
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.job import UNFINISHED, Edit, Job, NewJob, State
+from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
-from holdfast.model.search import Filter
+from holdfast.model.search import MAX_PAGE, Filter
 
 from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, pages
 
@@ -32,15 +42,10 @@ __all__ = ["OPTIONS", "EngineMachine"]
 FAILURES = [Failure.of("timeout", "took 3 s"), Failure.of("mapping_error", "no column 'isbn'")]
 QUEUES = ["default", "slow"]
 OPERATION = Attribution("ann", "because", (AuditEntry("operate", "job", "some", "ann"),))
-VERBS = {
-    "archive": {State.DEAD},
-    "restore": {State.ARCHIVED},
-    "cancel": UNFINISHED,
-    "purge": {State.COMPLETED, State.CANCELLED, State.DEAD, State.ARCHIVED},
-    "confirm": {State.BLOCKED},
-    "note": frozenset(State),
-}
-"""What can be done to jobs in which states."""
+ACTIONS: tuple[AnyAction, ...] = (
+    *(ArchiveJobs(), RestoreJobs(), CancelJobs(), PurgeJobs(), ConfirmJobs()),
+    NoteJobs("look here"),
+)
 callers = st.sampled_from([*[Caller()] * 6, *CALLERS])
 
 
@@ -271,8 +276,8 @@ class EngineMachine(EngineComparison):
         """Bring some back from the dead."""
         wanted = self.some(data, State.DEAD)
         self.both(
-            lambda engine: engine.replay(
-                wanted, OPERATION, limit=limit, fixed=fixed, run=run, caller=caller
+            lambda engine: engine.operate(
+                ReplayJobs(fixed=fixed, run=run), wanted, OPERATION, limit=limit, caller=caller
             )
         )
 
@@ -281,22 +286,13 @@ class EngineMachine(EngineComparison):
     def operate(self, data: st.DataObject, limit: int, caller: Caller) -> None:
         """Do something to some."""
         there = {job.state for job in self.known}
-        verb = data.draw(st.sampled_from([one for one in VERBS if there & VERBS[one]] or [*VERBS]))
-        wanted = self.some(data, *VERBS[verb])
-
-        def call(engine: Engine) -> Awaitable[AdminResult]:
-            if verb == "note":
-                return engine.note(wanted, "look here", OPERATION, caller=caller)
-            operations = {
-                "archive": engine.archive,
-                "restore": engine.restore,
-                "cancel": engine.cancel,
-                "purge": engine.purge,
-                "confirm": engine.confirm,
-            }
-            return operations[verb](wanted, OPERATION, limit=limit, caller=caller)
-
-        self.both(call)
+        fitting = [one for one in ACTIONS if there & one.states]
+        action = data.draw(st.sampled_from(fitting or ACTIONS))
+        wanted = self.some(data, *action.states)
+        most = MAX_PAGE if isinstance(action, NoteJobs) else limit
+        self.both(
+            lambda engine: engine.operate(action, wanted, OPERATION, limit=most, caller=caller)
+        )
 
     @precondition(lambda self: self.known)
     @rule(

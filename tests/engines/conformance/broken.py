@@ -9,6 +9,7 @@ from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
+from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import Claimed, Edited, PolicySet
 from holdfast.model.job import Job, State
@@ -101,12 +102,16 @@ class PolicyStays(_Careless):
 class UnguardedReplay(MemoryEngine):
     """Brings back whatever is named, without a look at its state."""
 
-    async def replay(self, wanted: Filter, attribution: Attribution, **fields: Any) -> AdminResult:
+    async def operate(
+        self, action: AnyAction, wanted: Filter, attribution: Attribution, **fields: Any
+    ) -> AdminResult:
+        if not isinstance(action, ReplayJobs):
+            return await super().operate(action, wanted, attribution, **fields)
         named = await self.find(replace(wanted, states=()), caller=fields.get("caller", SYSTEM))
         for job in named.jobs if wanted.ids else []:
             if job.state is not State.DEAD:
                 self._plain_past.jobs[job.tenant, job.id] = replace(job, state=State.DEAD)
-        return await super().replay(wanted, attribution, **fields)
+        return await super().operate(action, wanted, attribution, **fields)
 
 
 class UnguardedEdit(MemoryEngine):

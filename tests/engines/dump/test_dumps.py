@@ -29,6 +29,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.actions import ArchiveJobs, ConfirmJobs, NoteJobs, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, follows, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
@@ -71,9 +72,9 @@ async def live(engine: Engine, clock: VirtualClock) -> None:
         + [dead(jobs["k0"], FAILURE)]
     )
     clock.advance(1)
-    await engine.replay(Filter(ids=("d0",)), WHY, run="r1")
-    await engine.archive(Filter(ids=("d1",)), WHY)
-    await engine.note(Filter(ids=("d2",)), "looks like the outage of Tuesday", WHY)
+    await engine.operate(ReplayJobs(run="r1"), Filter(ids=("d0",)), WHY)
+    await engine.operate(ArchiveJobs(), Filter(ids=("d1",)), WHY)
+    await engine.operate(NoteJobs("looks like the outage of Tuesday"), Filter(ids=("d2",)), WHY)
     [pending] = [job for job in await engine.get(["c2"]) if job is not None]
     await engine.edit(pending, Edit(payload={"n": 7}, priority=3), WHY)
     await engine.set_policy("mail", QueuePolicy(rate=Rate(10, 60.0), fair=True), WHY)
@@ -154,7 +155,7 @@ async def test_work_goes_on_where_it_was(target):
     highest = head(await everything(source)).last_token
     await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
     assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
-    await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
+    await engine.operate(ReplayJobs(), Filter(ids=("k0",), tenant="default"), WHY)
     order = []
     for _turn in range(4):
         [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
@@ -166,7 +167,7 @@ async def test_work_goes_on_where_it_was(target):
     jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
     assert {job.id for job in jobs} == {"c1", "c2", "d0"}
     await engine.settle([completed(job) for job in jobs])
-    await engine.confirm(Filter(ids=("after",)), WHY)
+    await engine.operate(ConfirmJobs(), Filter(ids=("after",)), WHY)
     assert [job.id for job in (await engine.claim(queues=["default"], worker="w")).jobs] == [
         "after"
     ]
@@ -192,7 +193,7 @@ async def test_a_dump_is_of_one_moment():
     stream = engine.dump()
     records = list(await anext(stream))
     await engine.enqueue([NewJob(task="t", id="late")])
-    await engine.purge(Filter(ids=("d2",)), WHY)
+    await engine.operate(PurgeJobs(), Filter(ids=("d2",)), WHY)
     await engine.compact()
     records += [record async for batch in stream for record in batch]
     assert told(records) == before

@@ -11,6 +11,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.actions import CancelJobs, NoteJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.failure import Failure
 from holdfast.model.job import Edit, NewJob
@@ -41,11 +42,11 @@ async def full_of_secrets(engine: MemoryEngine) -> None:
             *(dead(jobs[one], TRACED) for one in "cde"),
         ]
     )
-    await engine.replay(Filter(ids=("c",)), WHY)
-    await engine.note(Filter(ids=("d",)), f"it is {CANARY}", WHY)
+    await engine.operate(ReplayJobs(), Filter(ids=("c",)), WHY)
+    await engine.operate(NoteJobs(f"it is {CANARY}"), Filter(ids=("d",)), WHY)
     [job] = (await engine.find(Filter(ids=("d",)))).jobs
     await engine.edit(job, Edit(payload={"other": CANARY}), WHY)
-    await engine.cancel(Filter(ids=("f",)), WHY)
+    await engine.operate(CancelJobs(), Filter(ids=("f",)), WHY)
     await engine.set_policy("qc", QueuePolicy(max_in_flight=3), WHY)
 
 

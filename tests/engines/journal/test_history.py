@@ -12,6 +12,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.history.feed import HistoryFeed
 from holdfast.engines.journal.options import DamagedHistory, JournalOptions
 from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.model.actions import PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import (
     CorruptHistory,
@@ -96,7 +97,9 @@ def test_a_file_that_is_gone_or_damaged_stops_the_start_and_is_begun_anew_when_a
         await engine.close()
         again = await opened(tmp_path)
         assert await again.counts() == {"default": Counts(dead=1)}
-        assert (await again.replay(Filter(ids=("j3",)), WHY)).jobs[0].state is State.PENDING
+        assert (await again.operate(ReplayJobs(), Filter(ids=("j3",)), WHY)).jobs[
+            0
+        ].state is State.PENDING
         await again.close()
 
     asyncio.run(run())
@@ -149,7 +152,7 @@ async def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkey
         # The purge is in the log when the process dies, and has not reached the past.
         patched.setattr(HistoryFeed, "_feed_soon", lambda _past: None)
         patched.setattr(HistoryFeed, "flush", settle_down_instead)
-        await engine.purge(Filter(ids=("j1",)), WHY)
+        await engine.operate(PurgeJobs(), Filter(ids=("j1",)), WHY)
         found = disk.crash()
     again = await opened(found)
     assert await again.get(["j1"]) == [None]

@@ -14,6 +14,14 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.readonly_engine import ReadonlyHistory, open_readonly
 from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    PurgeJobs,
+    ReplayJobs,
+)
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, EngineClosed, HistoryMissing
@@ -81,8 +89,8 @@ async def live(engine: Engine) -> None:
             for number, job_id in enumerate(IDS)
         ]
     )
-    await engine.cancel(Filter(ids=("job-22",)), WHY)
-    await engine.confirm(Filter(ids=("job-23",)), WHY)
+    await engine.operate(CancelJobs(), Filter(ids=("job-22",)), WHY)
+    await engine.operate(ConfirmJobs(), Filter(ids=("job-23",)), WHY)
     jobs = (await engine.claim(queues=["mail", "default"], worker="w", limit=18)).jobs
     settled: list[Any] = []
     for number, job in enumerate(jobs):
@@ -101,9 +109,9 @@ async def operate(engine: Engine) -> None:
     """People look after what is dead."""
     page = await engine.find(Filter(states=(State.DEAD,)))
     names = [job.id for job in page.jobs]
-    await engine.replay(Filter(ids=(names[0],)), WHY, fixed="the column")
-    await engine.archive(Filter(ids=(names[1],)), WHY)
-    await engine.note(Filter(ids=tuple(names[:3])), "looked at", WHY)
+    await engine.operate(ReplayJobs(fixed="the column"), Filter(ids=(names[0],)), WHY)
+    await engine.operate(ArchiveJobs(), Filter(ids=(names[1],)), WHY)
+    await engine.operate(NoteJobs("looked at"), Filter(ids=tuple(names[:3])), WHY)
     await engine.set_policy("mail", QueuePolicy(max_in_flight=3), WHY)
     await engine.set_flag("auto", WHY, on=True)
     await engine.set_schedule("s", ScheduleState("@daily", "UTC", "t", "mail"), WHY)
@@ -185,7 +193,7 @@ async def test_what_was_purged_just_before_a_crash_is_gone(tmp_path, monkeypatch
         await flush()
 
     monkeypatch.setattr(engine._past, "flush", crash)
-    await engine.purge(Filter(ids=gone), WHY)
+    await engine.operate(PurgeJobs(), Filter(ids=gone), WHY)
     assert copied
     expected = await answers(engine)
     await engine.close()

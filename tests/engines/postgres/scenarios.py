@@ -11,6 +11,7 @@ import psycopg
 from holdfast.engines.contract import Admission, Claim, Receipt, Renewal
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.model import outcome
+from holdfast.model.actions import CancelJobs, NoteJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, LeaseLost, Unavailable
 from holdfast.model.failure import Failure
@@ -347,7 +348,7 @@ async def reclaim(case: Case) -> None:
 async def cancel(case: Case) -> None:
     await case.beside.enqueue([case.new(n, id=case.id(n)) for n in range(2)])
     wanted = Filter(queues=(case.queue,))
-    await case.once(lambda engine, attribution: engine.cancel(wanted, attribution))
+    await case.once(lambda engine, attribution: engine.operate(CancelJobs(), wanted, attribution))
     expected = State.CANCELLED if await case.done() else State.PENDING
     assert {job.state for job in (await case.jobs()).values()} == {expected}
 
@@ -356,7 +357,7 @@ async def replay(case: Case) -> None:
     [job] = await case.held()
     await case.beside.settle([outcome.dead(job, FAILURE)])
     wanted = Filter(queues=(case.queue,))
-    await case.once(lambda engine, attribution: engine.replay(wanted, attribution))
+    await case.once(lambda engine, attribution: engine.operate(ReplayJobs(), wanted, attribution))
     expected = State.PENDING if await case.done() else State.DEAD
     assert [job.state for job in (await case.jobs()).values()] == [expected]
 
@@ -373,7 +374,9 @@ async def edit(case: Case) -> None:
 async def note(case: Case) -> None:
     await case.beside.enqueue([case.new(0, id=case.id(0))])
     wanted = Filter(ids=(case.id(0),))
-    await case.once(lambda engine, attribution: engine.note(wanted, "seen", attribution))
+    await case.once(
+        lambda engine, attribution: engine.operate(NoteJobs("seen"), wanted, attribution)
+    )
     [history] = await case.beside.history([case.id(0)])
     assert history is not None
     assert len(history.notes) == int(await case.done())

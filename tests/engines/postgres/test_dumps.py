@@ -21,6 +21,7 @@ from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.postgres.restore.batch import HighestNumbers
 from holdfast.engines.postgres.restore.restore import load
+from holdfast.model.actions import ConfirmJobs, PurgeJobs, ReplayJobs
 from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import (
     LeaseLost,
@@ -148,7 +149,7 @@ async def test_a_dump_is_of_one_moment_and_nobody_waits_for_it(url):
     batches = engine.dump()
     records = list(await anext(batches))
     await engine.enqueue([NewJob(task="t", id="late")])
-    await engine.purge(Filter(ids=("d2",)), WHY)
+    await engine.operate(PurgeJobs(), Filter(ids=("d2",)), WHY)
     await engine.set_flag("late", WHY, on=True)
     records += [record async for batch in batches for record in batch]
     assert told(records) == before
@@ -208,7 +209,7 @@ async def test_work_goes_on_where_it_was(url):
     engine = await connected(url, clock)
     await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])
     assert (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs == []
-    await engine.replay(Filter(ids=("k0",), tenant="default"), WHY)
+    await engine.operate(ReplayJobs(), Filter(ids=("k0",), tenant="default"), WHY)
     order = []
     for _turn in range(4):
         [job] = (await engine.claim(queues=["keyed"], worker="w", limit=9)).jobs
@@ -220,7 +221,7 @@ async def test_work_goes_on_where_it_was(url):
     jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
     assert {job.id for job in jobs} == {"c1", "c2", "d0"}
     assert await engine.settle([completed(job) for job in jobs]) == [None] * 3
-    await engine.confirm(Filter(ids=("after",)), WHY)
+    await engine.operate(ConfirmJobs(), Filter(ids=("after",)), WHY)
     [after] = (await engine.claim(queues=["default"], worker="w")).jobs
     assert after.id == "after"
     end = AuditHead()

@@ -11,6 +11,15 @@ from holdfast.engines.dump.format import DumpedJob, DumpedPolicy, DumpHead
 from holdfast.engines.protocol import messages
 from holdfast.model import errors
 from holdfast.model.access import Caller
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, chain
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
@@ -126,8 +135,13 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
         (messages.FIND, messages.FindCall(WANTED, "abc", 7, True, CALLER)),
         (messages.GROUPS, messages.GroupsCall(WANTED, CALLER)),
         (messages.HISTORY, messages.GetCall(["a"], "acme", CALLER)),
-        (messages.REPLAY, messages.OperateCall(WANTED, OPERATION, 9, "run", "it", caller=CALLER)),
-        (messages.NOTE, messages.OperateCall(WANTED, OPERATION, text="odd", caller=CALLER)),
+        *(
+            (messages.OPERATE, messages.OperateCall(action, WANTED, OPERATION, 9, CALLER))
+            for action in (
+                *(ReplayJobs("run", "it"), NoteJobs("odd"), ArchiveJobs(), RestoreJobs()),
+                *(CancelJobs(), PurgeJobs(), ConfirmJobs()),
+            )
+        ),
         (
             messages.EDIT,
             messages.EditCall(messages.JobName("acme", "a"), Edit(payload=b"{}"), OPERATION, 3),
@@ -168,7 +182,7 @@ def test_a_call_arrives_as_it_was_made(verb, call):
             messages.HISTORY,
             [None, History(JOB, [ATTEMPT], [Note(NoteKind.EDIT, 7, "x", "y", b"{}")])],
         ),
-        (messages.REPLAY, AdminResult([JOB], 3, more=True)),
+        (messages.OPERATE, AdminResult([JOB], 3, more=True)),
         (messages.EDIT, JOB),
         (messages.POLICIES, {"mail": POLICY}),
         (messages.FLAGS, {"f": True}),

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import JobAction, carry_out
+from holdfast.cli.job_actions import ActionCommand, carry_out
 from holdfast.cli.options import (
     MOST,
     by_option,
@@ -25,6 +25,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import ago, count_of, cut, document, lines, note, table
 from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
 from holdfast.model.audit import check_text
 from holdfast.model.job import State
 from holdfast.model.search import Filter
@@ -164,8 +165,8 @@ def archive(
     """
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = JobAction(
-        "archive",
+    command = ActionCommand(
+        ArchiveJobs(),
         wanted,
         who,
         limit=limit,
@@ -174,7 +175,7 @@ def archive(
         ask=not wanted.ids,
         yes=yes,
     )
-    carry_out(context, order)
+    carry_out(context, command)
 
 
 @dead_group.command("restore")
@@ -200,8 +201,10 @@ def restore(
     """Take archived jobs back among the dead letters, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = JobAction("restore", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json)
-    carry_out(context, order)
+    command = ActionCommand(
+        RestoreJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json
+    )
+    carry_out(context, command)
 
 
 @click.command("replay")
@@ -240,17 +243,16 @@ def replay(
     wanted = with_ids(wanted, ids)
     if fixed:
         check_text("--fixed", fixed)
-    order = JobAction(
-        "replay",
+    command = ActionCommand(
+        ReplayJobs(fixed=fixed),
         wanted,
         who,
         limit=limit,
-        fixed=fixed,
         pace=None if rate is None else _pace(rate),
         dry_run=dry_run,
         as_json=as_json,
     )
-    carry_out(context, order)
+    carry_out(context, command)
 
 
 def _pace(text: str) -> ReplayPace:

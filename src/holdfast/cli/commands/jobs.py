@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import JobAction, carry_out
+from holdfast.cli.job_actions import ActionCommand, carry_out
 from holdfast.cli.options import (
     MOST,
     check_job,
@@ -23,6 +23,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
 from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.actions import CancelJobs, ConfirmJobs, PurgeJobs
 from holdfast.model.search import MAX_PAGE, Filter
 
 if TYPE_CHECKING:
@@ -228,8 +229,8 @@ def cancel_jobs(
     """Cancel unfinished jobs, by id or by filter; those in flight are asked to stop."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = JobAction(
-        "cancel",
+    command = ActionCommand(
+        CancelJobs(),
         wanted,
         who,
         limit=limit,
@@ -238,7 +239,7 @@ def cancel_jobs(
         ask=not wanted.ids,
         yes=yes,
     )
-    carry_out(context, order)
+    carry_out(context, command)
 
 
 @jobs_group.command("purge")
@@ -265,10 +266,10 @@ def purge_jobs(
     """Forget finished jobs and their history for good, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    order = JobAction(
-        "purge", wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
+    command = ActionCommand(
+        PurgeJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
     )
-    carry_out(context, order)
+    carry_out(context, command)
 
 
 @jobs_group.command("confirm")
@@ -287,7 +288,7 @@ def confirm_jobs(
 ) -> None:
     """Agree to jobs that wait for a person."""
     wanted = with_ids(Filter(tenant=tenant), ids)
-    carry_out(context, JobAction("confirm", wanted, who, limit=MOST, as_json=as_json))
+    carry_out(context, ActionCommand(ConfirmJobs(), wanted, who, limit=MOST, as_json=as_json))
 
 
 @jobs_group.command("reclaim")

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from holdfast.engines.contract import AdminResult, Counts, Engine
+from holdfast.engines.contract import Counts, Engine
 from holdfast.engines.protocol import messages
-from holdfast.model.access import Caller
-from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 Performance = Callable[[Engine], Awaitable[bytes]]
 """Makes a call, and returns its answer as bytes."""
-
-
-class _Act(Protocol):
-    def __call__(
-        self, wanted: Filter, attribution: Attribution, *, limit: int, caller: Caller
-    ) -> Awaitable[AdminResult]: ...
 
 
 async def _settle(engine: Engine, call: messages.SettleCall) -> list[messages.LostLease | None]:
@@ -38,21 +29,6 @@ async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.Ex
 
 async def _counts(engine: Engine, call: messages.CountsCall) -> dict[str, Counts]:
     return dict(await engine.counts(caller=call.caller))
-
-
-async def _replay(engine: Engine, call: messages.OperateCall) -> AdminResult:
-    return await engine.replay(
-        call.wanted,
-        call.attribution,
-        limit=call.limit,
-        run=call.run,
-        fixed=call.fixed,
-        caller=call.caller,
-    )
-
-
-async def _note(engine: Engine, call: messages.OperateCall) -> AdminResult:
-    return await engine.note(call.wanted, call.text, call.attribution, caller=call.caller)
 
 
 async def _policies(engine: Engine, _call: messages.Empty) -> dict[str, QueuePolicy]:
@@ -84,18 +60,6 @@ async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messa
         call.name, call.schedule, call.attribution, expected=call.expected, caller=call.caller
     )
     return messages.Empty()
-
-
-def _operate(
-    verb: messages.Verb[messages.OperateCall, AdminResult], act: Callable[[Engine], _Act]
-) -> Callable[[bytes], Performance]:
-    """Return the door of a verb that takes a filter, an operation and a limit."""
-    return door(
-        verb,
-        lambda engine, call: act(engine)(
-            call.wanted, call.attribution, limit=call.limit, caller=call.caller
-        ),
-    )
 
 
 def door(
@@ -155,13 +119,12 @@ DOORS = {
         messages.HISTORY,
         lambda engine, call: engine.history(call.ids, tenant=call.tenant, caller=call.caller),
     ),
-    messages.REPLAY.name: door(messages.REPLAY, _replay),
-    messages.ARCHIVE.name: _operate(messages.ARCHIVE, lambda engine: engine.archive),
-    messages.RESTORE.name: _operate(messages.RESTORE, lambda engine: engine.restore),
-    messages.CANCEL.name: _operate(messages.CANCEL, lambda engine: engine.cancel),
-    messages.PURGE.name: _operate(messages.PURGE, lambda engine: engine.purge),
-    messages.CONFIRM.name: _operate(messages.CONFIRM, lambda engine: engine.confirm),
-    messages.NOTE.name: door(messages.NOTE, _note),
+    messages.OPERATE.name: door(
+        messages.OPERATE,
+        lambda engine, call: engine.operate(
+            call.action, call.wanted, call.attribution, limit=call.limit, caller=call.caller
+        ),
+    ),
     messages.EDIT.name: door(
         messages.EDIT,
         lambda engine, call: engine.edit(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TypeVar
 
 from holdfast.engines.argument_checks import (
+    check_action,
     check_all,
     check_attribution,
     check_edit,
@@ -19,7 +20,8 @@ from holdfast.engines.contract import MOST_PAYLOAD_BYTES, AdminResult, Counts
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord, check_text
+from holdfast.model.actions import AnyAction
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, Unavailable
 from holdfast.model.history import History
@@ -128,87 +130,23 @@ class RemoteOperations:
 
     # --- operate -----------------------------------------------------------------------------
 
-    async def replay(
+    async def operate(
         self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.replay``."""
-        call = messages.OperateCall(wanted, attribution, limit, run, fixed, caller=caller)
-        return await self._operate(messages.REPLAY, call)
-
-    async def archive(
-        self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.archive``."""
-        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
-        return await self._operate(messages.ARCHIVE, call)
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.restore``."""
-        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
-        return await self._operate(messages.RESTORE, call)
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
-        return await self._operate(messages.CANCEL, call)
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.purge``."""
-        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
-        return await self._operate(messages.PURGE, call)
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.confirm``."""
-        call = messages.OperateCall(wanted, attribution, limit, caller=caller)
-        return await self._operate(messages.CONFIRM, call)
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """See ``Engine.note``."""
-        check_text("text", text)
-        call = messages.OperateCall(wanted, attribution, text=text, caller=caller)
-        return await self._operate(messages.NOTE, call)
+        """See ``Engine.operate``."""
+        check_action(action)
+        check_filter(wanted)
+        check_attribution(attribution)
+        check_limit(limit)
+        check_caller(caller)
+        call = messages.OperateCall(action, wanted, attribution, limit, caller)
+        return await self._once(messages.OPERATE, call)
 
     async def edit(
         self,
@@ -298,15 +236,6 @@ class RemoteOperations:
             entry.check()
         check_caller(caller)
         return await self._once(messages.AUDIT, messages.AuditCall(checked, caller))
-
-    async def _operate(
-        self, verb: messages.Verb[messages.OperateCall, AdminResult], call: messages.OperateCall
-    ) -> AdminResult:
-        check_filter(call.wanted)
-        check_attribution(call.attribution)
-        check_limit(call.limit)
-        check_caller(call.caller)
-        return await self._once(verb, call)
 
     async def _once(self, verb: messages.Verb[Q, A], call: Q) -> A:
         try:

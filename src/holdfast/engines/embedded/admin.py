@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import (
+    check_action,
     check_all,
     check_attribution,
     check_edit,
@@ -23,12 +24,12 @@ from holdfast.engines.argument_checks import (
 from holdfast.engines.contract import AdminResult
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, check_text
+from holdfast.model.actions import AnyAction, PurgeJobs, ReplayJobs
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead
 from holdfast.model.effects import (
     Confirmed,
     Effect,
     FlagSet,
-    Noted,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -42,7 +43,7 @@ from holdfast.model.errors import (
     TooLarge,
 )
 from holdfast.model.failure import FailureClass
-from holdfast.model.job import UNFINISHED, Edit, Job, JobRef, State, check_id
+from holdfast.model.job import Edit, Job, JobRef, State, check_id
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
 
@@ -55,37 +56,46 @@ Decide = Callable[[Job, int], Effect]
 Spares = Callable[[Job], bool]
 """Whether a job, in a state in which something could be done, is left alone."""
 
-_BLOCKED = frozenset({State.BLOCKED})
-_DEAD = frozenset({State.DEAD})
-_ARCHIVED = frozenset({State.ARCHIVED})
-_FINISHED = frozenset(State) - UNFINISHED
-
 
 class Admin(Queries):
     """Every verb that operates on work, and on what governs it."""
 
-    async def replay(
+    async def operate(
         self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.replay``."""
+        """See ``Engine.operate``."""
+        check_action(action)
+        if not isinstance(action, ReplayJobs):
+            decide = lambda job, now: action.effect(job, now, attribution)
+            spares = lambda job: action.spares(job, named=bool(wanted.ids))
+            done = await self._operate(
+                wanted, action.states, attribution, limit, caller, decide, spares
+            )
+            if isinstance(action, PurgeJobs):
+                await self._past.flush()  # only the past had them: now nobody finds them any more
+            return done
+        return await self._replay(action, wanted, attribution, limit, caller)
+
+    async def _replay(
+        self,
+        action: ReplayJobs,
+        wanted: Filter,
+        attribution: Attribution,
+        limit: int,
+        caller: Caller,
+    ) -> AdminResult:
         check_attribution(attribution)
-        asked = for_states(wanted, _DEAD)
-        if run:
-            check_id(run, "run")
-        if fixed:
-            check_text("fixed", fixed)
-        why = f"{attribution.why} (fixed: {fixed})" if fixed else attribution.why
+        asked = for_states(wanted, action.states)
         firsts: dict[tuple[str, str, str], str] = {}
 
         def spares(job: Job) -> bool:
-            if not fixed and _deterministic(job):
+            if action.spares(job, named=bool(asked.ids)):
                 return True
             if job.unique is None:
                 return False
@@ -96,88 +106,13 @@ class Admin(Queries):
 
         def decide(job: Job, now_us: int) -> Effect:
             left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
-            return lifecycle.replay(job, now_us, attribution.by, why, run=run, waiting_for=left)
+            return action.effect(job, now_us, attribution, left)
 
         kept = 0
-        if not fixed and not asked.ids:
+        if not action.fixed and not asked.ids:
             asked, kept = await self._without_deterministic(asked, caller)
-        done = await self._operate(asked, _DEAD, attribution, limit, caller, decide, spares)
+        done = await self._operate(asked, action.states, attribution, limit, caller, decide, spares)
         return replace(done, kept=done.kept + kept)
-
-    async def archive(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.archive``."""
-        decide = lambda job, now: lifecycle.archive(job, now, attribution.by, attribution.why)
-        return await self._operate(wanted, _DEAD, attribution, limit, caller, decide)
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.restore``."""
-        decide = lambda job, now: lifecycle.restore(job, now, attribution.by, attribution.why)
-        return await self._operate(wanted, _ARCHIVED, attribution, limit, caller, decide)
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        decide = lambda job, now: lifecycle.cancel(job, now, attribution.why, attribution.by)
-        asked_already = lambda job: job.stop_requested
-        return await self._operate(
-            wanted, UNFINISHED, attribution, limit, caller, decide, asked_already
-        )
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.purge``."""
-        done = await self._operate(wanted, _FINISHED, attribution, limit, caller, lifecycle.purge)
-        await self._past.flush()  # only the past had them: now nobody finds them any more
-        return done
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.confirm``."""
-        decide = lambda job, now: lifecycle.confirm(job, now, attribution.by, attribution.why)
-        waits_for_jobs = lambda job: not wanted.ids and not job.ties.hold
-        return await self._operate(
-            wanted, _BLOCKED, attribution, limit, caller, decide, waits_for_jobs
-        )
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """See ``Engine.note``."""
-        check_text("text", text)
-        decide = lambda job, now: Noted(now, job.tenant, job.id, attribution.by, text)
-        return await self._operate(wanted, frozenset(State), attribution, MAX_PAGE, caller, decide)
 
     async def edit(
         self,
@@ -429,7 +364,3 @@ class Admin(Queries):
         if not others:
             return replace(wanted, created_to_us=0), kept  # nothing was made before that
         return replace(wanted, classes=others), kept
-
-
-def _deterministic(job: Job) -> bool:
-    return job.failure is not None and job.failure.failure_class is FailureClass.DETERMINISTIC

@@ -24,6 +24,7 @@ from holdfast.engines.contract import (
 )
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
@@ -142,14 +143,12 @@ class GroupsCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperateCall(msgspec.Struct, frozen=True, array_like=True):
-    """What a person does to the jobs that a filter finds; see the verbs of ``Engine``."""
+    """See ``Engine.operate``."""
 
+    action: AnyAction
     wanted: Filter
     attribution: Attribution
     limit: int = 1_000
-    run: str = ""
-    fixed: str = ""
-    text: str = ""
     caller: Caller = SYSTEM
 
 
@@ -293,13 +292,7 @@ VALIDATE = Verb("validate", Empty, list[str])
 FIND = Verb("find", FindCall, Page)
 GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
-REPLAY = Verb("replay", OperateCall, AdminResult)
-ARCHIVE = Verb("archive", OperateCall, AdminResult)
-RESTORE = Verb("restore", OperateCall, AdminResult)
-CANCEL = Verb("cancel", OperateCall, AdminResult)
-PURGE = Verb("purge", OperateCall, AdminResult)
-CONFIRM = Verb("confirm", OperateCall, AdminResult)
-NOTE = Verb("note", OperateCall, AdminResult)
+OPERATE = Verb("operate", OperateCall, AdminResult)
 EDIT = Verb("edit", EditCall, Job)
 POLICIES = Verb("policies", Empty, dict[str, QueuePolicy])
 SET_POLICY = Verb("set_policy", SetPolicyCall, Empty)

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.engines.contract import AdminResult, Counts
 from holdfast.model.access import Caller
+from holdfast.model.actions import ArchiveJobs, CancelJobs, NoteJobs, PurgeJobs, RestoreJobs
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.job import State
 
@@ -20,12 +21,12 @@ class ArchiveRules(Suite):
             await desk.put_dead("a")
             before = await desk.job("a")
             desk.clock.advance(100)
-            done = await desk.engine.archive(named("a"), OPERATION)
+            done = await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
             assert [job.state for job in done.jobs] == [State.ARCHIVED]
             assert await desk.counts() == Counts(archived=1)
             assert done.jobs == [await desk.job("a")]
             desk.clock.advance(100)
-            done = await desk.engine.restore(named("a"), OPERATION)
+            done = await desk.engine.operate(RestoreJobs(), named("a"), OPERATION)
             assert done.jobs == [before] == [await desk.job("a")]
             assert await desk.counts() == Counts(dead=1)
 
@@ -34,7 +35,7 @@ class ArchiveRules(Suite):
     def test_an_archived_job_is_kept_and_its_id_refused_for_good(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
-            await desk.engine.archive(named("a"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
             desk.clock.advance(10_000)
             assert await desk.state("a") is State.ARCHIVED
 
@@ -45,7 +46,7 @@ class ArchiveRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.archive(named("dead", other), OPERATION)
+                await desk.engine.operate(ArchiveJobs(), named("dead", other), OPERATION)
             assert (refused.value.job_id, refused.value.move) == (other, "archive")
             assert await desk.state("dead") is State.DEAD
 
@@ -56,7 +57,7 @@ class ArchiveRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.restore(named("aside", other), OPERATION)
+                await desk.engine.operate(RestoreJobs(), named("aside", other), OPERATION)
             assert (refused.value.job_id, refused.value.move) == (other, "restore")
             assert await desk.state("aside") is State.ARCHIVED
 
@@ -66,9 +67,9 @@ class ArchiveRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("open")
             await desk.put_dead("a", "b", "c", queue="mail")
-            done = await desk.engine.archive(wanted(), OPERATION, limit=2)
+            done = await desk.engine.operate(ArchiveJobs(), wanted(), OPERATION, limit=2)
             assert ([job.id for job in done.jobs], done.more) == (["a", "b"], True)
-            done = await desk.engine.restore(wanted(), OPERATION)
+            done = await desk.engine.operate(RestoreJobs(), wanted(), OPERATION)
             assert ([job.id for job in done.jobs], done.more) == (["a", "b"], False)
             assert (await desk.counts("mail")).dead == 3
 
@@ -77,12 +78,13 @@ class ArchiveRules(Suite):
     def test_a_foreign_job_is_not_archived_restored_or_purged(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b", tenant="acme")
-            await desk.engine.archive(named("b"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("b"), OPERATION)
             caller = Caller("other")
-            for operate in (desk.engine.archive, desk.engine.restore, desk.engine.purge):
+            for action in (ArchiveJobs(), RestoreJobs(), PurgeJobs()):
                 with pytest.raises(JobNotFound):
-                    await operate(named("a"), OPERATION, caller=caller)
-                assert await operate(wanted(), OPERATION, caller=caller) == AdminResult([])
+                    await desk.engine.operate(action, named("a"), OPERATION, caller=caller)
+                found = await desk.engine.operate(action, wanted(), OPERATION, caller=caller)
+                assert found == AdminResult([])
             assert await desk.counts() == Counts(dead=1, archived=1)
 
         self.check(scenario)
@@ -95,8 +97,8 @@ class PurgeRules(Suite):
     def test_a_purged_job_is_gone_with_its_history_and_its_id_is_free(self, name: str) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
-            await desk.engine.note(named(name), "soon gone", OPERATION)
-            done = await desk.engine.purge(named(name), OPERATION)
+            await desk.engine.operate(NoteJobs("soon gone"), named(name), OPERATION)
+            done = await desk.engine.operate(PurgeJobs(), named(name), OPERATION)
             assert [job.id for job in done.jobs] == [name]
             assert await desk.engine.get([name]) == [None]
             assert await desk.engine.history([name]) == [None]
@@ -113,7 +115,7 @@ class PurgeRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.purge(named("dead", other), OPERATION)
+                await desk.engine.operate(PurgeJobs(), named("dead", other), OPERATION)
             assert refused.value.job_id == other
             assert await desk.state("dead") is State.DEAD
 
@@ -123,9 +125,9 @@ class PurgeRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await _one_of_each(desk)
             only = wanted(states=(State.DEAD, State.ARCHIVED))
-            done = await desk.engine.purge(only, OPERATION)
+            done = await desk.engine.operate(PurgeJobs(), only, OPERATION)
             assert [job.id for job in done.jobs] == ["aside", "dead"]
-            done = await desk.engine.purge(wanted(), OPERATION)
+            done = await desk.engine.operate(PurgeJobs(), wanted(), OPERATION)
             assert [job.id for job in done.jobs] == ["done", "gone"]
             assert await desk.counts() == Counts(pending=1, in_flight=1)
 
@@ -137,8 +139,8 @@ async def _one_of_each(desk: EngineFixture) -> None:
     await desk.take()
     await desk.work_off("done")
     await desk.bury("aside", "dead")
-    await desk.engine.archive(named("aside"), OPERATION)
-    await desk.engine.cancel(named("gone"), OPERATION)
+    await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+    await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
 
 
 def _numbers(counts: Counts) -> list[int]:

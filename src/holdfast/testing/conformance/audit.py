@@ -7,6 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.model.access import Caller
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.audit import (
     Attribution,
     AuditEntry,
@@ -27,26 +36,26 @@ NIGHTLY = ScheduleState("0 3 * * *", "Europe/Paris", "report", "default")
 
 Operate = Callable[[EngineFixture, Attribution], Awaitable[object]]
 OPERATIONS: dict[str, Operate] = {
-    "replay": lambda desk, by: desk.engine.replay(named("dead"), by),
-    "archive": lambda desk, by: desk.engine.archive(named("dead"), by),
-    "restore": lambda desk, by: desk.engine.restore(named("aside"), by),
-    "cancel": lambda desk, by: desk.engine.cancel(named("open"), by),
-    "purge": lambda desk, by: desk.engine.purge(named("dead"), by),
-    "confirm": lambda desk, by: desk.engine.confirm(named("held"), by),
-    "note": lambda desk, by: desk.engine.note(named("dead"), "known", by),
+    "replay": lambda desk, by: desk.engine.operate(ReplayJobs(), named("dead"), by),
+    "archive": lambda desk, by: desk.engine.operate(ArchiveJobs(), named("dead"), by),
+    "restore": lambda desk, by: desk.engine.operate(RestoreJobs(), named("aside"), by),
+    "cancel": lambda desk, by: desk.engine.operate(CancelJobs(), named("open"), by),
+    "purge": lambda desk, by: desk.engine.operate(PurgeJobs(), named("dead"), by),
+    "confirm": lambda desk, by: desk.engine.operate(ConfirmJobs(), named("held"), by),
+    "note": lambda desk, by: desk.engine.operate(NoteJobs("known"), named("dead"), by),
     "edit": lambda desk, by: _edit(desk, by, version=1),
     "set_policy": lambda desk, by: desk.engine.set_policy("q", QueuePolicy(paused=True), by),
     "set_flag": lambda desk, by: desk.engine.set_flag("f", by, on=True),
     "set_schedule": lambda desk, by: desk.engine.set_schedule("s", NIGHTLY, by),
 }
 FAILING: dict[str, Operate] = {
-    "replay": lambda desk, by: desk.engine.replay(named("dead", "open"), by),
-    "archive": lambda desk, by: desk.engine.archive(named("dead", "nobody"), by),
-    "restore": lambda desk, by: desk.engine.restore(named("dead"), by),
-    "cancel": lambda desk, by: desk.engine.cancel(named("open", "dead"), by),
-    "purge": lambda desk, by: desk.engine.purge(named("dead", "open"), by),
-    "confirm": lambda desk, by: desk.engine.confirm(named("open"), by),
-    "note": lambda desk, by: desk.engine.note(named("nobody"), "known", by),
+    "replay": lambda desk, by: desk.engine.operate(ReplayJobs(), named("dead", "open"), by),
+    "archive": lambda desk, by: desk.engine.operate(ArchiveJobs(), named("dead", "nobody"), by),
+    "restore": lambda desk, by: desk.engine.operate(RestoreJobs(), named("dead"), by),
+    "cancel": lambda desk, by: desk.engine.operate(CancelJobs(), named("open", "dead"), by),
+    "purge": lambda desk, by: desk.engine.operate(PurgeJobs(), named("dead", "open"), by),
+    "confirm": lambda desk, by: desk.engine.operate(ConfirmJobs(), named("open"), by),
+    "note": lambda desk, by: desk.engine.operate(NoteJobs("known"), named("nobody"), by),
     "edit": lambda desk, by: _edit(desk, by, version=9),
     "set_policy": lambda desk, by: desk.engine.set_policy("q", QueuePolicy(max_in_flight=0), by),
     "set_flag": lambda desk, by: desk.engine.set_flag("", by, on=True),
@@ -111,7 +120,9 @@ class AuditRules(Suite):
             for name in ("a", "b"):
                 desk.clock.advance(1)
                 entries = (ENTRY, AuditEntry("cancel", "job", name, "ann"))
-                await desk.engine.cancel(named(name), Attribution("ann", "because", entries))
+                await desk.engine.operate(
+                    CancelJobs(), named(name), Attribution("ann", "because", entries)
+                )
             head = await desk.engine.audit([AuditEntry("login", "console", "", "eve")])
             records = await desk.engine.audited()
             assert [record.number for record in records] == [1, 2, 3, 4, 5]
@@ -162,7 +173,9 @@ class AuditRules(Suite):
                 await desk.engine.audit([ENTRY, entry])
             assert refused.value.field == field
             with pytest.raises(InvalidInput) as refused:
-                await desk.engine.cancel(named("open"), Attribution("ann", "because", (entry,)))
+                await desk.engine.operate(
+                    CancelJobs(), named("open"), Attribution("ann", "because", (entry,))
+                )
             assert refused.value.field == field
             assert await desk.engine.audited() == []
             assert await _seen(desk) == before
@@ -229,7 +242,7 @@ async def _edit(desk: EngineFixture, by: Attribution, version: int) -> object:
 
 async def _one_of_each(desk: EngineFixture) -> object:
     await desk.put_dead("dead", "aside")
-    await desk.engine.archive(named("aside"), OPERATION)
+    await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
     await desk.put("open")
     await desk.put("held", hold=True)
     return await _seen(desk)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.engines.contract import Counts
+from holdfast.model.actions import ArchiveJobs, CancelJobs, PurgeJobs, ReplayJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome, cancelled, completed, dead
@@ -26,7 +27,7 @@ class BrokenDependencyRules(Suite):
             await desk.put("c", depends_on=("b",))
             await desk.bury("a")
             assert [await desk.state(one) for one in "bc"] == [State.BLOCKED] * 2
-            await desk.engine.replay(named("a"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
             assert await desk.state("b") is State.BLOCKED
             for one in "abc":
                 await desk.work_off(one)
@@ -38,7 +39,7 @@ class BrokenDependencyRules(Suite):
             await desk.put_dead("a")
             await desk.put("b", depends_on=("a",))
             assert await desk.state("b") is State.BLOCKED
-            await desk.engine.replay(named("a"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
             await desk.work_off("a")
             await desk.work_off("b")
 
@@ -64,7 +65,7 @@ class BrokenDependencyRules(Suite):
     async def _end(desk: EngineFixture, end: str) -> None:
         engine = desk.engine
         if end == "cancel":
-            await engine.cancel(named("a"), OPERATION)
+            await engine.operate(CancelJobs(), named("a"), OPERATION)
             return
         [job] = await desk.take()
         settles: dict[str, Callable[[Job], Outcome]] = {
@@ -78,11 +79,11 @@ class BrokenDependencyRules(Suite):
                 State.CANCELLED if end == "cancelled" else State.BLOCKED
             )
         if end == "archive":
-            await engine.archive(named("a"), OPERATION)
+            await engine.operate(ArchiveJobs(), named("a"), OPERATION)
         elif end == "purge":
-            await engine.purge(named("a"), OPERATION)
+            await engine.operate(PurgeJobs(), named("a"), OPERATION)
         elif end in ("stopped", "lost"):
-            await engine.cancel(named("a"), OPERATION)
+            await engine.operate(CancelJobs(), named("a"), OPERATION)
             assert await desk.state("b") is State.BLOCKED, "it may complete yet"
             if end == "lost":
                 await desk.lose()
@@ -94,7 +95,7 @@ class BrokenDependencyRules(Suite):
             await desk.put("a", "b")
             await desk.put("c", depends_on=("a", "b"))
             await desk.work_off("a")
-            await desk.engine.cancel(named("b"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("b"), OPERATION)
             assert await desk.state("c") is State.CANCELLED
             assert await desk.counts() == Counts(completed=1, cancelled=2)
 
@@ -118,10 +119,10 @@ class BrokenDependencyRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             if verb == "cancel":
                 await desk.put("a")
-                await desk.engine.cancel(named("a"), OPERATION)
+                await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             else:
                 await desk.put_dead("a")
-                await desk.engine.archive(named("a"), OPERATION)
+                await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
             with pytest.raises(InvalidInput) as refused:
                 await desk.put("b", depends_on=("a",))
             assert refused.value.field == "depends_on"
@@ -140,7 +141,7 @@ class BrokenDependencyRules(Suite):
             assert expired.failure.error_reason == "expired"
             await desk.work_off("a")
             assert await desk.state("c") is State.DEAD
-            await desk.engine.replay(named("c"), OPERATION, fixed="no expiry")
+            await desk.engine.operate(ReplayJobs(fixed="no expiry"), named("c"), OPERATION)
             job = await desk.job("c")
             assert (job.state, job.ties.waiting_for) == (State.BLOCKED, ("b",))
             await desk.work_off("b")
@@ -154,10 +155,10 @@ class BrokenDependencyRules(Suite):
             await desk.put("b", depends_on=("a",), expires_seconds=5)
             desk.clock.advance(5)
             await desk.engine.reclaim()
-            await desk.engine.cancel(named("a"), OPERATION)
-            await desk.engine.purge(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
+            await desk.engine.operate(PurgeJobs(), named("a"), OPERATION)
             await desk.put("a", depends_on=("b",))
-            await desk.engine.replay(named("b"), OPERATION, fixed="no expiry")
+            await desk.engine.operate(ReplayJobs(fixed="no expiry"), named("b"), OPERATION)
             await desk.work_off("b")
             await desk.work_off("a")
 

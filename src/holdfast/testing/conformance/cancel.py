@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engines.contract import AdminResult, Counts, Renewal
 from holdfast.model.access import Caller
+from holdfast.model.actions import ArchiveJobs, CancelJobs, ReplayJobs
 from holdfast.model.errors import IllegalTransition, JobNotFound, LeaseLost
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Job, State
@@ -33,7 +34,7 @@ class CancelRules(Suite):
     def test_a_job_that_nobody_runs_is_cancelled_at_once(self, fields: dict[str, object]) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", **fields)
-            done = await desk.engine.cancel(named("a"), OPERATION)
+            done = await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             job = await desk.job("a")
             assert done == AdminResult([job])
             assert (job.state, job.cancel_reason) == (State.CANCELLED, OPERATION.why)
@@ -50,7 +51,7 @@ class CancelRules(Suite):
             await desk.put("a", "b")
             job, other = await desk.take(2)
             assert not job.stop_requested
-            done = await desk.engine.cancel(named("a"), OPERATION)
+            done = await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             assert [(one.state, one.stop_requested) for one in done.jobs] == [
                 (State.IN_FLIGHT, True)
             ]
@@ -67,7 +68,7 @@ class CancelRules(Suite):
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
             [job] = await desk.take()
-            await desk.engine.cancel(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             assert await desk.settle(completed(job)) == [None]
             assert await desk.state("a") is State.COMPLETED
             assert await desk.state("b") is State.PENDING
@@ -78,10 +79,10 @@ class CancelRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
-            await desk.engine.cancel(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             await desk.settle(dead(job, FAILURE))
             assert await desk.state("a") is State.DEAD
-            [again] = (await desk.engine.replay(named("a"), OPERATION)).jobs
+            [again] = (await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)).jobs
             assert (again.stop_requested, again.cancel_reason) == (False, "")
 
         self.check(scenario)
@@ -91,7 +92,7 @@ class CancelRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
-            await desk.engine.cancel(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             desk.clock.advance(2)
             assert await desk.settle(STOPS[end](job)) == [None]
             gone = await desk.job("a")
@@ -107,7 +108,7 @@ class CancelRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             [job] = await desk.take()
-            await desk.engine.cancel(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             if how == "forced":
                 [lost_job] = (await desk.engine.reclaim(forced=[job])).lost
             else:
@@ -121,8 +122,10 @@ class CancelRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.take()
-            await desk.engine.cancel(named("a"), OPERATION)
-            assert await desk.engine.cancel(named("a"), OPERATION) == AdminResult([], kept=1)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
+            assert await desk.engine.operate(CancelJobs(), named("a"), OPERATION) == AdminResult(
+                [], kept=1
+            )
             assert len((await desk.history("a")).notes) == 1
 
         self.check(scenario)
@@ -133,11 +136,11 @@ class CancelRules(Suite):
             await desk.put("done", "dead", "aside", "gone", "open")
             await desk.work_off("done")
             await desk.bury("dead", "aside")
-            await desk.engine.archive(named("aside"), OPERATION)
-            await desk.engine.cancel(named("gone"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
             before = await desk.engine.get([state, "open"])
             with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.cancel(named(state, "open"), OPERATION)
+                await desk.engine.operate(CancelJobs(), named(state, "open"), OPERATION)
             assert refused.value.job_id == state
             assert await desk.engine.get([state, "open"]) == before
 
@@ -151,7 +154,7 @@ class CancelRules(Suite):
             await desk.put("f")
             await desk.put_dead("dead", queue="slow")
             [flying] = await desk.take(queues=["mail"])
-            done = await desk.engine.cancel(wanted(queues=("mail",)), OPERATION)
+            done = await desk.engine.operate(CancelJobs(), wanted(queues=("mail",)), OPERATION)
             assert [(job.id, job.state) for job in done.jobs] == [
                 ("a", State.IN_FLIGHT),
                 ("b", State.CANCELLED),
@@ -168,7 +171,7 @@ class CancelRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             await desk.put("b", depends_on=("a",))
-            done = await desk.engine.cancel(wanted(), OPERATION)
+            done = await desk.engine.operate(CancelJobs(), wanted(), OPERATION)
             assert [job.cancel_reason for job in done.jobs] == [OPERATION.why] * 2
             assert await desk.counts() == Counts(cancelled=2)
 
@@ -179,7 +182,7 @@ class CancelRules(Suite):
             await desk.put(*"abcdef")
             await desk.take(3)
             calls = 0
-            while (await desk.engine.cancel(wanted(), OPERATION, limit=2)).more:
+            while (await desk.engine.operate(CancelJobs(), wanted(), OPERATION, limit=2)).more:
                 calls += 1
                 assert calls < 9, "the same ones are picked again and again"
             assert await desk.counts() == Counts(in_flight=3, cancelled=3)
@@ -192,8 +195,8 @@ class CancelRules(Suite):
             await desk.put("b", tenant="other")
             caller = Caller("other")
             with pytest.raises(JobNotFound):
-                await desk.engine.cancel(named("a"), OPERATION, caller=caller)
-            done = await desk.engine.cancel(wanted(), OPERATION, caller=caller)
+                await desk.engine.operate(CancelJobs(), named("a"), OPERATION, caller=caller)
+            done = await desk.engine.operate(CancelJobs(), wanted(), OPERATION, caller=caller)
             assert [job.id for job in done.jobs] == ["b"]
             assert await desk.find(states=(State.PENDING,)) == ["a"]
 
@@ -202,7 +205,7 @@ class CancelRules(Suite):
     def test_the_unique_key_of_a_cancelled_job_is_free(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", unique="k")
-            await desk.engine.cancel(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
             assert await desk.put("b", unique="k") == ["b"]
 
         self.check(scenario)

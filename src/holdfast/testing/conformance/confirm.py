@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.access import Caller
+from holdfast.model.actions import CancelJobs, ConfirmJobs, ReplayJobs
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
@@ -21,7 +22,7 @@ class ConfirmRules(Suite):
             assert await desk.state("a") is State.BLOCKED
             assert await desk.take_ids() == []
             desk.clock.advance(7)
-            done = await desk.engine.confirm(named("a"), OPERATION)
+            done = await desk.engine.operate(ConfirmJobs(), named("a"), OPERATION)
             assert [(job.id, job.state) for job in done.jobs] == [("a", State.PENDING)]
             assert not done.jobs[0].ties.hold
             [note] = (await desk.history("a")).notes
@@ -38,7 +39,7 @@ class ConfirmRules(Suite):
             await desk.put("b", depends_on=("a",), hold=True)
             person_first = first == "person"
             if person_first:
-                [job] = (await desk.engine.confirm(named("b"), OPERATION)).jobs
+                [job] = (await desk.engine.operate(ConfirmJobs(), named("b"), OPERATION)).jobs
             else:
                 await desk.work_off("a")
                 job = await desk.job("b")
@@ -50,7 +51,7 @@ class ConfirmRules(Suite):
             if person_first:
                 await desk.work_off("a")
             else:
-                await desk.engine.confirm(named("b"), OPERATION)
+                await desk.engine.operate(ConfirmJobs(), named("b"), OPERATION)
             await desk.work_off("b")
 
         self.check(scenario)
@@ -62,14 +63,14 @@ class ConfirmRules(Suite):
             await desk.put("blocked", depends_on=("pending",))
             for other in ("pending", "blocked"):
                 with pytest.raises(IllegalTransition) as refused:
-                    await desk.engine.confirm(named("held", other), OPERATION)
+                    await desk.engine.operate(ConfirmJobs(), named("held", other), OPERATION)
                 assert refused.value.job_id == other
                 assert await desk.state("held") is State.BLOCKED
-            await desk.engine.confirm(named("held"), OPERATION)
+            await desk.engine.operate(ConfirmJobs(), named("held"), OPERATION)
             with pytest.raises(IllegalTransition):
-                await desk.engine.confirm(named("held"), OPERATION)
+                await desk.engine.operate(ConfirmJobs(), named("held"), OPERATION)
             with pytest.raises(JobNotFound):
-                await desk.engine.confirm(named("nobody"), OPERATION)
+                await desk.engine.operate(ConfirmJobs(), named("nobody"), OPERATION)
 
         self.check(scenario)
 
@@ -78,9 +79,13 @@ class ConfirmRules(Suite):
             await desk.put("a", queue="other")
             await desk.put("b1", "b2", "b3", depends_on=("a",))
             await desk.put("c1", "c2", "c3", hold=True)
-            first = await desk.engine.confirm(wanted(queues=("default",)), OPERATION, limit=2)
+            first = await desk.engine.operate(
+                ConfirmJobs(), wanted(queues=("default",)), OPERATION, limit=2
+            )
             assert ([job.id for job in first.jobs], first.more) == (["c1", "c2"], True)
-            last = await desk.engine.confirm(wanted(queues=("default",)), OPERATION, limit=2)
+            last = await desk.engine.operate(
+                ConfirmJobs(), wanted(queues=("default",)), OPERATION, limit=2
+            )
             assert ([job.id for job in last.jobs], last.more) == (["c3"], False)
 
         self.check(scenario)
@@ -90,8 +95,8 @@ class ConfirmRules(Suite):
             await desk.put("a", hold=True, scope="library:43")
             caller = Caller("default", ("library:42",))
             with pytest.raises(JobNotFound):
-                await desk.engine.confirm(named("a"), OPERATION, caller=caller)
-            done = await desk.engine.confirm(wanted(), OPERATION, caller=caller)
+                await desk.engine.operate(ConfirmJobs(), named("a"), OPERATION, caller=caller)
+            done = await desk.engine.operate(ConfirmJobs(), wanted(), OPERATION, caller=caller)
             assert done.jobs == []
             assert await desk.state("a") is State.BLOCKED
 
@@ -102,9 +107,9 @@ class ConfirmRules(Suite):
             await desk.put("a", hold=True, expires_seconds=5)
             desk.clock.advance(5)
             assert [job.id for job in (await desk.engine.reclaim()).expired] == ["a"]
-            await desk.engine.replay(named("a"), OPERATION, fixed="no expiry")
+            await desk.engine.operate(ReplayJobs(fixed="no expiry"), named("a"), OPERATION)
             assert await desk.state("a") is State.BLOCKED
-            await desk.engine.confirm(named("a"), OPERATION)
+            await desk.engine.operate(ConfirmJobs(), named("a"), OPERATION)
             await desk.work_off("a")
 
         self.check(scenario)
@@ -113,8 +118,8 @@ class ConfirmRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a", "b", hold=True)
             await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
-            await desk.engine.cancel(named("b"), OPERATION)
-            await desk.engine.confirm(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("b"), OPERATION)
+            await desk.engine.operate(ConfirmJobs(), named("a"), OPERATION)
             [job] = await desk.take(2)
             assert (job.id, job.arguments()) == ("a", {"n": 2})
 
@@ -125,7 +130,7 @@ class ConfirmRules(Suite):
             await desk.put("a", hold=True)
             waiting = WaitingClaim(desk)
             await waiting.still_waits()
-            await desk.engine.confirm(named("a"), OPERATION)
+            await desk.engine.operate(ConfirmJobs(), named("a"), OPERATION)
             assert await waiting.ids() == ["a"]
 
         self.check(scenario)

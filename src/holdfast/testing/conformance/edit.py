@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engines.contract import EngineOptions
 from holdfast.model.access import Caller
+from holdfast.model.actions import ArchiveJobs, CancelJobs, PurgeJobs, ReplayJobs
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, StaleVersion
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
@@ -127,7 +128,7 @@ class EditRules(Suite):
             assert (job.state, job.version) == (State.DEAD, 2)
             assert job == await desk.job("a")
             assert (await desk.history("a")).notes[0].before == b'{"n":1}'
-            await desk.engine.replay(named("a"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
             [again] = await desk.take()
             assert (again.arguments(), again.version) == ({"n": 2}, 2)
 
@@ -140,8 +141,8 @@ class EditRules(Suite):
             await desk.take()
             await desk.work_off("done")
             await desk.bury("aside")
-            await desk.engine.archive(named("aside"), OPERATION)
-            await desk.engine.cancel(named("gone"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
             before = await desk.job(name)
             with pytest.raises(IllegalTransition) as refused:
                 await desk.engine.edit(before, Edit(priority=5), OPERATION)
@@ -181,8 +182,8 @@ class EditRules(Suite):
             for caller in (Caller("other"), Caller("acme", ("library:43",))):
                 with pytest.raises(JobNotFound):
                     await desk.engine.edit(job, Edit(priority=5), OPERATION, caller=caller)
-            await desk.engine.cancel(named("a"), OPERATION)
-            await desk.engine.purge(named("a"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
+            await desk.engine.operate(PurgeJobs(), named("a"), OPERATION)
             with pytest.raises(JobNotFound):
                 await desk.engine.edit(job, Edit(priority=5), OPERATION)
 

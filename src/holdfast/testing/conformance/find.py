@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from holdfast.model.access import Caller
+from holdfast.model.actions import ArchiveJobs, CancelJobs, ReplayJobs, RestoreJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import FailureClass
 from holdfast.model.fingerprint import fingerprint
@@ -130,9 +131,9 @@ class FindRules(Suite):
             await desk.put("a")
             for state, step in (
                 (State.DEAD, desk.bury("a")),
-                (State.ARCHIVED, desk.engine.archive(named("a"), OPERATION)),
-                (State.DEAD, desk.engine.restore(named("a"), OPERATION)),
-                (State.PENDING, desk.engine.replay(named("a"), OPERATION)),
+                (State.ARCHIVED, desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
+                (State.DEAD, desk.engine.operate(RestoreJobs(), named("a"), OPERATION)),
+                (State.PENDING, desk.engine.operate(ReplayJobs(), named("a"), OPERATION)),
                 (State.COMPLETED, desk.work_off("a")),
             ):
                 await step
@@ -232,9 +233,9 @@ async def _a_bit_of_everything(desk: EngineFixture) -> list[Job]:
     for name in ("d2", "aside", "back"):
         await desk.settle(dead(taken[name], FAILURE))
     await desk.settle(retry(taken["p2"], FAILURE, 60))
-    await desk.engine.archive(named("aside"), OPERATION)
-    await desk.engine.replay(named("back"), OPERATION, run="run1")
-    await desk.engine.cancel(named("gone"), OPERATION)
+    await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+    await desk.engine.operate(ReplayJobs(run="run1"), named("back"), OPERATION)
+    await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
     await desk.take(queues=["slow"])
     found = [
         job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.actions import ArchiveJobs, PurgeJobs, ReplayJobs, RestoreJobs
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, dead
@@ -80,13 +81,13 @@ class GroupRules(Suite):
             await desk.settle(completed(jobs[0]), dead(jobs[1], FAILURE))
             await desk.put_dead("replayed", "archived", "purged")
             assert (await desk.group()).count == 4
-            await desk.engine.replay(named("replayed"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("replayed"), OPERATION)
             assert (await desk.group()).count == 3
-            await desk.engine.archive(named("archived"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("archived"), OPERATION)
             assert (await desk.group()).count == 2
-            await desk.engine.purge(named("purged"), OPERATION)
+            await desk.engine.operate(PurgeJobs(), named("purged"), OPERATION)
             assert (await desk.group()).count == 1
-            await desk.engine.restore(named("archived"), OPERATION)
+            await desk.engine.operate(RestoreJobs(), named("archived"), OPERATION)
             assert (await desk.group()).count == 2
 
         self.check(scenario)

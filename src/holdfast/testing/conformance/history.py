@@ -5,6 +5,14 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.access import Caller
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import InvalidInput, JobNotFound
 from holdfast.model.failure import Failure
@@ -27,7 +35,9 @@ class HistoryRules(Suite):
                 *((4, "retry"), (5, "completed")),
             ):
                 if number == 4:
-                    await desk.engine.replay(named("a"), OPERATION, fixed="the mapping")
+                    await desk.engine.operate(
+                        ReplayJobs(fixed="the mapping"), named("a"), OPERATION
+                    )
                 [job] = await desk.take(worker=f"w{len(expected)}")
                 began_us = desk.clock.now_us()
                 failure: Failure | None = None
@@ -86,13 +96,13 @@ class HistoryRules(Suite):
                 desk.clock.advance(1)
                 return Attribution(name, f"{name} says so")
 
-            await engine.confirm(named("a"), by("bob"))
+            await engine.operate(ConfirmJobs(), named("a"), by("bob"))
             await desk.bury("a")
-            await engine.archive(named("a"), by("cid"))
-            await engine.restore(named("a"), by("dan"))
-            await engine.note(named("a"), "it was the mail server", by("eve"))
-            await engine.replay(named("a"), by("fay"))
-            await engine.cancel(named("a"), by("gus"))
+            await engine.operate(ArchiveJobs(), named("a"), by("cid"))
+            await engine.operate(RestoreJobs(), named("a"), by("dan"))
+            await engine.operate(NoteJobs("it was the mail server"), named("a"), by("eve"))
+            await engine.operate(ReplayJobs(), named("a"), by("fay"))
+            await engine.operate(CancelJobs(), named("a"), by("gus"))
             notes = (await desk.history("a")).notes
             assert [(note.kind, note.by) for note in notes] == [
                 (NoteKind.CONFIRM, "bob"),
@@ -120,7 +130,7 @@ class HistoryRules(Suite):
             await desk.take()
             ids = ["done", "dead", "flying", "waiting"]
             before = await desk.engine.get(ids)
-            noted = await desk.engine.note(named(*ids), "look here", OPERATION)
+            noted = await desk.engine.operate(NoteJobs("look here"), named(*ids), OPERATION)
             assert sorted(job.id for job in noted.jobs) == sorted(ids)
             assert await desk.engine.get(ids) == before
             for one in ids:
@@ -133,7 +143,9 @@ class HistoryRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b")
             await desk.put("c")
-            done = await desk.engine.note(wanted(states=(State.DEAD,)), "known", OPERATION)
+            done = await desk.engine.operate(
+                NoteJobs("known"), wanted(states=(State.DEAD,)), OPERATION
+            )
             assert [job.id for job in done.jobs] == ["a", "b"]
             assert (await desk.history("c")).notes == []
 
@@ -144,7 +156,7 @@ class HistoryRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a")
             with pytest.raises(InvalidInput) as refused:
-                await desk.engine.note(named("a"), text, OPERATION)
+                await desk.engine.operate(NoteJobs(text), named("a"), OPERATION)
             assert refused.value.field == "text"
             assert (await desk.history("a")).notes == []
 
@@ -156,7 +168,7 @@ class HistoryRules(Suite):
             stranger = Caller("default", ("library:42",))
             assert await desk.engine.history(["a", "nix"], caller=stranger) == [None, None]
             with pytest.raises(JobNotFound):
-                await desk.engine.note(named("a"), "hello", OPERATION, caller=stranger)
+                await desk.engine.operate(NoteJobs("hello"), named("a"), OPERATION, caller=stranger)
             assert (await desk.history("a")).notes == []
 
         self.check(scenario)

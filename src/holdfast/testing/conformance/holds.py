@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.actions import (
+    AnyAction,
+    ArchiveJobs,
+    CancelJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.job import State
 from holdfast.model.outcome import completed, retry
 
@@ -64,7 +72,7 @@ class HoldRules(Suite):
             await desk.put("a4", key="a", hold=True)
             await desk.bury("a1")
             assert (await desk.group()).held_behind == 3
-            await desk.engine.cancel(named("a2"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a2"), OPERATION)
             assert (await desk.group()).held_behind == 2
             await desk.put("a5", key="a")
             assert (await desk.group()).held_behind == 3
@@ -103,7 +111,7 @@ class HoldRules(Suite):
             await desk.bury("a1")
             desk.clock.advance(5)
             await desk.put("a3", key="a")
-            await desk.engine.replay(named("a1"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a1"), OPERATION)
             for job_id in ("a1", "a2", "a3"):
                 await desk.work_off(job_id)
                 assert await desk.engine.groups() == []
@@ -116,19 +124,18 @@ class HoldRules(Suite):
             await desk.put("a2", key="a", expires_seconds=5)
             desk.clock.advance(5)
             await desk.engine.reclaim()
-            await desk.engine.replay(named("a2"), OPERATION, fixed="more workers")
+            await desk.engine.operate(ReplayJobs(fixed="more workers"), named("a2"), OPERATION)
             await desk.work_off("a1")
             await desk.work_off("a2")
 
         self.check(scenario)
 
-    @pytest.mark.parametrize("verb", ["archive", "purge"])
-    def test_laying_it_aside_lets_the_next_go(self, verb: str) -> None:
+    @pytest.mark.parametrize("verb", [ArchiveJobs(), PurgeJobs()], ids=lambda action: action.name)
+    def test_laying_it_aside_lets_the_next_go(self, verb: AnyAction) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
-            operate = desk.engine.archive if verb == "archive" else desk.engine.purge
-            await operate(named("a1"), OPERATION)
+            await desk.engine.operate(verb, named("a1"), OPERATION)
             assert await desk.engine.groups() == []
             await desk.work_off("a2")
             await desk.work_off("a3")
@@ -139,12 +146,12 @@ class HoldRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
-            await desk.engine.archive(named("a1"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("a1"), OPERATION)
             await desk.work_off("a2")
-            await desk.engine.restore(named("a1"), OPERATION)
+            await desk.engine.operate(RestoreJobs(), named("a1"), OPERATION)
             assert await desk.take_ids() == []
             assert (await desk.group()).held_behind == 1
-            await desk.engine.replay(named("a1"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a1"), OPERATION)
             await desk.work_off("a1")
             await desk.work_off("a3")
 
@@ -154,10 +161,10 @@ class HoldRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
             await desk.bury("a1")
-            await desk.engine.archive(named("a1"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("a1"), OPERATION)
             [second] = await desk.take()
-            await desk.engine.restore(named("a1"), OPERATION)
-            await desk.engine.replay(named("a1"), OPERATION)
+            await desk.engine.operate(RestoreJobs(), named("a1"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a1"), OPERATION)
             assert await desk.take_ids() == []
             await desk.settle(completed(second))
             await desk.work_off("a1")
@@ -173,11 +180,11 @@ class HoldRules(Suite):
             waiting = WaitingClaim(desk)
             await waiting.still_waits()
             if verb == "replay":
-                await desk.engine.replay(named("a1"), OPERATION)
+                await desk.engine.operate(ReplayJobs(), named("a1"), OPERATION)
             elif verb == "archive":
-                await desk.engine.archive(named("a1"), OPERATION)
+                await desk.engine.operate(ArchiveJobs(), named("a1"), OPERATION)
             elif verb == "purge":
-                await desk.engine.purge(named("a1"), OPERATION)
+                await desk.engine.operate(PurgeJobs(), named("a1"), OPERATION)
             else:
                 await desk.allow(ordered=False)
             assert await waiting.ids() == ["a1" if verb == "replay" else "a2"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.engines.contract import Counts
+from holdfast.model.actions import CancelJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import Edit, Job
 from holdfast.model.outcome import Outcome, cancelled, completed, lost, release, retry, snooze
@@ -150,7 +151,7 @@ class KeyRules(Suite):
     def test_cancelling_the_first_lets_the_next_go(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put("a1", "a2", "a3", key="a")
-            await desk.engine.cancel(named("a1"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("a1"), OPERATION)
             [second] = await desk.take()
             assert second.id == "a2"
             await desk.settle(cancelled(second))
@@ -192,7 +193,7 @@ class KeyRules(Suite):
             waiting = WaitingClaim(desk, tasks=["t", "other"])
             await waiting.still_waits()
             if finish == "cancel":
-                await desk.engine.cancel(named("a1"), OPERATION)
+                await desk.engine.operate(CancelJobs(), named("a1"), OPERATION)
                 await waiting.still_waits()
                 await desk.settle(release(first))
             else:

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.engines.contract import AdminResult
 from holdfast.model.access import Caller
+from holdfast.model.actions import ArchiveJobs, CancelJobs, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound
 from holdfast.model.failure import FailureClass
@@ -28,7 +29,7 @@ class ReplayRules(Suite):
             await desk.put_dead("a", priority=3, scope="library:42")
             before = await desk.job("a")
             desk.clock.advance(100)
-            done = await desk.engine.replay(named("a"), OPERATION)
+            done = await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
             assert done == AdminResult([await desk.job("a")])
             job = done.jobs[0]
             assert (job.state, job.run_at_us) == (State.PENDING, desk.clock.now_us())
@@ -46,7 +47,7 @@ class ReplayRules(Suite):
             await desk.put("a", max_attempts=2)
             for attempt in (1, 2, 3, 4):
                 if attempt == 3:
-                    await desk.engine.replay(named("a"), OPERATION)
+                    await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
                 [job] = await desk.take()
                 assert job.attempt == attempt
                 await desk.settle(retry(job, FAILURE))
@@ -62,7 +63,7 @@ class ReplayRules(Suite):
                 await desk.take()
                 await desk.lose()
             assert await desk.state("a") is State.DEAD
-            [job] = (await desk.engine.replay(named("a"), OPERATION)).jobs
+            [job] = (await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)).jobs
             assert (job.losses, job.attempt) == (0, 3)
 
         self.check(scenario)
@@ -70,7 +71,7 @@ class ReplayRules(Suite):
     def test_who_why_when_how_often_and_which_run_are_kept(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
-            await desk.engine.replay(named("a"), OPERATION, run="run7")
+            await desk.engine.operate(ReplayJobs(run="run7"), named("a"), OPERATION)
             job = await desk.job("a")
             first = Replays(1, desk.clock.now_us(), "ann", OPERATION.why, "run7")
             assert job.replays == first
@@ -78,7 +79,7 @@ class ReplayRules(Suite):
             assert (await desk.job("a")).replays == first
             assert await desk.find(replay_run="run7") == ["a"]
             desk.clock.advance(5)
-            await desk.engine.replay(named("a"), Attribution("bob", "once more"))
+            await desk.engine.operate(ReplayJobs(), named("a"), Attribution("bob", "once more"))
             again = (await desk.job("a")).replays
             assert again == Replays(2, desk.clock.now_us(), "bob", "once more")
 
@@ -91,12 +92,12 @@ class ReplayRules(Suite):
             await desk.put("blocked", hold=True)
             await desk.take()
             await desk.work_off("done")
-            await desk.engine.cancel(named("gone"), OPERATION)
+            await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
             await desk.bury("aside", "dead")
-            await desk.engine.archive(named("aside"), OPERATION)
+            await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
             before = await desk.engine.get(["dead", other])
             with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.replay(named("dead", other), OPERATION)
+                await desk.engine.operate(ReplayJobs(), named("dead", other), OPERATION)
             assert (refused.value.job_id, refused.value.move) == (other, "replay")
             assert await desk.engine.get(["dead", other]) == before
 
@@ -106,7 +107,7 @@ class ReplayRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a")
             with pytest.raises(JobNotFound) as refused:
-                await desk.engine.replay(named("a", "nobody"), OPERATION)
+                await desk.engine.operate(ReplayJobs(), named("a", "nobody"), OPERATION)
             assert refused.value.job_id == "nobody"
             assert await desk.state("a") is State.DEAD
 
@@ -118,9 +119,11 @@ class ReplayRules(Suite):
             await desk.put_dead("b", tenant="acme", scope="library:43")
             for caller in (Caller("other"), Caller("acme", ("library:42",))):
                 with pytest.raises(JobNotFound):
-                    await desk.engine.replay(named("a", "b"), OPERATION, caller=caller)
-            done = await desk.engine.replay(
-                wanted(), OPERATION, caller=Caller("acme", ("library:42",))
+                    await desk.engine.operate(
+                        ReplayJobs(), named("a", "b"), OPERATION, caller=caller
+                    )
+            done = await desk.engine.operate(
+                ReplayJobs(), wanted(), OPERATION, caller=Caller("acme", ("library:42",))
             )
             assert ids(done) == ["a"]
             assert await desk.find(states=(State.DEAD,)) == ["b"]
@@ -132,11 +135,11 @@ class ReplayRules(Suite):
             for name in ("c", "b", "a", "d"):
                 await desk.put_dead(name)
                 desk.clock.advance(1)
-            first = await desk.engine.replay(wanted(), OPERATION, limit=3)
+            first = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
             assert (ids(first), first.more) == (["c", "b", "a"], True)
-            last = await desk.engine.replay(wanted(), OPERATION, limit=3)
+            last = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
             assert (ids(last), last.more) == (["d"], False)
-            assert await desk.engine.replay(wanted(), OPERATION) == AdminResult([])
+            assert await desk.engine.operate(ReplayJobs(), wanted(), OPERATION) == AdminResult([])
 
         self.check(scenario)
 
@@ -144,8 +147,8 @@ class ReplayRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", "b", "c", "d")
             with pytest.raises(JobNotFound):
-                await desk.engine.replay(named(*"abcdx"), OPERATION, limit=2)
-            done = await desk.engine.replay(named(*"dcba"), OPERATION, limit=2)
+                await desk.engine.operate(ReplayJobs(), named(*"abcdx"), OPERATION, limit=2)
+            done = await desk.engine.operate(ReplayJobs(), named(*"dcba"), OPERATION, limit=2)
             assert (ids(done), done.more) == (["a", "b"], True)
             assert await desk.find(states=(State.DEAD,)) == ["c", "d"]
 
@@ -155,7 +158,7 @@ class ReplayRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             names = [f"j{number:04}" for number in range(1_200)]
             await desk.put_dead(*names)
-            done = await desk.engine.replay(wanted(), OPERATION, limit=1_100)
+            done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1_100)
             assert (ids(done), done.more) == (names[:1_100], True)
             assert (await desk.counts()).pending == 1_100
 
@@ -168,7 +171,8 @@ class ReplayRules(Suite):
             await desk.put_dead("good", tenant="acme", scope="library:42/book:7")
             await desk.put_dead("elsewhere", queue="mail")
             await desk.put("pending")
-            done = await desk.engine.replay(
+            done = await desk.engine.operate(
+                ReplayJobs(),
                 wanted(
                     error_reasons=("upstream_5xx",),
                     classes=(FailureClass.TRANSIENT,),
@@ -187,11 +191,13 @@ class ReplayRules(Suite):
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("wrong1", "wrong2", failure=WRONG)
             await desk.put_dead("slow")
-            done = await desk.engine.replay(wanted(), OPERATION, limit=1)
+            done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1)
             assert (ids(done), done.kept, done.more) == (["slow"], 2, False)
-            done = await desk.engine.replay(named("wrong1"), OPERATION)
+            done = await desk.engine.operate(ReplayJobs(), named("wrong1"), OPERATION)
             assert (ids(done), done.kept) == ([], 1)
-            done = await desk.engine.replay(wanted(), OPERATION, fixed="the column is there")
+            done = await desk.engine.operate(
+                ReplayJobs(fixed="the column is there"), wanted(), OPERATION
+            )
             assert (ids(done), done.kept) == (["wrong1", "wrong2"], 0)
             [note] = (await desk.history("wrong1")).notes
             assert "the column is there" in note.text
@@ -204,7 +210,7 @@ class ReplayRules(Suite):
             await desk.put_dead("wrong", failure=WRONG)
             await desk.put_dead("slow")
             only = wanted(classes=(FailureClass.DETERMINISTIC,))
-            done = await desk.engine.replay(only, OPERATION)
+            done = await desk.engine.operate(ReplayJobs(), only, OPERATION)
             assert done == AdminResult([], kept=1)
             assert (await desk.counts()).dead == 2
 
@@ -215,20 +221,20 @@ class ReplayRules(Suite):
             await desk.put_dead("a", unique="k")
             await desk.put_dead("b", unique="k")
             await desk.put_dead("other")
-            done = await desk.engine.replay(wanted(), OPERATION, limit=2)
+            done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=2)
             assert (ids(done), done.kept) == (["a", "other"], 1)
-            done = await desk.engine.replay(named("b"), OPERATION)
+            done = await desk.engine.operate(ReplayJobs(), named("b"), OPERATION)
             assert (ids(done), done.kept) == ([], 1)
             assert await desk.state("b") is State.DEAD
             await desk.work_off("a", "other")
-            assert ids(await desk.engine.replay(named("b"), OPERATION)) == ["b"]
+            assert ids(await desk.engine.operate(ReplayJobs(), named("b"), OPERATION)) == ["b"]
 
         self.check(scenario)
 
     def test_a_replayed_one_has_its_unique_key_again(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             await desk.put_dead("a", unique="k")
-            await desk.engine.replay(named("a"), OPERATION)
+            await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
             assert await desk.put("b", unique="k") == ["a"]
 
         self.check(scenario)
@@ -238,7 +244,7 @@ class ReplayRules(Suite):
             await desk.put_dead("a")
             waiting = WaitingClaim(desk)
             await waiting.still_waits()
-            await desk.engine.replay(wanted(), OPERATION)
+            await desk.engine.operate(ReplayJobs(), wanted(), OPERATION)
             assert await waiting.ids() == ["a"]
 
         self.check(scenario)
@@ -246,7 +252,7 @@ class ReplayRules(Suite):
     def test_a_filter_for_other_states_is_refused(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
             with pytest.raises(InvalidInput) as refused:
-                await desk.engine.replay(wanted(states=(State.PENDING,)), OPERATION)
+                await desk.engine.operate(ReplayJobs(), wanted(states=(State.PENDING,)), OPERATION)
             assert refused.value.field == "states"
 
         self.check(scenario)

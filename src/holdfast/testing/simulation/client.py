@@ -10,6 +10,15 @@ from msgspec.structs import replace
 
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import AdminResult, OnDuplicate
+from holdfast.model.actions import (
+    ArchiveJobs,
+    CancelJobs,
+    ConfirmJobs,
+    NoteJobs,
+    PurgeJobs,
+    ReplayJobs,
+    RestoreJobs,
+)
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
@@ -208,34 +217,43 @@ class Client:
 
     async def _cancel(self) -> None:
         wanted = self._filter(State.PENDING, State.IN_FLIGHT, State.BLOCKED)
-        await self._operate("cancel", self.engine.cancel(wanted, self._operation("cancel")))
+        await self._operate(
+            "cancel", self.engine.operate(CancelJobs(), wanted, self._operation("cancel"))
+        )
 
     async def _replay(self) -> None:
         fixed = self._rng.choice(["", "the mapping"])
-        call = self.engine.replay(
-            Filter(states=(State.DEAD,)), self._operation("replay"), limit=3, fixed=fixed
+        call = self.engine.operate(
+            ReplayJobs(fixed=fixed),
+            Filter(states=(State.DEAD,)),
+            self._operation("replay"),
+            limit=3,
         )
         await self._operate("replay", call)
 
     async def _archive(self) -> None:
-        call = self.engine.archive(
-            Filter(states=(State.DEAD,)), self._operation("archive"), limit=1
+        call = self.engine.operate(
+            ArchiveJobs(), Filter(states=(State.DEAD,)), self._operation("archive"), limit=1
         )
         await self._operate("archive", call)
 
     async def _restore(self) -> None:
-        call = self.engine.restore(
-            Filter(states=(State.ARCHIVED,)), self._operation("restore"), limit=1
+        call = self.engine.operate(
+            RestoreJobs(), Filter(states=(State.ARCHIVED,)), self._operation("restore"), limit=1
         )
         await self._operate("restore", call)
 
     async def _purge(self) -> None:
         wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
-        await self._operate("purge", self.engine.purge(wanted, self._operation("purge")))
+        await self._operate(
+            "purge", self.engine.operate(PurgeJobs(), wanted, self._operation("purge"))
+        )
 
     async def _confirm(self) -> None:
         wanted = Filter(states=(State.BLOCKED,))
-        await self._operate("confirm", self.engine.confirm(wanted, self._operation("confirm")))
+        await self._operate(
+            "confirm", self.engine.operate(ConfirmJobs(), wanted, self._operation("confirm"))
+        )
 
     async def _edit(self) -> None:
         tenant, ids = self._some(1)
@@ -248,7 +266,7 @@ class Client:
 
     async def _note(self) -> None:
         wanted = self._filter(State.DEAD, State.COMPLETED)
-        call = self.engine.note(wanted, "seen", self._operation("note"))
+        call = self.engine.operate(NoteJobs("seen"), wanted, self._operation("note"))
         await self._operate("note", call)
 
     async def _set_policy(self) -> None:

@@ -15,6 +15,7 @@ from holdfast.engines.postgres.maintenance import prune as prune_module
 from holdfast.engines.postgres.maintenance.prune import PruneResult
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.migrate import migrate
+from holdfast.model.actions import NoteJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
@@ -147,14 +148,14 @@ async def test_a_jobs_past_goes_with_it_and_not_before(url, monkeypatch):
                 for job in await take(engine)
             ]
         )
-        await engine.note(Filter(ids=tuple(ids)), "looked at", OPERATION)
+        await engine.operate(NoteJobs("looked at"), Filter(ids=tuple(ids)), OPERATION)
         in_hand = {job.id: job for job in await take(engine)}
         await engine.settle([completed(in_hand[one]) for one in ("again", "done", "done2")])
         clock.advance(1.5 * DAY)
         await engine.settle([completed(in_hand["young"])])
         # Another job has got the id of one that is forgotten: its past is its own.
         await engine.enqueue([NewJob(task="t", id="again")])
-        await engine.note(Filter(ids=("again",)), "anew", OPERATION)
+        await engine.operate(NoteJobs("anew"), Filter(ids=("again",)), OPERATION)
 
         await prune_all(engine)
         assert with_a_past(url, "attempts") == ["dead", "open", "young"]

@@ -14,6 +14,7 @@ from holdfast.engines.postgres.jobs.settle import after_changes, changed
 from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, alone_with
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
+from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import Confirmed, Effect
 from holdfast.model.errors import IllegalTransition, JobNotFound
@@ -31,7 +32,7 @@ Spares = Callable[[Job], bool]
 """Whether a job, in a state in which something could be done, is left alone."""
 
 
-class AdminAction:
+class JobChange:
     """What is done to each job, and which ones are left alone."""
 
     def __init__(
@@ -46,19 +47,29 @@ class AdminAction:
         return job.state in self.states and self._spares(job)
 
     def study(self, _jobs: Sequence[Job], _on: CallContext) -> SansIO[None]:
-        """Learn what has to be known of these before anything is decided."""
+        """Read what has to be known of these before anything is decided."""
         yield from ()
 
 
-class ReplayAction(AdminAction):
-    """Bringing dead letters back."""
+class ActionOnJobs(JobChange):
+    """An action that needs to know nothing but the job."""
 
-    def __init__(self, attribution: Attribution, run: str, fixed: str) -> None:
-        super().__init__(frozenset({State.DEAD}), self._replay, self._leaves)
-        self._by = attribution.by
-        self._why = f"{attribution.why} (fixed: {fixed})" if fixed else attribution.why
-        self._run = run
-        self._fixed = fixed
+    def __init__(self, action: AnyAction, attribution: Attribution, *, named: bool) -> None:
+        super().__init__(
+            action.states,
+            lambda job, now_us: action.effect(job, now_us, attribution),
+            lambda job: action.spares(job, named=named),
+        )
+
+
+class ReplayOnJobs(JobChange):
+    """Bringing dead letters back: depends on other jobs of their unique keys and dependencies."""
+
+    def __init__(self, action: ReplayJobs, attribution: Attribution, *, named: bool) -> None:
+        super().__init__(action.states, self._replay, self._leaves)
+        self._action = action
+        self._attribution = attribution
+        self._named = named
         self._firsts: dict[tuple[str, str, str], str] = {}
         self._unfinished: set[tuple[str, str, str | None]] = set()
         self._needed: dict[Name, Job] = {}
@@ -79,9 +90,7 @@ class ReplayAction(AdminAction):
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
 
     def _leaves(self, job: Job) -> bool:
-        failure = job.failure
-        known_bug = failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
-        if known_bug and not self._fixed:
+        if self._action.spares(job, named=self._named):
             return True
         if job.unique is None:
             return False
@@ -92,7 +101,7 @@ class ReplayAction(AdminAction):
 
     def _replay(self, job: Job, now_us: int) -> Effect:
         left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
-        return lifecycle.replay(job, now_us, self._by, self._why, run=self._run, waiting_for=left)
+        return self._action.effect(job, now_us, self._attribution, left)
 
     def _still_open(self, job: Job, dependency: str) -> bool:
         needed = self._needed.get((job.tenant, dependency))
@@ -103,14 +112,14 @@ class ReplayAction(AdminAction):
 
 def operate(
     wanted: Filter,
-    deed: AdminAction,
+    change: JobChange,
     attribution: Attribution,
     limit: int,
     caller: Caller,
     on: CallContext,
 ) -> SansIO[tuple[AdminResult, UnitOfWork]]:
     """Find jobs and do this to them, in one commit. ``wanted`` names the states that it is for."""
-    found, kept = yield from _select(wanted, deed, limit, caller, on)
+    found, kept = yield from _select(wanted, change, limit, caller, on)
     more = len(found) > limit
     found = found[:limit]
     [[[now_us]]] = yield from execute_all(on.now())
@@ -120,11 +129,11 @@ def operate(
         now = current.get((job.tenant, job.id))
         if now is None:
             continue
-        if deed.spares(now):
+        if change.spares(now):
             kept += 1
             continue
         try:
-            picked.append((now, deed.decide(now, now_us)))
+            picked.append((now, change.decide(now, now_us)))
         except IllegalTransition:
             if wanted.ids:
                 raise
@@ -157,7 +166,7 @@ def without_deterministic(
 
 
 def _select(
-    wanted: Filter, deed: AdminAction, limit: int, caller: Caller, on: CallContext
+    wanted: Filter, change: JobChange, limit: int, caller: Caller, on: CallContext
 ) -> SansIO[tuple[list[Job], int]]:
     """Return the oldest matching jobs, one more than asked for if there are more.
 
@@ -172,9 +181,9 @@ def _select(
     size = min(limit + 1, MAX_PAGE)
     while missing or len(found) <= limit:
         page = yield from find(wanted, after, size, caller, on)
-        yield from deed.study(page, on)
+        yield from change.study(page, on)
         missing -= {job.id for job in page}
-        others = [job for job in page if not deed.spares(job)]
+        others = [job for job in page if not change.spares(job)]
         found += others
         kept += len(page) - len(others)
         if len(page) < size:

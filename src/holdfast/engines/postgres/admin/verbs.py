@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import (
+    check_action,
     check_all,
     check_attribution,
     check_edit,
@@ -24,125 +25,48 @@ from holdfast.engines.postgres.jobs.lost_replies import unknown
 from holdfast.engines.postgres.jobs.verbs import Moving
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, check_text
-from holdfast.model.effects import Effect, Noted, ScheduleState
+from holdfast.model.actions import AnyAction, ReplayJobs
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead
+from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, StaleVersion
-from holdfast.model.job import UNFINISHED, Edit, Job, JobRef, State, check_id
+from holdfast.model.job import Edit, Job, JobRef, check_id
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.search import Filter
 
 from . import policies as policy_verbs
-from .actions import AdminAction, ReplayAction, operate, without_deterministic
+from .actions import ActionOnJobs, JobChange, ReplayOnJobs, operate, without_deterministic
 from .audit import add_audit
 
 T = TypeVar("T")
-
-_DEAD = frozenset({State.DEAD})
-_FINISHED = frozenset(State) - UNFINISHED
 
 
 class Operating(Moving):
     """Every verb that operates on work, and on what governs it."""
 
-    async def replay(
+    async def operate(
         self,
+        action: AnyAction,
         wanted: Filter,
         attribution: Attribution,
         *,
         limit: int = 1_000,
-        run: str = "",
-        fixed: str = "",
         caller: Caller = SYSTEM,
     ) -> AdminResult:
-        """See ``Engine.replay``."""
+        """See ``Engine.operate``."""
+        check_action(action)
         check_attribution(attribution)
-        asked = for_states(wanted, _DEAD)
-        if run:
-            check_id(run, "run")
-        if fixed:
-            check_text("fixed", fixed)
-        make = lambda: ReplayAction(attribution, run, fixed)
-        if fixed or asked.ids:
-            return await self._operate(asked, make, attribution, limit, caller)
+        if not isinstance(action, ReplayJobs):
+            applied = ActionOnJobs(action, attribution, named=bool(wanted.ids))
+            return await self._operate(wanted, lambda: applied, attribution, limit, caller)
+        asked = for_states(wanted, action.states)
+        replayed = lambda: ReplayOnJobs(action, attribution, named=bool(asked.ids))
+        if action.fixed or asked.ids:
+            return await self._operate(asked, replayed, attribution, limit, caller)
         others, kept = await self._database.read(
             lambda: without_deterministic(asked, caller, self._on())
         )
-        done = await self._operate(others, make, attribution, limit, caller)
+        done = await self._operate(others, replayed, attribution, limit, caller)
         return replace(done, kept=done.kept + kept)
-
-    async def archive(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.archive``."""
-        decide = lambda job, now: lifecycle.archive(job, now, attribution.by, attribution.why)
-        deed = AdminAction(_DEAD, decide)
-        return await self._operate(wanted, lambda: deed, attribution, limit, caller)
-
-    async def restore(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.restore``."""
-        decide = lambda job, now: lifecycle.restore(job, now, attribution.by, attribution.why)
-        deed = AdminAction(frozenset({State.ARCHIVED}), decide)
-        return await self._operate(wanted, lambda: deed, attribution, limit, caller)
-
-    async def cancel(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.cancel``."""
-        decide = lambda job, now: lifecycle.cancel(job, now, attribution.why, attribution.by)
-        deed = AdminAction(UNFINISHED, decide, lambda job: job.stop_requested)
-        return await self._operate(wanted, lambda: deed, attribution, limit, caller)
-
-    async def purge(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.purge``."""
-        deed = AdminAction(_FINISHED, lifecycle.purge)
-        return await self._operate(wanted, lambda: deed, attribution, limit, caller)
-
-    async def confirm(
-        self,
-        wanted: Filter,
-        attribution: Attribution,
-        *,
-        limit: int = 1_000,
-        caller: Caller = SYSTEM,
-    ) -> AdminResult:
-        """See ``Engine.confirm``."""
-        decide = lambda job, now: lifecycle.confirm(job, now, attribution.by, attribution.why)
-        waits_for_jobs = lambda job: not wanted.ids and not job.ties.hold
-        deed = AdminAction(frozenset({State.BLOCKED}), decide, waits_for_jobs)
-        return await self._operate(wanted, lambda: deed, attribution, limit, caller)
-
-    async def note(
-        self, wanted: Filter, text: str, attribution: Attribution, *, caller: Caller = SYSTEM
-    ) -> AdminResult:
-        """See ``Engine.note``."""
-        check_text("text", text)
-        decide = lambda job, now: Noted(now, job.tenant, job.id, attribution.by, text)
-        deed = AdminAction(frozenset(State), decide)
-        return await self._operate(wanted, lambda: deed, attribution, MAX_PAGE, caller)
 
     async def edit(
         self,
@@ -162,14 +86,14 @@ class Operating(Moving):
             return lifecycle.edit(found, now_us, changes, attribution.by, attribution.why)
 
         wanted = Filter(ids=(check_id(job.id),), tenant=check_id(job.tenant, "tenant"))
-        deed = AdminAction(lifecycle.EDITABLE, decide)
-        done = await self._operate(wanted, lambda: deed, attribution, 1, caller)
+        change = JobChange(lifecycle.EDITABLE, decide)
+        done = await self._operate(wanted, lambda: change, attribution, 1, caller)
         return done.jobs[0]
 
     async def _operate(
         self,
         wanted: Filter,
-        make: Callable[[], AdminAction],
+        make: Callable[[], JobChange],
         attribution: Attribution,
         limit: int,
         caller: Caller,

@@ -107,7 +107,7 @@ def test_resource_reason_and_tenant_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "field"),
+    ("attribution", "field"),
     [
         (Attribution("", "why"), "by"),
         (Attribution("x" * 201, "why"), "by"),

@@ -107,7 +107,7 @@ def test_every_event_log_is_called_log():
     """So that the walk above sees all that is said."""
     for path, module in MODULES.items():
         for node in ast.walk(module):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "EventLog":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "StructuredLog":
                 assert f"log = {ast.unparse(node)}" in path.read_text().replace('"', "'"), path
 
 

@@ -255,7 +255,7 @@ def test_a_bug_in_the_engine_is_a_typed_error(served, monkeypatch, caplog):
     def burst(*_arguments: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("holdfast.engines.memory.engine.PlainState.counts", burst)
+    monkeypatch.setattr("holdfast.engines.memory.engine.MemoryState.counts", burst)
 
     async def talk(peer: Peer, _engine: MemoryEngine) -> None:
         answer = await peer.ask("POST", "/engine/v1/counts", COUNTS)

@@ -354,9 +354,11 @@ def test_a_doubt_whose_owner_does_not_come_back_is_said_too():
 
 
 def without_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engines.lost_replies.Order.was_taken", lambda *_arguments: False)
     monkeypatch.setattr(
-        "holdfast.engines.lost_replies.Order.restored",
+        "holdfast.engines.lost_replies.SentEnqueue.was_taken", lambda *_arguments: False
+    )
+    monkeypatch.setattr(
+        "holdfast.engines.lost_replies.SentEnqueue.restored",
         lambda _order, receipts, _known: receipts,
     )
     monkeypatch.setattr(

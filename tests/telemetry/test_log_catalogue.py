@@ -27,11 +27,11 @@ class Call:
 
 
 def calls(module: ast.Module, where: str) -> Iterator[Call]:
-    """Return every ``log.say`` in a module; what cannot be read there is an error."""
+    """Return every ``log.emit`` in a module; what cannot be read there is an error."""
     for node in ast.walk(module):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr == "say" and ast.unparse(node.func.value) == "log":
+        if node.func.attr == "emit" and ast.unparse(node.func.value) == "log":
             place = f"{where}:{node.lineno}"
             (name,) = node.args
             assert isinstance(name, ast.Constant), f"{place}: the name of an event is a literal"
@@ -75,8 +75,8 @@ def test_the_source_says_what_the_catalogue_lists_and_nothing_else():
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ('log.say("job.exploded", job="j")', "job.exploded is not in the catalogue"),
-        ('log.say("daemon.closing", payload="p")', "daemon.closing has no field payload"),
+        ('log.emit("job.exploded", job="j")', "job.exploded is not in the catalogue"),
+        ('log.emit("daemon.closing", payload="p")', "daemon.closing has no field payload"),
     ],
 )
 def test_a_difference_is_noticed(source, said):
@@ -139,8 +139,8 @@ def test_events_of_single_jobs_cannot_drown_the_log():
 def test_a_record_is_a_line_for_people_and_fields_for_programs(caplog):
     log = StructuredLog("holdfast.test")
     with caplog.at_level(logging.INFO):
-        log.say("worker.process_ended", worker="own/w", pid=7, code=-9)
-        log.say("journal.snapshot_damaged", error=OSError(5, "no good"))
+        log.emit("worker.process_ended", worker="own/w", pid=7, code=-9)
+        log.emit("journal.snapshot_damaged", error=OSError(5, "no good"))
     first, second = caplog.records
     assert first.getMessage() == "worker.process_ended worker=own/w pid=7 code=-9"
     assert (first.worker, first.pid, first.code) == ("own/w", 7, -9)

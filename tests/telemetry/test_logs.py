@@ -71,7 +71,7 @@ def burst(secret: str) -> None:
 
 
 def test_a_line_of_json_has_the_event_and_its_fields(as_json: Written):
-    log.say("job.dead", about=JOB, error_reason="timeout", failure_class="transient", losses=0)
+    log.emit("job.dead", about=JOB, error_reason="timeout", failure_class="transient", losses=0)
     (record,) = as_json.records
     stamp, pid = record.pop("timestamp"), record.pop("pid")
     assert record == {
@@ -93,7 +93,7 @@ def test_a_line_of_json_has_the_event_and_its_fields(as_json: Written):
 
 def test_a_line_for_people_has_them_too(root: logging.Logger):
     console = Written(root, "console")
-    log.say("worker.process_ended", worker="own/w", pid=7, code=-9)
+    log.emit("worker.process_ended", worker="own/w", pid=7, code=-9)
     assert console.text.count("\n") == 1
     for part in ("warning", "worker.process_ended", "worker=own/w", "pid=7", "code=-9"):
         assert part in console.text
@@ -103,7 +103,7 @@ def test_what_the_application_raised_is_told_by_its_type_and_place(written: Writ
     try:
         burst("CANARY")
     except ValueError as error:
-        log.say("task.verdict_failed", task="t", job="j", foreign=error)
+        log.emit("task.verdict_failed", task="t", job="j", foreign=error)
     assert "CANARY" not in written.text
     assert "ValueError" in written.text
     assert "test_logs.py" in written.text
@@ -219,7 +219,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def die(reason: str = "timeout") -> None:
-    log.say("job.dead", about=JOB, error_reason=reason, failure_class="transient", losses=0)
+    log.emit("job.dead", about=JOB, error_reason=reason, failure_class="transient", losses=0)
 
 
 def test_a_flood_is_summed_up(time: Time, as_json: Written):
@@ -245,7 +245,7 @@ def test_a_sum_is_said_by_the_next_record_and_at_the_end(time: Time, as_json: Wr
     for _number in range(SUM_AFTER + 5):
         die()
     time.now += SUM_SECONDS
-    log.say("daemon.closing")
+    log.emit("daemon.closing")
     assert [record["event"] for record in as_json.records[-2:]] == ["log.summed", "daemon.closing"]
     for _number in range(SUM_AFTER + 5):
         die()
@@ -255,7 +255,7 @@ def test_a_sum_is_said_by_the_next_record_and_at_the_end(time: Time, as_json: Wr
 
 def test_what_is_not_summed_is_always_written(time: Time, as_json: Written):
     for number in range(SUM_AFTER * 3):
-        log.say("worker.process_started", worker="w", pid=number)
+        log.emit("worker.process_started", worker="w", pid=number)
     assert len(as_json.records) == SUM_AFTER * 3
 
 

@@ -146,7 +146,7 @@ class Daemon:
             watchdog = Watchdog(settings.stall_seconds, excused=store.waits_for_disk)
             watchdog.start()
             self._open.callback(watchdog.stop)
-        log.say(
+        log.emit(
             "daemon.started",
             version=__version__,
             pid=os.getpid(),
@@ -184,7 +184,7 @@ class Daemon:
         else:
             self._say("holdfast stopped")
         code = 0 if self._failure is None else EXIT_FAILED
-        log.say("daemon.stopped", code=code)
+        log.emit("daemon.stopped", code=code)
         sum_up(everything=True)
         leave_in_time(loop, code)
         return code
@@ -202,10 +202,10 @@ class Daemon:
             self._say(
                 f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
             )
-            log.say("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
+            log.emit("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             await asyncio.gather(worker.stop(self.settings.drain_seconds), processes.stop())
         await self._run_hooks(self._definition.on_stop, quiet=True)
-        log.say("daemon.closing")
+        log.emit("daemon.closing")
         try:
             await self._open.aclose()
         except DurabilityLost as error:
@@ -264,7 +264,7 @@ class Daemon:
         return None if self._failure is None else str(self._failure)
 
     def _fail(self, error: DurabilityLost) -> None:
-        log.say("daemon.store_failed", error=error)
+        log.emit("daemon.store_failed", error=error)
         self._failure = error
         self._stop_asked.set()
 
@@ -334,7 +334,7 @@ class Daemon:
             except Exception as error:
                 if not quiet:
                     raise
-                log.say("daemon.hook_failed", foreign=error)
+                log.emit("daemon.hook_failed", foreign=error)
 
 
 def _bind_as_owner(path: str) -> socket.socket:

@@ -134,11 +134,11 @@ class WorkerProcesses:
             try:
                 process, listening = await self._spawn(number, name)
             except OSError as error:  # too many files or processes, or too little memory
-                log.say("worker.process_not_started", worker=name, error=error)
+                log.emit("worker.process_not_started", worker=name, error=error)
                 await asyncio.sleep(_RESTART_SECONDS)
                 continue
             self._running[name] = process
-            log.say("worker.process_started", worker=name, pid=process.pid)
+            log.emit("worker.process_started", worker=name, pid=process.pid)
             if process.stdin is not None and self._stopping:  # since it was started
                 process.stdin.write(_STOP)
             try:
@@ -150,7 +150,7 @@ class WorkerProcesses:
             await self._end_leases(name, code)
             if self._stopping:
                 return
-            log.say("worker.process_ended", worker=name, pid=process.pid, code=code)
+            log.emit("worker.process_ended", worker=name, pid=process.pid, code=code)
             await asyncio.sleep(_RESTART_SECONDS)
             await self._end_leases(name, code)  # what a claim of its had still on the way
 

@@ -117,13 +117,13 @@ class SettingsReloader:
                 await self._operations.note_reload([one.field for one in report.changed], who)
             self._take(loaded.settings)
             self._loaded = loaded
-        log.say(
+        log.emit(
             "daemon.reloaded",
             changed=",".join(change.field for change in report.changed) or "nothing",
             needs_restart=",".join(change.field for change in report.needs_restart) or "nothing",
         )
         for warning in report.warnings:
-            log.say("daemon.settings_doubtful", warning=warning)
+            log.emit("daemon.settings_doubtful", warning=warning)
         return report
 
     def reload_soon(self) -> None:
@@ -136,7 +136,7 @@ class SettingsReloader:
         try:
             await self.reload(Author(SETTLER, SIGNAL))
         except HoldfastError as error:
-            log.say("daemon.reload_refused", error=error)
+            log.emit("daemon.reload_refused", error=error)
 
     def _merged(self, wanted: LoadedSettings) -> tuple[LoadedSettings, ReloadResult]:
         """Return the settings with what can change taken from these, and what that means."""

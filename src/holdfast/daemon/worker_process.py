@@ -70,7 +70,7 @@ async def _guarded(work: Coroutine[None, None, None], name: str) -> None:
         # A task has let a SystemExit loose on the event loop. The owner starts another process.
         os._exit(1)
     except Exception as error:  # noqa: BLE001 - whatever it is, the owner starts another process
-        log.say("worker.process_failed", worker=name, foreign=error)
+        log.emit("worker.process_failed", worker=name, foreign=error)
         os._exit(1)
 
 
@@ -117,7 +117,7 @@ async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:  # noqa: BLE001 - said, and the stop goes on
-            log.say("daemon.hook_failed", foreign=error)
+            log.emit("daemon.hook_failed", foreign=error)
     await engine.close()
     sum_up(everything=True)
     leave_in_time(loop, 0)

@@ -47,11 +47,11 @@ class StructuredLog:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def hears(self, event: str) -> bool:
+    def enabled_for(self, event: str) -> bool:
         """Whether anybody wants to hear of this event: ask before going through many jobs."""
         return self._logger.isEnabledFor(_LEVEL_OF[event])
 
-    def say(
+    def emit(
         self,
         event: str,
         *,
@@ -71,12 +71,12 @@ class StructuredLog:
         given = fields if about is None else job_fields(about) | fields
         told = {name: value for name, value in given.items() if value is not None}
         if foreign is not None:
-            told["error"] = in_words(foreign)
+            told["error"] = error_text(foreign)
         elif error is not None:
             told["error"] = _with_type(error)
         raised = foreign or error
         if raised is not None and not isinstance(raised, HoldfastError):
-            told["trace"] = whereabouts(raised)
+            told["trace"] = error_origin(raised)
         self._logger.log(level, LogMessage(event, told), extra=told, stacklevel=2)
 
 
@@ -86,7 +86,7 @@ def job_fields(job: Job) -> dict[str, Field]:
     return dict(zip(JOB_FIELDS, values, strict=True))
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return what an error says of itself if it is ours or the system's, otherwise its type."""
     if isinstance(error, HoldfastError) or (isinstance(error, OSError) and error.errno is not None):
         return str(error)
@@ -100,7 +100,7 @@ def _with_type(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"
 
 
-def whereabouts(error: BaseException) -> str:
+def error_origin(error: BaseException) -> str:
     """Return where an exception and its causes came from: types, files, lines, functions."""
     lines: list[str] = []
     causes = 0

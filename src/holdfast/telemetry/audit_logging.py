@@ -50,7 +50,7 @@ class AuditLoggingEngine(ForwardingEngine):
     ) -> Job:
         """See ``Engine.edit``."""
         edited = await self.engine.edit(job, changes, attribution, version=version, caller=caller)
-        log.say(
+        log.emit(
             "audit.operation",
             action=_action(attribution, "edit"),
             user=attribution.by,
@@ -73,7 +73,7 @@ class AuditLoggingEngine(ForwardingEngine):
     ) -> None:
         """See ``Engine.set_policy``."""
         await self.engine.set_policy(queue, policy, attribution, expected=expected, caller=caller)
-        log.say(
+        log.emit(
             "audit.operation",
             action=_action(attribution, "set_policy"),
             user=attribution.by,
@@ -86,7 +86,7 @@ class AuditLoggingEngine(ForwardingEngine):
     ) -> None:
         """See ``Engine.set_flag``."""
         await self.engine.set_flag(name, attribution, on=on, caller=caller)
-        log.say(
+        log.emit(
             "audit.operation",
             action=_action(attribution, "set_flag"),
             resource=f"flag {name}",
@@ -107,7 +107,7 @@ class AuditLoggingEngine(ForwardingEngine):
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
-        log.say(
+        log.emit(
             "audit.operation",
             action=_action(attribution, "set_schedule"),
             resource=f"schedule {name}",
@@ -119,7 +119,7 @@ class AuditLoggingEngine(ForwardingEngine):
         """See ``Engine.audit``."""
         head = await self.engine.audit(entries, caller=caller)
         for entry in entries:
-            log.say(
+            log.emit(
                 "audit.entry",
                 action=entry.action,
                 resource=f"{entry.resource_type} {entry.resource_id}".strip(),
@@ -138,7 +138,7 @@ def _action(attribution: Attribution, otherwise: str) -> str:
 def said(action: str, attribution: Attribution, done: AdminResult) -> AdminResult:
     """Say that somebody operated on jobs; return what came of it."""
     one = done.jobs[0] if len(done.jobs) == 1 else None
-    log.say(
+    log.emit(
         "audit.operation",
         action=_action(attribution, action),
         user=attribution.by,

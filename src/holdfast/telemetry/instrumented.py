@@ -90,7 +90,7 @@ class InstrumentedEngine(AuditLoggingEngine):
                 created += 1
         if created:
             self.metrics.queue(queue).created += created
-        if log.hears("job.enqueued"):
+        if log.enabled_for("job.enqueued"):
             self._say_enqueued(jobs, receipts)
         return receipts
 
@@ -218,13 +218,13 @@ class InstrumentedEngine(AuditLoggingEngine):
                 queue = job.queue
                 numbers = self.metrics.queue(queue)
             numbers.dispatched += 1
-        if log.hears("job.dispatched"):
+        if log.enabled_for("job.dispatched"):
             for job in jobs:
-                log.say("job.dispatched", about=job)
+                log.emit("job.dispatched", about=job)
 
     def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
         now, take, queue = monotonic(), self._held.pop, None
-        numbers, told = self.metrics.queue, log.hears("job.settled")
+        numbers, told = self.metrics.queue, log.enabled_for("job.settled")
         for outcome, refusal in zip(outcomes, answers, strict=True):
             if refusal is not None:
                 self.metrics.late["settle"] += 1
@@ -241,7 +241,7 @@ class InstrumentedEngine(AuditLoggingEngine):
             else:
                 self._ended(job, outcome)
             if told:
-                log.say(
+                log.emit(
                     "job.settled",
                     about=job,
                     outcome=outcome.kind.value,
@@ -266,7 +266,7 @@ class InstrumentedEngine(AuditLoggingEngine):
 
     def _lost(self, job: Job, failure: Failure | None, losses: int, state: State) -> None:
         self.metrics.queue(job.queue).lost += 1
-        log.say(
+        log.emit(
             "job.lease_lost",
             about=job,
             error_reason=None if failure is None else failure.error_reason,
@@ -277,7 +277,7 @@ class InstrumentedEngine(AuditLoggingEngine):
     def _died(self, job: Job, failure: Failure | None, losses: int) -> None:
         reason = "unexpected" if failure is None else failure.error_reason
         self.metrics.job_died(job.queue, reason)
-        log.say(
+        log.emit(
             "job.dead",
             about=job,
             error_reason=reason,
@@ -289,7 +289,7 @@ class InstrumentedEngine(AuditLoggingEngine):
     def _say_enqueued(jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
         for new, receipt in zip(jobs, receipts, strict=True):
             if receipt.admission is Admission.CREATED:
-                log.say(
+                log.emit(
                     "job.enqueued",
                     job=receipt.id,
                     task=new.task,

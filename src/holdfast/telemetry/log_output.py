@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from holdfast.engines.clock import monotonic
-from holdfast.engines.structured_log import LEVELS, LogMessage, StructuredLog, in_words, whereabouts
+from holdfast.engines.structured_log import (
+    LEVELS,
+    LogMessage,
+    StructuredLog,
+    error_origin,
+    error_text,
+)
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.log_events import EVENTS, SUM_AFTER, SUM_SECONDS
 from holdfast.model.redaction import HIDDEN, names_a_secret, without_secrets
@@ -134,7 +140,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
     def sum_up(self, *, everything: bool = False) -> None:
         """Say what was left out, if its time is over."""
         for one in self._sums.due(everything=everything):
-            log.say(
+            log.emit(
                 "log.summed",
                 of=one.of,
                 count=one.count,
@@ -232,7 +238,7 @@ def _named(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict
         error = record.exc_info[1] if record.exc_info else None
         fields.pop("exc_info", None)
         if error is not None:
-            fields["error"], fields["trace"] = in_words(error), whereabouts(error)
+            fields["error"], fields["trace"] = error_text(error), error_origin(error)
     return fields
 
 

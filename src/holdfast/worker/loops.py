@@ -88,7 +88,7 @@ class LeaseLoop:
             return False
         self._spare_until = loop_time + lease_seconds
         leapt_seconds = (self._ahead_us - before_us) / MICROSECONDS
-        log.say("loop.clock_leapt", seconds=round(leapt_seconds, 1))
+        log.emit("loop.clock_leapt", seconds=round(leapt_seconds, 1))
         return True
 
     async def _renew(self, worker: Worker, *, everything: bool) -> None:
@@ -161,7 +161,7 @@ class Supervisor:
                 self._on_failure(error)
                 return
             except Exception as error:  # noqa: BLE001 - said, and tried again
-                log.say("loop.step_failed", loop=type(loop).__name__, error=error)
+                log.emit("loop.step_failed", loop=type(loop).__name__, error=error)
             if next_us is None or self._stopping:
                 return
             await self._until(next_us)

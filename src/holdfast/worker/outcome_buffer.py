@@ -65,7 +65,7 @@ class OutcomeBuffer:
         for refusal in settled:
             if refusal is not None:
                 self.refused += 1
-                log.say(
+                log.emit(
                     "worker.late_outcome_refused",
                     job=refusal.job_id,
                     worker=self._worker,
@@ -125,7 +125,7 @@ class OutcomeBuffer:
                 else:
                     most = 1
                     # Its lease will run out: it counts as lost.
-                    log.say(
+                    log.emit(
                         "worker.outcome_dropped",
                         job=outcomes[0].id,
                         tenant=outcomes[0].tenant,
@@ -137,4 +137,6 @@ class OutcomeBuffer:
                 raise
 
     def _say_unsettled(self, error: Exception) -> None:
-        log.say("worker.settle_failed", worker=self._worker, count=len(self._outcomes), error=error)
+        log.emit(
+            "worker.settle_failed", worker=self._worker, count=len(self._outcomes), error=error
+        )

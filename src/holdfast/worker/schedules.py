@@ -239,7 +239,7 @@ class ScheduleLoop:
             left_out.append(math.inf if state is not None and state.paused else until_us)
             for tick_us in ticks:
                 if tick_us <= left_out[-1]:
-                    log.say("schedule.left_out", job=progress.schedule.job_at(tick_us).id)
+                    log.emit("schedule.left_out", job=progress.schedule.job_at(tick_us).id)
         return left_out
 
     async def _enqueue_ticks(self, schedule: Schedule, ticks: Sequence[int]) -> None:
@@ -249,7 +249,7 @@ class ScheduleLoop:
         # Neither answer is an error: a tick that somebody has enqueued, or one that overlaps.
         for job, receipt in zip(jobs, await self._enqueue(jobs, "skip"), strict=True):
             if receipt.id != job.id:
-                log.say("schedule.overlap", job=job.id, unfinished=receipt.id)
+                log.emit("schedule.overlap", job=job.id, unfinished=receipt.id)
 
 
 async def make_known(engine: Engine, schedules: Iterable[Schedule], now_us: int) -> None:

@@ -139,7 +139,7 @@ class SlotPool:
             )
         except (Unavailable, StorageFull) as error:
             # Unknown: go on until the lease that is known to be held runs out.
-            log.say("worker.heartbeat_failed", worker=self._worker, running=len(held), error=error)
+            log.emit("worker.heartbeat_failed", worker=self._worker, running=len(held), error=error)
             answers = [Renewal(_until_us(attempt)) for _slot, attempt in held]
         for (slot, attempt), answer in zip(held, answers, strict=True):
             if self.running.get(slot) is not attempt:
@@ -206,11 +206,11 @@ class SlotPool:
                     outcomes = self._settling.take()
                     await self._claim(demand, outcomes)
             except (EngineClosed, DurabilityLost) as error:
-                log.say("worker.stopped_claiming", worker=self._worker, error=error)
+                log.emit("worker.stopped_claiming", worker=self._worker, error=error)
                 return
             except Exception as error:  # noqa: BLE001 - said, and tried again
                 self._settling.put_back(outcomes)
-                log.say("worker.claim_failed", worker=self._worker, error=error)
+                log.emit("worker.claim_failed", worker=self._worker, error=error)
                 if outcomes and not isinstance(error, Unavailable | StorageFull):
                     # Too much for one step, or one that cannot be recorded: not with a claim.
                     await self._settling.quietly()
@@ -292,7 +292,7 @@ class SlotPool:
                 await self._run(slot, job, sent, myself)
             except Exception as error:  # noqa: BLE001 - its lease will run out
                 # A bug of ours: the slot must go on.
-                log.say("worker.slot_failed", about=job, foreign=error)
+                log.emit("worker.slot_failed", about=job, foreign=error)
             if contextvars.copy_context() != clean:
                 break  # the task left something in its context: this slot has served
         if self._slots.pop(slot, None) is not None and not self._stopping:
@@ -338,7 +338,7 @@ class SlotPool:
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
         if outcome.failure is not None:
-            log.say(
+            log.emit(
                 "job.failed",
                 about=job,
                 error_reason=outcome.failure.error_reason,
@@ -394,7 +394,7 @@ class SlotPool:
         if self.running.get(slot) is not attempt:
             return
         job = attempt.job
-        log.say("worker.task_abandoned", about=job)
+        log.emit("worker.task_abandoned", about=job)
         del self.running[slot]
         task = self._slots.pop(slot)
         self._abandoned.add(task)

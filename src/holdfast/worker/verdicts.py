@@ -48,7 +48,7 @@ class Verdicts:
             result = msgspec.json.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             # The work is done: running it again for the sake of its result would be wrong.
-            log.say(
+            log.emit(
                 "task.result_dropped",
                 task=job.task,
                 job=job.id,
@@ -58,7 +58,7 @@ class Verdicts:
             )
             return completed(job)
         if len(result) > MAX_RESULT_BYTES:
-            log.say(
+            log.emit(
                 "task.result_dropped",
                 task=job.task,
                 job=job.id,
@@ -79,7 +79,7 @@ class Verdicts:
             outcome = self._of_error(job, error, policy)
             outcome.check()
         except BaseException as broken:  # noqa: BLE001 - an application's own signal, rule or text
-            log.say(
+            log.emit(
                 "task.verdict_failed",
                 task=job.task,
                 job=job.id,

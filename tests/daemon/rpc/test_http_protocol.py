@@ -334,10 +334,10 @@ def test_a_peer_that_leaves_ends_its_claim(served):
         peer.writer.write(head.encode() + body)
 
         async def waits() -> bool:
-            return engine._arrivals.anybody
+            return engine._waiters.anybody
 
         async def has_left() -> bool:
-            return not engine._arrivals.anybody
+            return not engine._waiters.anybody
 
         await eventually(waits)
         peer.writer.transport.abort()

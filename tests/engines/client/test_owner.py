@@ -110,7 +110,7 @@ def test_a_claim_goes_on_waiting_when_the_owner_restarts():
         await rig.owner.restart()
 
         async def waits_again() -> bool:
-            return rig.owner.engine._arrivals.anybody
+            return rig.owner.engine._waiters.anybody
 
         await eventually(waits_again)
         await client.enqueue(jobs_named("a"))

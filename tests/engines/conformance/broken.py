@@ -169,7 +169,7 @@ class NobodyIsWoken(MemoryEngine):
 
     def _announce(self, effects, jobs):
         kinds = {(job.queue, job.task) for job in jobs if job and job.state is State.PENDING}
-        self._arrivals.announce(kinds)
+        self._waiters.wake(kinds)
 
 
 class ForeignReach(MemoryEngine):

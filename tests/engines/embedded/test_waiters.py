@@ -22,24 +22,24 @@ from holdfast.testing.conformance.fixture import settle_down
     ],
 )
 async def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
-    arrivals = ClaimWaiters(VirtualClock())
-    wait = asyncio.ensure_future(arrivals.wait(["mail"], tasks, until_us=10**18))
+    waiters = ClaimWaiters(VirtualClock())
+    wait = asyncio.ensure_future(waiters.wait(["mail"], tasks, until_us=10**18))
     await settle_down()
-    arrivals.announce(kinds)
+    waiters.wake(kinds)
     await settle_down()
     assert wait.done() is woken
-    arrivals.announce_all()
+    waiters.wake_all()
     await wait
-    assert not arrivals.anybody
+    assert not waiters.anybody
 
 
 @pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])
 async def test_news_of_a_queue_wakes_a_claim_whatever_its_tasks(queue, woken):
-    arrivals = ClaimWaiters(VirtualClock())
-    wait = asyncio.ensure_future(arrivals.wait(["mail"], ("send",), until_us=10**18))
+    waiters = ClaimWaiters(VirtualClock())
+    wait = asyncio.ensure_future(waiters.wait(["mail"], ("send",), until_us=10**18))
     await settle_down()
-    arrivals.announce((), [queue])
+    waiters.wake((), [queue])
     await settle_down()
     assert wait.done() is woken
-    arrivals.announce_all()
+    waiters.wake_all()
     await wait

@@ -223,7 +223,7 @@ async def test_a_directory_has_one_owner(tmp_path):
 def test_another_process_cannot_own_it_either(tmp_path):
     script = (
         "import asyncio, sys\n"
-        "from holdfast.engines.journal import JournalEngine\n"
+        "from holdfast.engines.journal.engine import JournalEngine\n"
         "async def run():\n"
         "    await JournalEngine.open(sys.argv[1])\n"
         "asyncio.run(run())\n"

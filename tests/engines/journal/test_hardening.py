@@ -210,7 +210,7 @@ def test_a_forked_child_does_not_keep_the_directory(tmp_path):
     # The child ends its parent, once it runs: then the fork is over on both sides.
     script = (
         "import asyncio, multiprocessing, os, signal, sys, time\n"
-        "from holdfast.engines.journal import JournalEngine\n"
+        "from holdfast.engines.journal.engine import JournalEngine\n"
         "def child():\n"
         "    print(os.getpid(), flush=True)\n"
         "    os.kill(os.getppid(), signal.SIGKILL)\n"

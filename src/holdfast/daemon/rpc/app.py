@@ -90,7 +90,7 @@ class RpcApp:
             return problem(messages.UNAVAILABLE, "the owner of the store is closing")
         except Exception as error:  # noqa: BLE001 - it is an answer, and said here
             request_id = random_bytes(8).hex()
-            log.say("http.failed", route=f"{method} {path}", request_id=request_id, error=error)
+            log.emit("http.failed", route=f"{method} {path}", request_id=request_id, error=error)
             return problem(
                 500, f"a bug in Holdfast: the owner's log says more of request {request_id}"
             )

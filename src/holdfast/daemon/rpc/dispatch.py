@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.engines.contract import Claim, Engine
 from holdfast.engines.protocol import messages
-from holdfast.engines.structured_log import StructuredLog, in_words
+from holdfast.engines.structured_log import StructuredLog, error_text
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -61,9 +61,9 @@ class ServedEngine:
         except HoldfastError as error:
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(error))
         except Exception as error:  # noqa: BLE001 - it is an answer, and said here
-            log.say("engine.failed", verb=verb, error=error)
+            log.emit("engine.failed", verb=verb, error=error)
             bug = InvariantViolation(
-                f"{verb} failed ({in_words(error)}): the owner's log says where"
+                f"{verb} failed ({error_text(error)}): the owner's log says where"
             )
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(bug))
 

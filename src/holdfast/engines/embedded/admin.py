@@ -164,7 +164,7 @@ class Admin(Queries):
             return PolicySet(now_us, queue, policy)
 
         await self._set("queue", queue, make, attribution, caller)
-        self._arrivals.announce((), [queue])
+        self._waiters.wake((), [queue])
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""

@@ -123,7 +123,7 @@ class Commands(EmbeddedCore):
             # No await between looking and waiting: nothing can arrive unseen.
             due_us = self._state.next_due_us(queues, now_us)
             until_us = give_up_us if due_us is None else min(give_up_us, due_us)
-            await self._arrivals.wait(queues, tasks, until_us - self._ahead_us)
+            await self._waiters.wait(queues, tasks, until_us - self._ahead_us)
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM

@@ -157,7 +157,7 @@ class EmbeddedCore:
         self._random_bytes = random_bytes
         self._options = options
         self._remember_us = int(options.remember_seconds * MICROSECONDS)
-        self._arrivals = ClaimWaiters(clock)
+        self._waiters = ClaimWaiters(clock)
         self._ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self._token_offset = 0
@@ -212,7 +212,7 @@ class EmbeddedCore:
             # The log may have what the state has not, after an interrupt too: go no further.
             self._log.stop(error)
             raise
-        if self._arrivals.anybody:
+        if self._waiters.anybody:
             self._announce(effects, jobs)
         return jobs
 
@@ -231,7 +231,7 @@ class EmbeddedCore:
                 job.ties.key is not None or job.queue in self._state.policies
             ):
                 queues.add(job.queue)  # its end may have made room for any other
-        self._arrivals.announce(kinds, queues)
+        self._waiters.wake(kinds, queues)
 
     def _commit_most(
         self, effects: list[Effect], following: Callable[[list[Effect]], Sequence[Effect]]

@@ -19,7 +19,7 @@ class EmbeddedEngine(Commands, Admin):
             return
         self._gathering.decide()
         self._closed = True
-        self._arrivals.announce_all()
+        self._waiters.wake_all()
         try:
             await self._past.close()
         finally:

@@ -24,7 +24,7 @@ class ClaimWaiters:
         """Whether anybody waits."""
         return bool(self._waiting)
 
-    def announce(self, kinds: Collection[Kind], queues: Collection[str] = ()) -> None:
+    def wake(self, kinds: Collection[Kind], queues: Collection[str] = ()) -> None:
         """Wake every claim that waits for work of one of these kinds, or in one of these queues."""
         for future, (wanted, tasks) in self._waiting.items():
             if any(queue in wanted for queue in queues) or any(
@@ -32,7 +32,7 @@ class ClaimWaiters:
             ):
                 _wake(future)
 
-    def announce_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake everybody: the engine is going away, or nobody knows what came."""
         for future in self._waiting:
             _wake(future)

@@ -163,7 +163,7 @@ class JournalEngine(EmbeddedEngine):
             damaged_snapshots=[damaged.file for damaged in found.damaged_snapshots],
             leases_ended=ended,
         )
-        log.say(
+        log.emit(
             "journal.opened",
             directory=str(disk.root),
             sync=options.sync.value,
@@ -326,7 +326,7 @@ class JournalEngine(EmbeddedEngine):
         try:
             await self._forget()
         except HoldfastError as error:
-            log.say("journal.forgetting_failed", error=error)
+            log.emit("journal.forgetting_failed", error=error)
         finally:
             self._sweeping = None
 
@@ -368,7 +368,7 @@ class JournalEngine(EmbeddedEngine):
             await self.compact()
         except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
             # The log is whole without it: say so, and try again after the next segment.
-            log.say("journal.compaction_failed", error=error)
+            log.emit("journal.compaction_failed", error=error)
         finally:
             self._compacting = None
 

@@ -89,7 +89,7 @@ def _open_cold(disk: Disk, options: JournalOptions, expected_seq: int) -> Sqlite
 
 def _begin_cold(disk: Disk, begin_at: int, why: HoldfastError) -> SqliteHistory:
     aside = set_aside(disk) if disk.database().exists() else "nothing"
-    log.say("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
+    log.emit("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
     return SqliteHistory.open(disk.database(), begin_at=begin_at)
 
 

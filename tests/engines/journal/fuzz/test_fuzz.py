@@ -14,9 +14,9 @@ BROKEN = """
 import sys
 sys.path.insert(0, {folder!r})
 import fuzz_journal
-from holdfast.engines.journal import recovery
-from holdfast.engines.journal.schema import RecordReader
-recovery.Folder.__call__ = lambda self, frame, name, offset: [
+from holdfast.engines.journal.wal import recovery
+from holdfast.engines.journal.wal.schema import RecordReader
+recovery.FrameApplier.__call__ = lambda self, frame, name, offset: [
     self._state.fold(effect, seq)
     for seq, effect in enumerate(
         RecordReader(name).effects(frame.payload, frame.schema), frame.first_seq

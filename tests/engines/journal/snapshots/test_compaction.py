@@ -106,7 +106,7 @@ async def test_the_compacting_process_leaves_with_its_owner(tmp_path):
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        "from holdfast.engines.journal import compactor\n"
+        "from holdfast.engines.journal.snapshots import compactor\n"
         "import threading\n"
         "compactor.compact = lambda *_: threading.Event().wait()\n"
         "compactor.main()\n",

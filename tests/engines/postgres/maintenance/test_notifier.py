@@ -278,8 +278,8 @@ async def test_without_the_second_look_it_is_not(url):
         [job] = await other.get(["gap"])
         assert job is not None, "it is there, and nobody was told"
         assert not claim.done()
-        assert not any(future.done() for future in waiter._arrivals._waiting)
-        waiter._arrivals.announce_all()
+        assert not any(future.done() for future in waiter._waiters._waiting)
+        waiter._waiters.wake_all()
         assert [job.id for job in await claim] == ["gap"]
 
 

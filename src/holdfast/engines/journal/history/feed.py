@@ -243,7 +243,7 @@ class HistoryFeed:
         """Say once that it fails, once that it goes on, and try again later if need be."""
         if failure is None:
             if self.failure is not None:
-                log.say("history.recovered", file=self.store.file)
+                log.emit("history.recovered", file=self.store.file)
             self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
             # While there is room, whoever works has the interpreter most of the time.
             busy = len(self._unfed) >= FEED_FROM
@@ -253,7 +253,7 @@ class HistoryFeed:
                 self._timer = self._loop.call_later(wait_seconds, self._feed_soon)
             return
         if self.failure is None and not isinstance(failure, DurabilityLost):
-            log.say("history.failed", unfed=self.unfed, error=failure)
+            log.emit("history.failed", unfed=self.unfed, error=failure)
         self.failure = failure
         if not self._closed:
             self._timer = self._loop.call_later(self._pause_seconds, self._feed_soon)
@@ -392,7 +392,7 @@ class HistoryFeed:
                 pass
         except HoldfastError as error:
             self._known.abandon()
-            log.say("history.unfiltered", error=error)
+            log.emit("history.unfiltered", error=error)
 
 
 def _again(failure: HoldfastError) -> HoldfastError:

@@ -93,7 +93,7 @@ def adopt(
 ) -> None:
     """Put a compacted snapshot in place and let go of everything that it makes needless."""
     name = put_in_place(disk, compacted.unfinished)
-    log.say("journal.snapshot_written", file=name, bytes=compacted.size)
+    log.emit("journal.snapshot_written", file=name, bytes=compacted.size)
     # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
     names = snapshot_names(disk)
     kept = [old for old in names if old == name or is_whole(disk, old)][:keep_snapshots]

@@ -160,7 +160,9 @@ def repair(disk: Disk, end: LogEnd) -> Callable[[], None] | None:
     def write() -> None:
         if end.torn_offset is not None:
             _write_file(disk, f"{name}.torn-{end.torn_offset}", end.torn)
-            log.say("journal.torn_tail_cut", file=name, offset=end.torn_offset, bytes=len(end.torn))
+            log.emit(
+                "journal.torn_tail_cut", file=name, offset=end.torn_offset, bytes=len(end.torn)
+            )
         _write_file(disk, name + UNFINISHED_SUFFIX, whole + seal_of(end)[0])
         disk.rename(name + UNFINISHED_SUFFIX, name)
         disk.sync_directory(LOG)
@@ -218,7 +220,7 @@ def newest_snapshot(
         try:
             return state, read_snapshot(disk, name, load), damaged
         except CorruptLog as error:
-            log.say("journal.snapshot_damaged", error=error)
+            log.emit("journal.snapshot_damaged", error=error)
             damaged.append(error)
     return empty.again(), None, damaged
 

@@ -65,7 +65,7 @@ class RecordReader:
             raise UnknownFormat(self._file, "schema version", schema, SCHEMA)
         if schema not in self._said:
             self._said.add(schema)
-            log.say("journal.migrated", file=self._file, from_schema=schema, to_schema=SCHEMA)
+            log.emit("journal.migrated", file=self._file, from_schema=schema, to_schema=SCHEMA)
         raw: Sequence[object] = msgspec.msgpack.decode(payload, type=list[object])
         for version in range(schema, SCHEMA):
             raw = steps[version](list(raw))

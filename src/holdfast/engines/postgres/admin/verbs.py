@@ -133,7 +133,7 @@ class Operating(Moving):
             lambda: policy_verbs.set_policy(queue, wanted, attribution, expected, self._on()),
         )
         self._lanes.forget()
-        self._arrivals.announce((), [queue])
+        self._waiters.wake((), [queue])
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""

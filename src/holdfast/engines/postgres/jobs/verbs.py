@@ -91,8 +91,8 @@ class Moving:
         self._database = Database(check_url(url), self._options)
         self._given_clock = clock
         self._clock = clock or SystemClock()
-        self._arrivals = ClaimWaiters(self._clock)
-        self._waking = Notifier(self._database, self._arrivals, self._clock, self._on)
+        self._waiters = ClaimWaiters(self._clock)
+        self._waking = Notifier(self._database, self._waiters, self._clock, self._on)
         self._lanes = WatermarkCache(monotonic)
         self._survey = StoreStats()
         self._simple_requests = CallBatcher(self._enqueue_all)
@@ -139,7 +139,7 @@ class Moving:
             due = set()
         self._lanes.forget()
         queues = () if due else {new.queue for one in requests for new in one.kinds}
-        self._arrivals.announce(due, queues)
+        self._waiters.wake(due, queues)
 
     async def _after_doubt(
         self, requests: Sequence[EnqueueRequest], sent_us: int, *, late: bool
@@ -228,7 +228,7 @@ class Moving:
         guess: list[Watermark] | None = None
         while True:
             told = self._waking.tells_of(names)
-            with self._arrivals.expecting(names, known) as woken:
+            with self._waiters.expecting(names, known) as woken:
                 claim, looked = await self._orphans.see_through(self._claim(wish, outcomes, guess))
                 if claim.jobs or outcomes:
                     return claim
@@ -239,7 +239,7 @@ class Moving:
                 if looked is not None and (told or not await self._waking.register(names)):
                     wake_us = min(give_up_us, await self._wake_us(wish, looked))
                     with self._waking.waiting(names):
-                        await self._arrivals.sleep(woken, wake_us)
+                        await self._waiters.sleep(woken, wake_us)
                     if self._clock.now_us() < wake_us:
                         guess = self._lanes.guess(wish)  # something came
                 self._lanes.forget()
@@ -453,7 +453,7 @@ class Moving:
         await self._waking.close()
         await self._orphans.close(self._options.patience_seconds)
         self._database.refuse()
-        self._arrivals.announce_all()
+        self._waiters.wake_all()
         await self._database.close()
 
     # --- afterwards --------------------------------------------------------------------------
@@ -462,7 +462,7 @@ class Moving:
         """Wake the claims of this process for which there may be something now."""
         if queues := changes.queues():  # to look again in vain is dear where dead rows pile up
             self._lanes.forget()
-            self._arrivals.announce((), queues)
+            self._waiters.wake((), queues)
 
     def _counted(self, answers: list[LeaseLost | None]) -> list[LeaseLost | None]:
         self.leases_refused += sum(answer is not None for answer in answers)

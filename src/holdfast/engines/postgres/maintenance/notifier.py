@@ -52,7 +52,7 @@ class Notifier:
         conditions: Callable[[], CallContext],
     ) -> None:
         self._database = database
-        self._arrivals = arrivals
+        self._waiters = arrivals
         self._clock = clock
         self._conditions = conditions
         self._name = random_bytes(8).hex()
@@ -177,7 +177,7 @@ class Notifier:
 
     def _hear(self, said: str) -> None:
         if not said.startswith(_ECHO):
-            self._arrivals.announce((), [said])
+            self._waiters.wake((), [said])
         elif said == self._expected:
             self._echoed.set()
 
@@ -216,10 +216,10 @@ class Notifier:
     def _begin(self) -> None:
         self.hears = True
         self._until_us = 0  # a server that crashed has forgotten who waits
-        self._arrivals.announce_all()  # nobody knows what came meanwhile
+        self._waiters.wake_all()  # nobody knows what came meanwhile
         if self._silent:
             self._silent = False
-            log.say("postgres.notified", store=place(self._database.url))
+            log.emit("postgres.notified", store=place(self._database.url))
 
     async def _renew(self) -> None:
         """Stay registered while somebody waits."""
@@ -230,14 +230,14 @@ class Notifier:
             with contextlib.suppress(Unavailable):  # then claims see that they are not
                 await self._write()
         if too_late:
-            self._arrivals.announce_all()
+            self._waiters.wake_all()
 
     def _say_silent(self, error: Exception) -> None:
         if self._silent:
             return
         self._silent = True
         why = error if isinstance(error, Unavailable) else Unavailable(said(error))
-        log.say(
+        log.emit(
             "postgres.not_notified",
             store=place(self._database.url),
             seconds=self._database.options.poll_interval_seconds,

@@ -10,128 +10,120 @@ from holdfast.model.actions import ArchiveJobs, CancelJobs, NoteJobs, PurgeJobs,
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.job import State
 
-from .fixture import OPERATION, EngineFixture, Suite, named, wanted
+from .fixture import OPERATION, EngineFixture, Suite, named, on_engine, wanted
 
 
 class ArchiveRules(Suite):
     """Dead letters laid aside, and taken back."""
 
-    def test_an_archived_job_is_laid_aside_as_it_is_and_comes_back_as_it_was(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put_dead("a")
-            before = await desk.job("a")
-            desk.clock.advance(100)
-            done = await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
-            assert [job.state for job in done.jobs] == [State.ARCHIVED]
-            assert await desk.counts() == Counts(archived=1)
-            assert done.jobs == [await desk.job("a")]
-            desk.clock.advance(100)
-            done = await desk.engine.operate(RestoreJobs(), named("a"), OPERATION)
-            assert done.jobs == [before] == [await desk.job("a")]
-            assert await desk.counts() == Counts(dead=1)
+    @on_engine
+    async def test_an_archived_job_is_laid_aside_as_it_is_and_comes_back_as_it_was(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put_dead("a")
+        before = await desk.job("a")
+        desk.clock.advance(100)
+        done = await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
+        assert [job.state for job in done.jobs] == [State.ARCHIVED]
+        assert await desk.counts() == Counts(archived=1)
+        assert done.jobs == [await desk.job("a")]
+        desk.clock.advance(100)
+        done = await desk.engine.operate(RestoreJobs(), named("a"), OPERATION)
+        assert done.jobs == [before] == [await desk.job("a")]
+        assert await desk.counts() == Counts(dead=1)
 
-        self.check(scenario)
-
-    def test_an_archived_job_is_kept_and_its_id_refused_for_good(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put_dead("a")
-            await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
-            desk.clock.advance(10_000)
-            assert await desk.state("a") is State.ARCHIVED
-
-        self.check(scenario)
+    @on_engine
+    async def test_an_archived_job_is_kept_and_its_id_refused_for_good(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put_dead("a")
+        await desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)
+        desk.clock.advance(10_000)
+        assert await desk.state("a") is State.ARCHIVED
 
     @pytest.mark.parametrize("other", ["open", "flying", "done", "aside"])
-    def test_only_what_is_dead_is_archived(self, other: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await _one_of_each(desk)
-            with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.operate(ArchiveJobs(), named("dead", other), OPERATION)
-            assert (refused.value.job_id, refused.value.move) == (other, "archive")
-            assert await desk.state("dead") is State.DEAD
-
-        self.check(scenario)
+    @on_engine
+    async def test_only_what_is_dead_is_archived(self, desk: EngineFixture, other: str) -> None:
+        await _one_of_each(desk)
+        with pytest.raises(IllegalTransition) as refused:
+            await desk.engine.operate(ArchiveJobs(), named("dead", other), OPERATION)
+        assert (refused.value.job_id, refused.value.move) == (other, "archive")
+        assert await desk.state("dead") is State.DEAD
 
     @pytest.mark.parametrize("other", ["open", "flying", "done", "dead"])
-    def test_only_what_is_archived_is_restored(self, other: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await _one_of_each(desk)
-            with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.operate(RestoreJobs(), named("aside", other), OPERATION)
-            assert (refused.value.job_id, refused.value.move) == (other, "restore")
-            assert await desk.state("aside") is State.ARCHIVED
+    @on_engine
+    async def test_only_what_is_archived_is_restored(self, desk: EngineFixture, other: str) -> None:
+        await _one_of_each(desk)
+        with pytest.raises(IllegalTransition) as refused:
+            await desk.engine.operate(RestoreJobs(), named("aside", other), OPERATION)
+        assert (refused.value.job_id, refused.value.move) == (other, "restore")
+        assert await desk.state("aside") is State.ARCHIVED
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_filter_takes_the_oldest_and_says_that_there_are_more(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("open")
+        await desk.put_dead("a", "b", "c", queue="mail")
+        done = await desk.engine.operate(ArchiveJobs(), wanted(), OPERATION, limit=2)
+        assert ([job.id for job in done.jobs], done.more) == (["a", "b"], True)
+        done = await desk.engine.operate(RestoreJobs(), wanted(), OPERATION)
+        assert ([job.id for job in done.jobs], done.more) == (["a", "b"], False)
+        assert (await desk.counts("mail")).dead == 3
 
-    def test_a_filter_takes_the_oldest_and_says_that_there_are_more(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("open")
-            await desk.put_dead("a", "b", "c", queue="mail")
-            done = await desk.engine.operate(ArchiveJobs(), wanted(), OPERATION, limit=2)
-            assert ([job.id for job in done.jobs], done.more) == (["a", "b"], True)
-            done = await desk.engine.operate(RestoreJobs(), wanted(), OPERATION)
-            assert ([job.id for job in done.jobs], done.more) == (["a", "b"], False)
-            assert (await desk.counts("mail")).dead == 3
-
-        self.check(scenario)
-
-    def test_a_foreign_job_is_not_archived_restored_or_purged(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put_dead("a", "b", tenant="acme")
-            await desk.engine.operate(ArchiveJobs(), named("b"), OPERATION)
-            caller = Caller("other")
-            for action in (ArchiveJobs(), RestoreJobs(), PurgeJobs()):
-                with pytest.raises(JobNotFound):
-                    await desk.engine.operate(action, named("a"), OPERATION, caller=caller)
-                found = await desk.engine.operate(action, wanted(), OPERATION, caller=caller)
-                assert found == AdminResult([])
-            assert await desk.counts() == Counts(dead=1, archived=1)
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_foreign_job_is_not_archived_restored_or_purged(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put_dead("a", "b", tenant="acme")
+        await desk.engine.operate(ArchiveJobs(), named("b"), OPERATION)
+        caller = Caller("other")
+        for action in (ArchiveJobs(), RestoreJobs(), PurgeJobs()):
+            with pytest.raises(JobNotFound):
+                await desk.engine.operate(action, named("a"), OPERATION, caller=caller)
+            found = await desk.engine.operate(action, wanted(), OPERATION, caller=caller)
+            assert found == AdminResult([])
+        assert await desk.counts() == Counts(dead=1, archived=1)
 
 
 class PurgeRules(Suite):
     """Forgotten for good."""
 
     @pytest.mark.parametrize("name", ["done", "dead", "aside", "gone"])
-    def test_a_purged_job_is_gone_with_its_history_and_its_id_is_free(self, name: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await _one_of_each(desk)
-            await desk.engine.operate(NoteJobs("soon gone"), named(name), OPERATION)
-            done = await desk.engine.operate(PurgeJobs(), named(name), OPERATION)
-            assert [job.id for job in done.jobs] == [name]
-            assert await desk.engine.get([name]) == [None]
-            assert await desk.engine.history([name]) == [None]
-            assert name not in await desk.find()
-            assert sum(_numbers(await desk.counts())) == 5
-            await desk.put(name)
-            history = await desk.history(name)
-            assert (history.attempts, history.notes) == ([], [])
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_purged_job_is_gone_with_its_history_and_its_id_is_free(
+        self, desk: EngineFixture, name: str
+    ) -> None:
+        await _one_of_each(desk)
+        await desk.engine.operate(NoteJobs("soon gone"), named(name), OPERATION)
+        done = await desk.engine.operate(PurgeJobs(), named(name), OPERATION)
+        assert [job.id for job in done.jobs] == [name]
+        assert await desk.engine.get([name]) == [None]
+        assert await desk.engine.history([name]) == [None]
+        assert name not in await desk.find()
+        assert sum(_numbers(await desk.counts())) == 5
+        await desk.put(name)
+        history = await desk.history(name)
+        assert (history.attempts, history.notes) == ([], [])
 
     @pytest.mark.parametrize("other", ["open", "flying"])
-    def test_unfinished_work_is_not_purged(self, other: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await _one_of_each(desk)
-            with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.operate(PurgeJobs(), named("dead", other), OPERATION)
-            assert refused.value.job_id == other
-            assert await desk.state("dead") is State.DEAD
+    @on_engine
+    async def test_unfinished_work_is_not_purged(self, desk: EngineFixture, other: str) -> None:
+        await _one_of_each(desk)
+        with pytest.raises(IllegalTransition) as refused:
+            await desk.engine.operate(PurgeJobs(), named("dead", other), OPERATION)
+        assert refused.value.job_id == other
+        assert await desk.state("dead") is State.DEAD
 
-        self.check(scenario)
-
-    def test_a_filter_purges_finished_work_only(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await _one_of_each(desk)
-            only = wanted(states=(State.DEAD, State.ARCHIVED))
-            done = await desk.engine.operate(PurgeJobs(), only, OPERATION)
-            assert [job.id for job in done.jobs] == ["aside", "dead"]
-            done = await desk.engine.operate(PurgeJobs(), wanted(), OPERATION)
-            assert [job.id for job in done.jobs] == ["done", "gone"]
-            assert await desk.counts() == Counts(pending=1, in_flight=1)
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_filter_purges_finished_work_only(self, desk: EngineFixture) -> None:
+        await _one_of_each(desk)
+        only = wanted(states=(State.DEAD, State.ARCHIVED))
+        done = await desk.engine.operate(PurgeJobs(), only, OPERATION)
+        assert [job.id for job in done.jobs] == ["aside", "dead"]
+        done = await desk.engine.operate(PurgeJobs(), wanted(), OPERATION)
+        assert [job.id for job in done.jobs] == ["done", "gone"]
+        assert await desk.counts() == Counts(pending=1, in_flight=1)
 
 
 async def _one_of_each(desk: EngineFixture) -> None:

@@ -29,7 +29,7 @@ from holdfast.model.errors import AccessDenied, HoldfastError, InvalidInput
 from holdfast.model.job import Edit
 from holdfast.model.policy import QueuePolicy
 
-from .fixture import OPERATION, EngineFixture, Suite, named, wanted
+from .fixture import OPERATION, EngineFixture, Suite, named, on_engine, wanted
 
 ENTRY = AuditEntry("replay", "job", "a", "ann", '{"state":["dead","pending"]}', "it is back", "x")
 NIGHTLY = ScheduleState("0 3 * * *", "Europe/Paris", "report", "default")
@@ -69,91 +69,85 @@ class AuditRules(Suite):
     """Every operation says who and why, and its audit entries are committed with it."""
 
     @pytest.mark.parametrize("verb", OPERATIONS)
-    def test_every_operation_needs_who_and_why(self, verb: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            before = await _one_of_each(desk)
-            for by, why, field in (
-                ("", "because", "by"),
-                ("ann", "", "why"),
-                ("ann", "  ", "why"),
-                ("x" * 201, "because", "by"),
-                ("ann", "x" * 4_001, "why"),
-            ):
-                with pytest.raises(InvalidInput) as refused:
-                    await OPERATIONS[verb](desk, Attribution(by, why))
-                assert refused.value.field == field
+    @on_engine
+    async def test_every_operation_needs_who_and_why(self, desk: EngineFixture, verb: str) -> None:
+        before = await _one_of_each(desk)
+        for by, why, field in (
+            ("", "because", "by"),
+            ("ann", "", "why"),
+            ("ann", "  ", "why"),
+            ("x" * 201, "because", "by"),
+            ("ann", "x" * 4_001, "why"),
+        ):
             with pytest.raises(InvalidInput) as refused:
-                await OPERATIONS[verb](desk, ("ann", "because"))  # type: ignore[arg-type]
-            assert refused.value.field == "operation"
-            assert await _seen(desk) == before
-
-        self.check(scenario)
+                await OPERATIONS[verb](desk, Attribution(by, why))
+            assert refused.value.field == field
+        with pytest.raises(InvalidInput) as refused:
+            await OPERATIONS[verb](desk, ("ann", "because"))  # type: ignore[arg-type]
+        assert refused.value.field == "operation"
+        assert await _seen(desk) == before
 
     @pytest.mark.parametrize("verb", OPERATIONS)
-    def test_the_audit_entry_is_committed_with_the_operation(self, verb: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            before = await _one_of_each(desk)
-            desk.clock.advance(5)
-            await OPERATIONS[verb](desk, Attribution("ann", "because", (ENTRY,)))
-            [record] = await desk.engine.audited()
-            assert (record.number, record.at_us) == (1, desk.clock.now_us())
-            assert record.entry == ENTRY
-            assert follows(AuditHead(), record)
-            assert verb == "note" or await _seen(desk) != before
-
-        self.check(scenario)
+    @on_engine
+    async def test_the_audit_entry_is_committed_with_the_operation(
+        self, desk: EngineFixture, verb: str
+    ) -> None:
+        before = await _one_of_each(desk)
+        desk.clock.advance(5)
+        await OPERATIONS[verb](desk, Attribution("ann", "because", (ENTRY,)))
+        [record] = await desk.engine.audited()
+        assert (record.number, record.at_us) == (1, desk.clock.now_us())
+        assert record.entry == ENTRY
+        assert follows(AuditHead(), record)
+        assert verb == "note" or await _seen(desk) != before
 
     @pytest.mark.parametrize("verb", FAILING)
-    def test_an_operation_that_fails_changes_nothing_and_leaves_no_entry(self, verb: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            before = await _one_of_each(desk)
-            with pytest.raises(HoldfastError):
-                await FAILING[verb](desk, Attribution("ann", "because", (ENTRY,)))
-            assert await desk.engine.audited() == []
-            assert await _seen(desk) == before
+    @on_engine
+    async def test_an_operation_that_fails_changes_nothing_and_leaves_no_entry(
+        self, desk: EngineFixture, verb: str
+    ) -> None:
+        before = await _one_of_each(desk)
+        with pytest.raises(HoldfastError):
+            await FAILING[verb](desk, Attribution("ann", "because", (ENTRY,)))
+        assert await desk.engine.audited() == []
+        assert await _seen(desk) == before
 
-        self.check(scenario)
+    @on_engine
+    async def test_entries_are_numbered_and_chained(self, desk: EngineFixture) -> None:
+        await desk.put("a", "b")
+        for name in ("a", "b"):
+            desk.clock.advance(1)
+            entries = (ENTRY, AuditEntry("cancel", "job", name, "ann"))
+            await desk.engine.operate(
+                CancelJobs(), named(name), Attribution("ann", "because", entries)
+            )
+        head = await desk.engine.audit([AuditEntry("login", "console", "", "eve")])
+        records = await desk.engine.audited()
+        assert [record.number for record in records] == [1, 2, 3, 4, 5]
+        assert [record.entry.action for record in records] == [
+            *("replay", "cancel", "replay", "cancel", "login")
+        ]
+        assert _chained(records) == head == head_of(records[-1])
 
-    def test_entries_are_numbered_and_chained(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b")
-            for name in ("a", "b"):
-                desk.clock.advance(1)
-                entries = (ENTRY, AuditEntry("cancel", "job", name, "ann"))
-                await desk.engine.operate(
-                    CancelJobs(), named(name), Attribution("ann", "because", entries)
-                )
-            head = await desk.engine.audit([AuditEntry("login", "console", "", "eve")])
-            records = await desk.engine.audited()
-            assert [record.number for record in records] == [1, 2, 3, 4, 5]
-            assert [record.entry.action for record in records] == [
-                *("replay", "cancel", "replay", "cancel", "login")
-            ]
-            assert _chained(records) == head == head_of(records[-1])
+    @on_engine
+    async def test_the_audit_is_read_in_pages(self, desk: EngineFixture) -> None:
+        entries = [AuditEntry("look", "job", str(number), "ann") for number in range(7)]
+        await desk.engine.audit(entries)
+        pages = [await desk.engine.audited(after=after, limit=3) for after in (0, 3, 6, 7, 99)]
+        numbers = [[record.number for record in page] for page in pages]
+        assert numbers == [[1, 2, 3], [4, 5, 6], [7], [], []]
+        for after, limit, field in ((-1, 3, "after"), (0, 0, "limit"), (0, 1_001, "limit")):
+            with pytest.raises(InvalidInput) as refused:
+                await desk.engine.audited(after=after, limit=limit)
+            assert refused.value.field == field
 
-        self.check(scenario)
-
-    def test_the_audit_is_read_in_pages(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            entries = [AuditEntry("look", "job", str(number), "ann") for number in range(7)]
-            await desk.engine.audit(entries)
-            pages = [await desk.engine.audited(after=after, limit=3) for after in (0, 3, 6, 7, 99)]
-            numbers = [[record.number for record in page] for page in pages]
-            assert numbers == [[1, 2, 3], [4, 5, 6], [7], [], []]
-            for after, limit, field in ((-1, 3, "after"), (0, 0, "limit"), (0, 1_001, "limit")):
-                with pytest.raises(InvalidInput) as refused:
-                    await desk.engine.audited(after=after, limit=limit)
-                assert refused.value.field == field
-
-        self.check(scenario)
-
-    def test_an_empty_list_of_entries_tells_where_the_audit_ends(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            assert await desk.engine.audit([]) == AuditHead()
-            head = await desk.engine.audit([ENTRY])
-            assert await desk.engine.audit([]) == head
-
-        self.check(scenario)
+    @on_engine
+    async def test_an_empty_list_of_entries_tells_where_the_audit_ends(
+        self, desk: EngineFixture
+    ) -> None:
+        assert await desk.engine.audit([]) == AuditHead()
+        head = await desk.engine.audit([ENTRY])
+        assert await desk.engine.audit([]) == head
 
     @pytest.mark.parametrize(
         ("entry", "field"),
@@ -166,74 +160,66 @@ class AuditRules(Suite):
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
-    def test_a_bad_entry_is_refused_with_its_operation(self, entry: AuditEntry, field: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            before = await _one_of_each(desk)
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.audit([ENTRY, entry])
-            assert refused.value.field == field
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.operate(
-                    CancelJobs(), named("open"), Attribution("ann", "because", (entry,))
-                )
-            assert refused.value.field == field
-            assert await desk.engine.audited() == []
-            assert await _seen(desk) == before
+    @on_engine
+    async def test_a_bad_entry_is_refused_with_its_operation(
+        self, desk: EngineFixture, entry: AuditEntry, field: str
+    ) -> None:
+        before = await _one_of_each(desk)
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.audit([ENTRY, entry])
+        assert refused.value.field == field
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.operate(
+                CancelJobs(), named("open"), Attribution("ann", "because", (entry,))
+            )
+        assert refused.value.field == field
+        assert await desk.engine.audited() == []
+        assert await _seen(desk) == before
 
-        self.check(scenario)
-
-    def test_a_limited_caller_writes_no_entries_by_itself(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(AccessDenied):
-                await desk.engine.audit([ENTRY], caller=Caller("acme"))
-            assert await desk.engine.audited() == []
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_limited_caller_writes_no_entries_by_itself(self, desk: EngineFixture) -> None:
+        with pytest.raises(AccessDenied):
+            await desk.engine.audit([ENTRY], caller=Caller("acme"))
+        assert await desk.engine.audited() == []
 
 
 class GoverningRules(Suite):
     """Flags and schedules."""
 
-    def test_a_flag_is_switched_and_taken_away(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            assert await desk.engine.flags() == {}
-            await desk.engine.set_flag("auto_replay", OPERATION, on=True)
-            await desk.engine.set_flag("fast", OPERATION, on=False)
-            assert await desk.engine.flags() == {"auto_replay": True, "fast": False}
-            await desk.engine.set_flag("auto_replay", OPERATION, on=None)
-            assert await desk.engine.flags() == {"fast": False}
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.set_flag("fast", OPERATION, on=1)  # type: ignore[arg-type]
-            assert refused.value.field == "on"
+    @on_engine
+    async def test_a_flag_is_switched_and_taken_away(self, desk: EngineFixture) -> None:
+        assert await desk.engine.flags() == {}
+        await desk.engine.set_flag("auto_replay", OPERATION, on=True)
+        await desk.engine.set_flag("fast", OPERATION, on=False)
+        assert await desk.engine.flags() == {"auto_replay": True, "fast": False}
+        await desk.engine.set_flag("auto_replay", OPERATION, on=None)
+        assert await desk.engine.flags() == {"fast": False}
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.set_flag("fast", OPERATION, on=1)  # type: ignore[arg-type]
+        assert refused.value.field == "on"
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_schedule_is_known_changed_and_taken_away(self, desk: EngineFixture) -> None:
+        assert await desk.engine.schedules() == {}
+        await desk.engine.set_schedule("nightly", NIGHTLY, OPERATION)
+        assert await desk.engine.schedules() == {"nightly": NIGHTLY}
+        paused = ScheduleState("0 4 * * *", "UTC", "report", "slow", paused=True)
+        await desk.engine.set_schedule("nightly", paused, OPERATION)
+        assert await desk.engine.schedules() == {"nightly": paused}
+        await desk.engine.set_schedule("nightly", None, OPERATION)
+        assert await desk.engine.schedules() == {}
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.set_schedule("nightly", "daily", OPERATION)  # type: ignore[arg-type]
+        assert refused.value.field == "schedule"
 
-    def test_a_schedule_is_known_changed_and_taken_away(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            assert await desk.engine.schedules() == {}
-            await desk.engine.set_schedule("nightly", NIGHTLY, OPERATION)
-            assert await desk.engine.schedules() == {"nightly": NIGHTLY}
-            paused = ScheduleState("0 4 * * *", "UTC", "report", "slow", paused=True)
-            await desk.engine.set_schedule("nightly", paused, OPERATION)
-            assert await desk.engine.schedules() == {"nightly": paused}
-            await desk.engine.set_schedule("nightly", None, OPERATION)
-            assert await desk.engine.schedules() == {}
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.set_schedule("nightly", "daily", OPERATION)  # type: ignore[arg-type]
-            assert refused.value.field == "schedule"
-
-        self.check(scenario)
-
-    def test_a_limited_caller_governs_nothing(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            caller = Caller("acme")
-            with pytest.raises(AccessDenied):
-                await desk.engine.set_flag("f", OPERATION, on=True, caller=caller)
-            with pytest.raises(AccessDenied):
-                await desk.engine.set_schedule("s", NIGHTLY, OPERATION, caller=caller)
-            assert (await desk.engine.flags(), await desk.engine.schedules()) == ({}, {})
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_limited_caller_governs_nothing(self, desk: EngineFixture) -> None:
+        caller = Caller("acme")
+        with pytest.raises(AccessDenied):
+            await desk.engine.set_flag("f", OPERATION, on=True, caller=caller)
+        with pytest.raises(AccessDenied):
+            await desk.engine.set_schedule("s", NIGHTLY, OPERATION, caller=caller)
+        assert (await desk.engine.flags(), await desk.engine.schedules()) == ({}, {})
 
 
 async def _edit(desk: EngineFixture, by: Attribution, version: int) -> object:

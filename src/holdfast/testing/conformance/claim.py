@@ -17,136 +17,118 @@ from holdfast.model.outcome import (
     retry,
 )
 
-from .fixture import FAILURE, EngineFixture, Suite, settle_down
+from .fixture import FAILURE, EngineFixture, Suite, on_engine, settle_down
 
 
 class ClaimRules(Suite):
     """What is handed out: order, leases, claims that wait."""
 
-    def test_fifo_within_a_priority_and_higher_priorities_first(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("low1", "low2")
-            await desk.put("high1", "high2", priority=3)
-            await desk.put("lowest", priority=-1)
-            expected = ["high1", "high2", "low1", "low2", "lowest"]
-            assert await desk.take_ids(2) + await desk.take_ids() == expected
+    @on_engine
+    async def test_fifo_within_a_priority_and_higher_priorities_first(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("low1", "low2")
+        await desk.put("high1", "high2", priority=3)
+        await desk.put("lowest", priority=-1)
+        expected = ["high1", "high2", "low1", "low2", "lowest"]
+        assert await desk.take_ids(2) + await desk.take_ids() == expected
 
-        self.check(scenario)
+    @on_engine
+    async def test_several_queues_and_tasks_share_one_line(self, desk: EngineFixture) -> None:
+        for number, (queue, task) in enumerate(
+            [("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("b", "x"), ("a", "x")]
+        ):
+            await desk.put(str(number), queue=queue, task=task)
+        assert await desk.take_ids(queues=["a", "b"]) == ["0", "1", "2", "4", "5"]
+        assert await desk.take_ids(queues=["c"]) == ["3"]
 
-    def test_several_queues_and_tasks_share_one_line(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            for number, (queue, task) in enumerate(
-                [("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("b", "x"), ("a", "x")]
-            ):
-                await desk.put(str(number), queue=queue, task=task)
-            assert await desk.take_ids(queues=["a", "b"]) == ["0", "1", "2", "4", "5"]
-            assert await desk.take_ids(queues=["c"]) == ["3"]
+    @on_engine
+    async def test_only_known_tasks_are_claimed(self, desk: EngineFixture) -> None:
+        await desk.put("new", task="unknown_here")
+        await desk.put("old", task="known")
+        assert await desk.take_ids(tasks=["known", "other"]) == ["old"]
+        assert await desk.state("new") is State.PENDING
+        assert await desk.take_ids() == ["new"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_delayed_job_is_not_handed_out_before_it_is_due(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("later", delay_seconds=5)
+        await desk.put("now")
+        assert await desk.take_ids() == ["now"]
+        desk.clock.advance(4.999_999)
+        assert await desk.take_ids() == []
+        desk.clock.advance(0.000_001)
+        assert await desk.take_ids() == ["later"]
 
-    def test_only_known_tasks_are_claimed(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("new", task="unknown_here")
-            await desk.put("old", task="known")
-            assert await desk.take_ids(tasks=["known", "other"]) == ["old"]
-            assert await desk.state("new") is State.PENDING
-            assert await desk.take_ids() == ["new"]
+    @on_engine
+    async def test_a_delayed_job_lines_up_when_it_becomes_due(self, desk: EngineFixture) -> None:
+        await desk.put("due_at_5", delay_seconds=5)
+        desk.clock.advance(3)
+        await desk.put("put_at_3")
+        desk.clock.advance(4)
+        await desk.put("put_at_7")
+        assert await desk.take_ids() == ["put_at_3", "due_at_5", "put_at_7"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_run_at_in_the_past_is_now(self, desk: EngineFixture) -> None:
+        await desk.put("first")
+        desk.clock.advance(1)
+        await desk.put("second", run_at_us=5)
+        assert await desk.take_ids() == ["first", "second"]
 
-    def test_a_delayed_job_is_not_handed_out_before_it_is_due(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("later", delay_seconds=5)
-            await desk.put("now")
-            assert await desk.take_ids() == ["now"]
-            desk.clock.advance(4.999_999)
-            assert await desk.take_ids() == []
-            desk.clock.advance(0.000_001)
-            assert await desk.take_ids() == ["later"]
+    @on_engine
+    async def test_a_retry_goes_to_the_tail(self, desk: EngineFixture) -> None:
+        await desk.put("a", "b")
+        await desk.settle(retry((await desk.take())[0], FAILURE))
+        assert await desk.take_ids() == ["b", "a"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_released_job_keeps_its_place(self, desk: EngineFixture) -> None:
+        await desk.put("a", "b", "c", "d")
+        jobs = await desk.take(3)
+        await desk.settle(release(jobs[1]), release(jobs[0]), release(jobs[2]))
+        assert await desk.take_ids() == ["a", "b", "c", "d"]
 
-    def test_a_delayed_job_lines_up_when_it_becomes_due(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("due_at_5", delay_seconds=5)
-            desk.clock.advance(3)
-            await desk.put("put_at_3")
-            desk.clock.advance(4)
-            await desk.put("put_at_7")
-            assert await desk.take_ids() == ["put_at_3", "due_at_5", "put_at_7"]
+    @on_engine
+    async def test_a_claim_charges_an_attempt_and_gives_a_token_and_a_lease(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a")
+        [job] = await desk.take(lease_seconds=10, worker="w7")
+        assert (job.state, job.attempt, job.worker) == (State.IN_FLIGHT, 1, "w7")
+        assert 0 < job.token < 2**63
+        assert job.lease_until_us == desk.clock.now_us() + 10_000_000
+        assert await desk.job("a") == job
+        assert await desk.take_ids() == []
 
-        self.check(scenario)
+    @on_engine
+    async def test_tokens_of_one_claim_are_in_its_order(self, desk: EngineFixture) -> None:
+        await desk.put("low")
+        await desk.put("high", priority=3)
+        first, second = await desk.take(2)
+        assert (first.id, second.id) == ("high", "low")
+        assert first.token < second.token
 
-    def test_run_at_in_the_past_is_now(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("first")
-            desk.clock.advance(1)
-            await desk.put("second", run_at_us=5)
-            assert await desk.take_ids() == ["first", "second"]
+    @on_engine
+    async def test_tokens_of_one_job_only_grow(self, desk: EngineFixture) -> None:
+        await desk.put("a", max_attempts=10)
+        tokens = []
+        for give_back in (release, release, lambda job: retry(job, FAILURE)):
+            [job] = await desk.take()
+            tokens.append(job.token)
+            await desk.settle(give_back(job))
+        await desk.take()
+        await desk.lose()
+        tokens.append((await desk.take())[0].token)
+        assert tokens == sorted(set(tokens))
 
-        self.check(scenario)
-
-    def test_a_retry_goes_to_the_tail(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b")
-            await desk.settle(retry((await desk.take())[0], FAILURE))
-            assert await desk.take_ids() == ["b", "a"]
-
-        self.check(scenario)
-
-    def test_a_released_job_keeps_its_place(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b", "c", "d")
-            jobs = await desk.take(3)
-            await desk.settle(release(jobs[1]), release(jobs[0]), release(jobs[2]))
-            assert await desk.take_ids() == ["a", "b", "c", "d"]
-
-        self.check(scenario)
-
-    def test_a_claim_charges_an_attempt_and_gives_a_token_and_a_lease(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            [job] = await desk.take(lease_seconds=10, worker="w7")
-            assert (job.state, job.attempt, job.worker) == (State.IN_FLIGHT, 1, "w7")
-            assert 0 < job.token < 2**63
-            assert job.lease_until_us == desk.clock.now_us() + 10_000_000
-            assert await desk.job("a") == job
-            assert await desk.take_ids() == []
-
-        self.check(scenario)
-
-    def test_tokens_of_one_claim_are_in_its_order(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("low")
-            await desk.put("high", priority=3)
-            first, second = await desk.take(2)
-            assert (first.id, second.id) == ("high", "low")
-            assert first.token < second.token
-
-        self.check(scenario)
-
-    def test_tokens_of_one_job_only_grow(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", max_attempts=10)
-            tokens = []
-            for give_back in (release, release, lambda job: retry(job, FAILURE)):
-                [job] = await desk.take()
-                tokens.append(job.token)
-                await desk.settle(give_back(job))
-            await desk.take()
-            await desk.lose()
-            tokens.append((await desk.take())[0].token)
-            assert tokens == sorted(set(tokens))
-
-        self.check(scenario)
-
-    def test_an_estimate_is_the_first_lease(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", estimated_seconds=120)
-            [job] = await desk.take(lease_seconds=10)
-            assert job.lease_until_us == desk.clock.now_us() + 120_000_000
-
-        self.check(scenario)
+    @on_engine
+    async def test_an_estimate_is_the_first_lease(self, desk: EngineFixture) -> None:
+        await desk.put("a", estimated_seconds=120)
+        [job] = await desk.take(lease_seconds=10)
+        assert job.lease_until_us == desk.clock.now_us() + 120_000_000
 
     @pytest.mark.parametrize(
         ("fields", "field"),
@@ -160,90 +142,74 @@ class ClaimRules(Suite):
             ({"queues": "default"}, "queues"),
         ],
     )
-    def test_a_bad_claim_names_the_field_and_claims_nothing(
-        self, fields: dict[str, object], field: str
+    @on_engine
+    async def test_a_bad_claim_names_the_field_and_claims_nothing(
+        self, desk: EngineFixture, fields: dict[str, object], field: str
     ) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            with pytest.raises(InvalidInput) as refused:
-                await desk.claim(**fields)
-            assert refused.value.field == field
-            assert await desk.state("a") is State.PENDING
+        await desk.put("a")
+        with pytest.raises(InvalidInput) as refused:
+            await desk.claim(**fields)
+        assert refused.value.field == field
+        assert await desk.state("a") is State.PENDING
 
-        self.check(scenario)
+    @on_engine
+    async def test_settling_and_claiming_are_one_step(self, desk: EngineFixture) -> None:
+        await desk.put("a", "b", "c")
+        first = await desk.take(2)
+        answer = await desk.claim(limit=2, settle=[completed(job) for job in first])
+        assert answer.settled == [None, None]
+        assert [job.id for job in answer.jobs] == ["c"]
+        assert (await desk.counts()).completed == 2
 
-    def test_settling_and_claiming_are_one_step(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b", "c")
-            first = await desk.take(2)
-            answer = await desk.claim(limit=2, settle=[completed(job) for job in first])
-            assert answer.settled == [None, None]
-            assert [job.id for job in answer.jobs] == ["c"]
-            assert (await desk.counts()).completed == 2
+    @on_engine
+    async def test_what_a_claim_settles_it_may_hand_out_again(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        [job] = await desk.take()
+        answer = await desk.claim(settle=[retry(job, FAILURE)])
+        assert [(again.id, again.attempt) for again in answer.jobs] == [("a", 2)]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_claim_waits_for_work(self, desk: EngineFixture) -> None:
+        waiting = asyncio.create_task(desk.take(wait_seconds=10))
+        await settle_down()
+        assert not waiting.done()
+        await desk.put("elsewhere", queue="other")
+        await settle_down()
+        assert not waiting.done()
+        await desk.put("a")
+        assert [job.id for job in await waiting] == ["a"]
 
-    def test_what_a_claim_settles_it_may_hand_out_again(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            [job] = await desk.take()
-            answer = await desk.claim(settle=[retry(job, FAILURE)])
-            assert [(again.id, again.attempt) for again in answer.jobs] == [("a", 2)]
+    @on_engine
+    async def test_a_waiting_claim_gives_up_in_time(self, desk: EngineFixture) -> None:
+        waiting = asyncio.create_task(desk.take(wait_seconds=10))
+        await settle_down()
+        desk.clock.advance(9.9)
+        await settle_down()
+        assert not waiting.done()
+        desk.clock.advance(0.1)
+        assert await waiting == []
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_waiting_claim_wakes_when_a_job_becomes_due(self, desk: EngineFixture) -> None:
+        await desk.put("a", delay_seconds=3)
+        waiting = asyncio.create_task(desk.take(wait_seconds=10))
+        await settle_down()
+        desk.clock.advance(3)
+        assert [job.id for job in await waiting] == ["a"]
 
-    def test_a_claim_waits_for_work(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            waiting = asyncio.create_task(desk.take(wait_seconds=10))
-            await settle_down()
-            assert not waiting.done()
-            await desk.put("elsewhere", queue="other")
-            await settle_down()
-            assert not waiting.done()
-            await desk.put("a")
-            assert [job.id for job in await waiting] == ["a"]
+    @on_engine
+    async def test_a_claim_that_settles_does_not_wait(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        [job] = await desk.take()
+        answer = await desk.claim(settle=[completed(job)], wait_seconds=10)
+        assert answer == Claim([], [None])
 
-        self.check(scenario)
-
-    def test_a_waiting_claim_gives_up_in_time(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            waiting = asyncio.create_task(desk.take(wait_seconds=10))
-            await settle_down()
-            desk.clock.advance(9.9)
-            await settle_down()
-            assert not waiting.done()
-            desk.clock.advance(0.1)
-            assert await waiting == []
-
-        self.check(scenario)
-
-    def test_a_waiting_claim_wakes_when_a_job_becomes_due(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", delay_seconds=3)
-            waiting = asyncio.create_task(desk.take(wait_seconds=10))
-            await settle_down()
-            desk.clock.advance(3)
-            assert [job.id for job in await waiting] == ["a"]
-
-        self.check(scenario)
-
-    def test_a_claim_that_settles_does_not_wait(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            [job] = await desk.take()
-            answer = await desk.claim(settle=[completed(job)], wait_seconds=10)
-            assert answer == Claim([], [None])
-
-        self.check(scenario)
-
-    def test_a_cancelled_waiting_claim_takes_nothing(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            waiting = asyncio.create_task(desk.take(wait_seconds=10))
-            await settle_down()
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await desk.put("a")
-            assert await desk.state("a") is State.PENDING
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_cancelled_waiting_claim_takes_nothing(self, desk: EngineFixture) -> None:
+        waiting = asyncio.create_task(desk.take(wait_seconds=10))
+        await settle_down()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await desk.put("a")
+        assert await desk.state("a") is State.PENDING

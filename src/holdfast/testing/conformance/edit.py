@@ -13,143 +13,133 @@ from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, 
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
 
-from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, new_job
+from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, new_job, on_engine
 
 
 class EditRules(Suite):
     """What an edit changes, and what it does not."""
 
-    def test_an_edit_raises_the_version_and_keeps_the_original_payload(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            first = await desk.job("a")
-            job = await desk.engine.edit(first, Edit(payload={"n": 2}), OPERATION)
-            assert (job.version, job.arguments(), job.state) == (2, {"n": 2}, State.PENDING)
-            assert job == await desk.job("a")
-            job = await desk.engine.edit(first, Edit(max_attempts=9), OPERATION)
-            assert (job.version, job.max_attempts, job.arguments()) == (3, 9, {"n": 2})
-            notes = (await desk.history("a")).notes
-            assert [(note.kind, note.by, note.text) for note in notes] == [
-                (NoteKind.EDIT, "ann", OPERATION.why)
-            ] * 2
-            assert [note.before for note in notes] == [b'{"n":1}', None]
+    @on_engine
+    async def test_an_edit_raises_the_version_and_keeps_the_original_payload(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a")
+        first = await desk.job("a")
+        job = await desk.engine.edit(first, Edit(payload={"n": 2}), OPERATION)
+        assert (job.version, job.arguments(), job.state) == (2, {"n": 2}, State.PENDING)
+        assert job == await desk.job("a")
+        job = await desk.engine.edit(first, Edit(max_attempts=9), OPERATION)
+        assert (job.version, job.max_attempts, job.arguments()) == (3, 9, {"n": 2})
+        notes = (await desk.history("a")).notes
+        assert [(note.kind, note.by, note.text) for note in notes] == [
+            (NoteKind.EDIT, "ann", OPERATION.why)
+        ] * 2
+        assert [note.before for note in notes] == [b'{"n":1}', None]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_stale_version_is_refused_and_nothing_is_changed(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a")
+        first = await desk.job("a")
+        current = await desk.engine.edit(first, Edit(priority=1), OPERATION, version=1)
+        with pytest.raises(StaleVersion) as refused:
+            await desk.engine.edit(first, Edit(priority=7), OPERATION, version=1)
+        assert (refused.value.job_id, refused.value.expected) == ("a", 1)
+        assert refused.value.version == 2
+        assert await desk.job("a") == current
+        job = await desk.engine.edit(first, Edit(priority=7), OPERATION, version=2)
+        assert (job.priority, job.version) == (7, 3)
 
-    def test_a_stale_version_is_refused_and_nothing_is_changed(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            first = await desk.job("a")
-            current = await desk.engine.edit(first, Edit(priority=1), OPERATION, version=1)
-            with pytest.raises(StaleVersion) as refused:
-                await desk.engine.edit(first, Edit(priority=7), OPERATION, version=1)
-            assert (refused.value.job_id, refused.value.expected) == ("a", 1)
-            assert refused.value.version == 2
-            assert await desk.job("a") == current
-            job = await desk.engine.edit(first, Edit(priority=7), OPERATION, version=2)
-            assert (job.priority, job.version) == (7, 3)
+    @on_engine
+    async def test_of_two_edits_at_once_one_is_stale(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        job = await desk.job("a")
+        answers = await asyncio.gather(
+            *(
+                desk.engine.edit(job, Edit(priority=number), OPERATION, version=1)
+                for number in (1, 2)
+            ),
+            return_exceptions=True,
+        )
+        assert sorted(type(answer).__name__ for answer in answers) == ["Job", "StaleVersion"]
+        assert (await desk.job("a")).version == 2
 
-        self.check(scenario)
+    @on_engine
+    async def test_an_edited_priority_moves_the_job(self, desk: EngineFixture) -> None:
+        await desk.put(*"abc")
+        await desk.engine.edit(await desk.job("c"), Edit(priority=5), OPERATION)
+        await desk.engine.edit(await desk.job("a"), Edit(priority=-5), OPERATION)
+        assert await desk.take_ids() == ["c", "b", "a"]
 
-    def test_of_two_edits_at_once_one_is_stale(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            job = await desk.job("a")
-            answers = await asyncio.gather(
-                *(
-                    desk.engine.edit(job, Edit(priority=number), OPERATION, version=1)
-                    for number in (1, 2)
-                ),
-                return_exceptions=True,
-            )
-            assert sorted(type(answer).__name__ for answer in answers) == ["Job", "StaleVersion"]
-            assert (await desk.job("a")).version == 2
+    @on_engine
+    async def test_an_edited_time_moves_the_job(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        await desk.put("b", delay_seconds=600)
+        now_us = desk.clock.now_us()
+        later = Edit(run_at_us=now_us + 5_000_000)
+        await desk.engine.edit(await desk.job("a"), later, OPERATION)
+        sooner = await desk.engine.edit(await desk.job("b"), Edit(run_at_us=1), OPERATION)
+        assert sooner.run_at_us == now_us, "the past is now"
+        assert await desk.take_ids() == ["b"]
+        desk.clock.advance(5)
+        assert await desk.take_ids() == ["a"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_waiting_claim_is_woken_by_an_edit_that_makes_a_job_due(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a", delay_seconds=600)
+        waiting = WaitingClaim(desk)
+        await waiting.still_waits()
+        await desk.engine.edit(await desk.job("a"), Edit(run_at_us=0), OPERATION)
+        assert await waiting.ids() == ["a"]
 
-    def test_an_edited_priority_moves_the_job(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put(*"abc")
-            await desk.engine.edit(await desk.job("c"), Edit(priority=5), OPERATION)
-            await desk.engine.edit(await desk.job("a"), Edit(priority=-5), OPERATION)
-            assert await desk.take_ids() == ["c", "b", "a"]
+    @on_engine
+    async def test_an_edited_payload_does_not_move_the_job(self, desk: EngineFixture) -> None:
+        await desk.put(*"abc")
+        await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
+        assert await desk.take_ids() == ["a", "b", "c"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_blocked_job_can_be_edited(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        await desk.put("b", depends_on=("a",))
+        job = await desk.engine.edit(await desk.job("b"), Edit(payload={"n": 2}), OPERATION)
+        assert job.state is State.BLOCKED
+        await desk.work_off("a")
+        [job] = await desk.take()
+        assert (job.id, job.arguments()) == ("b", {"n": 2})
 
-    def test_an_edited_time_moves_the_job(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            await desk.put("b", delay_seconds=600)
-            now_us = desk.clock.now_us()
-            later = Edit(run_at_us=now_us + 5_000_000)
-            await desk.engine.edit(await desk.job("a"), later, OPERATION)
-            sooner = await desk.engine.edit(await desk.job("b"), Edit(run_at_us=1), OPERATION)
-            assert sooner.run_at_us == now_us, "the past is now"
-            assert await desk.take_ids() == ["b"]
-            desk.clock.advance(5)
-            assert await desk.take_ids() == ["a"]
-
-        self.check(scenario)
-
-    def test_a_waiting_claim_is_woken_by_an_edit_that_makes_a_job_due(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", delay_seconds=600)
-            waiting = WaitingClaim(desk)
-            await waiting.still_waits()
-            await desk.engine.edit(await desk.job("a"), Edit(run_at_us=0), OPERATION)
-            assert await waiting.ids() == ["a"]
-
-        self.check(scenario)
-
-    def test_an_edited_payload_does_not_move_the_job(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put(*"abc")
-            await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
-            assert await desk.take_ids() == ["a", "b", "c"]
-
-        self.check(scenario)
-
-    def test_a_blocked_job_can_be_edited(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            await desk.put("b", depends_on=("a",))
-            job = await desk.engine.edit(await desk.job("b"), Edit(payload={"n": 2}), OPERATION)
-            assert job.state is State.BLOCKED
-            await desk.work_off("a")
-            [job] = await desk.take()
-            assert (job.id, job.arguments()) == ("b", {"n": 2})
-
-        self.check(scenario)
-
-    def test_a_dead_job_is_edited_and_replayed_with_the_change(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put_dead("a")
-            job = await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
-            assert (job.state, job.version) == (State.DEAD, 2)
-            assert job == await desk.job("a")
-            assert (await desk.history("a")).notes[0].before == b'{"n":1}'
-            await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
-            [again] = await desk.take()
-            assert (again.arguments(), again.version) == ({"n": 2}, 2)
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_dead_job_is_edited_and_replayed_with_the_change(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put_dead("a")
+        job = await desk.engine.edit(await desk.job("a"), Edit(payload={"n": 2}), OPERATION)
+        assert (job.state, job.version) == (State.DEAD, 2)
+        assert job == await desk.job("a")
+        assert (await desk.history("a")).notes[0].before == b'{"n":1}'
+        await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
+        [again] = await desk.take()
+        assert (again.arguments(), again.version) == ({"n": 2}, 2)
 
     @pytest.mark.parametrize("name", ["flying", "done", "gone", "aside"])
-    def test_what_runs_or_is_done_cannot_be_edited(self, name: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("flying", "done", "aside", "gone")
-            await desk.take()
-            await desk.work_off("done")
-            await desk.bury("aside")
-            await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
-            await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
-            before = await desk.job(name)
-            with pytest.raises(IllegalTransition) as refused:
-                await desk.engine.edit(before, Edit(priority=5), OPERATION)
-            assert refused.value.job_id == name
-            assert await desk.job(name) == before
-
-        self.check(scenario)
+    @on_engine
+    async def test_what_runs_or_is_done_cannot_be_edited(
+        self, desk: EngineFixture, name: str
+    ) -> None:
+        await desk.put("flying", "done", "aside", "gone")
+        await desk.take()
+        await desk.work_off("done")
+        await desk.bury("aside")
+        await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+        await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
+        before = await desk.job(name)
+        with pytest.raises(IllegalTransition) as refused:
+            await desk.engine.edit(before, Edit(priority=5), OPERATION)
+        assert refused.value.job_id == name
+        assert await desk.job(name) == before
 
     @pytest.mark.parametrize(
         ("changes", "field"),
@@ -174,17 +164,15 @@ class EditRules(Suite):
 
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
-    def test_a_job_that_is_unknown_or_foreign_is_not_found(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.engine.enqueue([new_job(id="a", tenant="acme", scope="library:42")])
-            [job] = await desk.engine.get(["a"], tenant="acme")
-            assert job is not None
-            for caller in (Caller("other"), Caller("acme", ("library:43",))):
-                with pytest.raises(JobNotFound):
-                    await desk.engine.edit(job, Edit(priority=5), OPERATION, caller=caller)
-            await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
-            await desk.engine.operate(PurgeJobs(), named("a"), OPERATION)
+    @on_engine
+    async def test_a_job_that_is_unknown_or_foreign_is_not_found(self, desk: EngineFixture) -> None:
+        await desk.engine.enqueue([new_job(id="a", tenant="acme", scope="library:42")])
+        [job] = await desk.engine.get(["a"], tenant="acme")
+        assert job is not None
+        for caller in (Caller("other"), Caller("acme", ("library:43",))):
             with pytest.raises(JobNotFound):
-                await desk.engine.edit(job, Edit(priority=5), OPERATION)
-
-        self.check(scenario)
+                await desk.engine.edit(job, Edit(priority=5), OPERATION, caller=caller)
+        await desk.engine.operate(CancelJobs(), named("a"), OPERATION)
+        await desk.engine.operate(PurgeJobs(), named("a"), OPERATION)
+        with pytest.raises(JobNotFound):
+            await desk.engine.edit(job, Edit(priority=5), OPERATION)

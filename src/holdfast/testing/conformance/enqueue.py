@@ -24,47 +24,41 @@ from holdfast.model.outcome import (
     dead,
 )
 
-from .fixture import FAILURE, EngineFixture, Suite, alike, new_job
+from .fixture import FAILURE, EngineFixture, Suite, alike, new_job, on_engine
 
 
 class EnqueueRules(Suite):
     """What comes in: ids, duplicates, unique keys, bad input."""
 
-    def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            [job_id] = await desk.put(
-                "a", queue="mail", priority=5, scope="library:42", max_attempts=7
-            )
-            job = await desk.job(job_id)
-            assert (job.id, job.state, job.attempt, job.version) == ("a", State.PENDING, 0, 1)
-            assert (job.queue, job.priority, job.scope) == ("mail", 5, "library:42")
-            assert (job.max_attempts, job.task, job.tenant) == (7, "t", "default")
-            assert job.arguments() == {"n": 1}
-            assert job.created_at_us == job.run_at_us == desk.clock.now_us()
+    @on_engine
+    async def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(
+        self, desk: EngineFixture
+    ) -> None:
+        [job_id] = await desk.put("a", queue="mail", priority=5, scope="library:42", max_attempts=7)
+        job = await desk.job(job_id)
+        assert (job.id, job.state, job.attempt, job.version) == ("a", State.PENDING, 0, 1)
+        assert (job.queue, job.priority, job.scope) == ("mail", 5, "library:42")
+        assert (job.max_attempts, job.task, job.tenant) == (7, "t", "default")
+        assert job.arguments() == {"n": 1}
+        assert job.created_at_us == job.run_at_us == desk.clock.now_us()
 
-        self.check(scenario)
+    @on_engine
+    async def test_an_id_is_made_when_none_is_given(self, desk: EngineFixture) -> None:
+        receipts = await desk.engine.enqueue([new_job(), new_job()])
+        first, second = (receipt.id for receipt in receipts)
+        assert first != second
+        assert first[14] == second[14] == "7", "a UUIDv7"
+        assert await desk.state(first) is State.PENDING
 
-    def test_an_id_is_made_when_none_is_given(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            receipts = await desk.engine.enqueue([new_job(), new_job()])
-            first, second = (receipt.id for receipt in receipts)
-            assert first != second
-            assert first[14] == second[14] == "7", "a UUIDv7"
-            assert await desk.state(first) is State.PENDING
-
-        self.check(scenario)
-
-    def test_jobs_that_are_alike_are_taken_in_their_order(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            receipts = await desk.engine.enqueue(alike(500, queue="mail", priority=5))
-            [last] = await desk.engine.enqueue([new_job(queue="mail", priority=5)])
-            taken = await desk.take(501, queues=["mail"])
-            assert [job.id for job in taken] == [*(one.id for one in receipts), last.id]
-            assert [job.arguments()["n"] for job in taken] == [*range(500), 1]
-            assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
-            assert len({job.id for job in taken}) == 501
-
-        self.check(scenario)
+    @on_engine
+    async def test_jobs_that_are_alike_are_taken_in_their_order(self, desk: EngineFixture) -> None:
+        receipts = await desk.engine.enqueue(alike(500, queue="mail", priority=5))
+        [last] = await desk.engine.enqueue([new_job(queue="mail", priority=5)])
+        taken = await desk.take(501, queues=["mail"])
+        assert [job.id for job in taken] == [*(one.id for one in receipts), last.id]
+        assert [job.arguments()["n"] for job in taken] == [*range(500), 1]
+        assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
+        assert len({job.id for job in taken}) == 501
 
     def test_jobs_that_are_alike_are_refused_together(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
@@ -85,87 +79,73 @@ class EnqueueRules(Suite):
 
         self.check(scenario, EngineOptions(max_payload_bytes=1_000))
 
-    def test_jobs_that_are_alike_may_ask_for_anything(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            receipts = await desk.engine.enqueue(alike(3, key="k", delay_seconds=5))
-            assert await desk.take(3) == []
-            desk.clock.advance(5)
-            await desk.work_off(receipts[0].id)
-            [first] = await desk.engine.enqueue(alike(1, unique="u"))
-            again = await desk.engine.enqueue(alike(2, unique="u"))
-            assert again == [Receipt(first.id, Admission.EXISTING)] * 2
-            with pytest.raises(DuplicateId):
-                await desk.engine.enqueue(alike(2, id="same"))
+    @on_engine
+    async def test_jobs_that_are_alike_may_ask_for_anything(self, desk: EngineFixture) -> None:
+        receipts = await desk.engine.enqueue(alike(3, key="k", delay_seconds=5))
+        assert await desk.take(3) == []
+        desk.clock.advance(5)
+        await desk.work_off(receipts[0].id)
+        [first] = await desk.engine.enqueue(alike(1, unique="u"))
+        again = await desk.engine.enqueue(alike(2, unique="u"))
+        assert again == [Receipt(first.id, Admission.EXISTING)] * 2
+        with pytest.raises(DuplicateId):
+            await desk.engine.enqueue(alike(2, id="same"))
 
-        self.check(scenario)
+    @on_engine
+    async def test_an_empty_enqueue_is_nothing(self, desk: EngineFixture) -> None:
+        assert await desk.engine.enqueue([]) == []
 
-    def test_an_empty_enqueue_is_nothing(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            assert await desk.engine.enqueue([]) == []
+    @on_engine
+    async def test_a_payload_may_be_json_bytes(self, desk: EngineFixture) -> None:
+        await desk.put("a", payload=b'{"k": [1, null]}')
+        assert (await desk.job("a")).arguments() == {"k": [1, None]}
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_duplicate_id_refuses_the_whole_batch(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        with pytest.raises(DuplicateId) as refused:
+            await desk.put("b", "a")
+        assert refused.value.ids == ["a"]
+        assert await desk.engine.get(["b"]) == [None]
 
-    def test_a_payload_may_be_json_bytes(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", payload=b'{"k": [1, null]}')
-            assert (await desk.job("a")).arguments() == {"k": [1, None]}
+    @on_engine
+    async def test_a_duplicate_within_a_batch_is_refused(self, desk: EngineFixture) -> None:
+        with pytest.raises(DuplicateId):
+            await desk.put("a", "b", "a")
+        assert await desk.counts() == Counts()
 
-        self.check(scenario)
+    @on_engine
+    async def test_duplicates_are_skipped_when_asked(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        receipts = await desk.engine.enqueue(
+            [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
+        )
+        said = [receipt.admission for receipt in receipts]
+        assert said == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
+        assert (await desk.counts()).pending == 2
 
-    def test_a_duplicate_id_refuses_the_whole_batch(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
+    @on_engine
+    async def test_the_id_of_a_finished_job_is_remembered_for_the_set_time(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a")
+        await desk.settle(completed((await desk.take())[0]))
+        desk.clock.advance(60)
+        with pytest.raises(DuplicateId):
             await desk.put("a")
-            with pytest.raises(DuplicateId) as refused:
-                await desk.put("b", "a")
-            assert refused.value.ids == ["a"]
-            assert await desk.engine.get(["b"]) == [None]
+        desk.clock.advance(0.000001)
+        assert await desk.engine.get(["a"]) == [None]
+        assert await desk.counts() == Counts()
+        await desk.put("a")
+        assert await desk.state("a") is State.PENDING
 
-        self.check(scenario)
-
-    def test_a_duplicate_within_a_batch_is_refused(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(DuplicateId):
-                await desk.put("a", "b", "a")
-            assert await desk.counts() == Counts()
-
-        self.check(scenario)
-
-    def test_duplicates_are_skipped_when_asked(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
+    @on_engine
+    async def test_the_id_of_a_dead_job_is_never_forgotten(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        await desk.settle(dead((await desk.take())[0], FAILURE))
+        desk.clock.advance(3_600)
+        with pytest.raises(DuplicateId):
             await desk.put("a")
-            receipts = await desk.engine.enqueue(
-                [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
-            )
-            said = [receipt.admission for receipt in receipts]
-            assert said == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
-            assert (await desk.counts()).pending == 2
-
-        self.check(scenario)
-
-    def test_the_id_of_a_finished_job_is_remembered_for_the_set_time(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            await desk.settle(completed((await desk.take())[0]))
-            desk.clock.advance(60)
-            with pytest.raises(DuplicateId):
-                await desk.put("a")
-            desk.clock.advance(0.000001)
-            assert await desk.engine.get(["a"]) == [None]
-            assert await desk.counts() == Counts()
-            await desk.put("a")
-            assert await desk.state("a") is State.PENDING
-
-        self.check(scenario)
-
-    def test_the_id_of_a_dead_job_is_never_forgotten(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            await desk.settle(dead((await desk.take())[0], FAILURE))
-            desk.clock.advance(3_600)
-            with pytest.raises(DuplicateId):
-                await desk.put("a")
-
-        self.check(scenario)
 
     @pytest.mark.parametrize(
         ("fields", "field"),
@@ -192,16 +172,14 @@ class EnqueueRules(Suite):
             ({"unique": ""}, "unique"),
         ],
     )
-    def test_a_bad_field_is_named_and_nothing_is_enqueued(
-        self, fields: dict[str, object], field: str
+    @on_engine
+    async def test_a_bad_field_is_named_and_nothing_is_enqueued(
+        self, desk: EngineFixture, fields: dict[str, object], field: str
     ) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.enqueue([new_job(id="good"), new_job(**fields)])
-            assert refused.value.field == field
-            assert await desk.counts() == Counts()
-
-        self.check(scenario)
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.enqueue([new_job(id="good"), new_job(**fields)])
+        assert refused.value.field == field
+        assert await desk.counts() == Counts()
 
     @pytest.mark.parametrize(
         "payload",
@@ -217,14 +195,14 @@ class EnqueueRules(Suite):
             {"a": "\ud800"},
         ],
     )
-    def test_a_payload_that_is_not_a_json_object_is_refused(self, payload: object) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(PayloadInvalid) as refused:
-                await desk.put("a", payload=payload)
-            assert refused.value.field == "payload"
-            assert await desk.counts() == Counts()
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_payload_that_is_not_a_json_object_is_refused(
+        self, desk: EngineFixture, payload: object
+    ) -> None:
+        with pytest.raises(PayloadInvalid) as refused:
+            await desk.put("a", payload=payload)
+        assert refused.value.field == "payload"
+        assert await desk.counts() == Counts()
 
     def test_an_oversized_payload_is_refused(self) -> None:
         async def scenario(desk: EngineFixture) -> None:
@@ -235,77 +213,75 @@ class EnqueueRules(Suite):
 
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
-    def test_a_second_unfinished_unique_job_is_the_first_one(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", unique="welcome:7")
-            for _state in ("pending", "in_flight"):
-                receipts = await desk.engine.enqueue([new_job(id="b", unique="welcome:7")])
-                assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
-                await desk.take()
-            assert (await desk.counts()).in_flight == 1
+    @on_engine
+    async def test_a_second_unfinished_unique_job_is_the_first_one(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a", unique="welcome:7")
+        for _state in ("pending", "in_flight"):
+            receipts = await desk.engine.enqueue([new_job(id="b", unique="welcome:7")])
+            assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
+            await desk.take()
+        assert (await desk.counts()).in_flight == 1
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_unique_key_is_free_once_its_job_is_finished(self, desk: EngineFixture) -> None:
+        def buried(job: Job) -> Outcome:
+            return dead(job, FAILURE)
 
-    def test_a_unique_key_is_free_once_its_job_is_finished(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            def buried(job: Job) -> Outcome:
-                return dead(job, FAILURE)
+        for number, finish in enumerate((completed, cancelled, buried)):
+            await desk.put(f"job{number}", unique="k")
+            await desk.settle(finish((await desk.take())[0]))
+        await desk.put("last", unique="k")
+        assert await desk.state("last") is State.PENDING
 
-            for number, finish in enumerate((completed, cancelled, buried)):
-                await desk.put(f"job{number}", unique="k")
-                await desk.settle(finish((await desk.take())[0]))
-            await desk.put("last", unique="k")
-            assert await desk.state("last") is State.PENDING
+    @on_engine
+    async def test_unique_is_per_queue_and_tenant_and_holds_within_a_batch(
+        self, desk: EngineFixture
+    ) -> None:
+        receipts = await desk.engine.enqueue(
+            [
+                new_job(id="a", unique="k"),
+                new_job(id="b", unique="k", queue="other"),
+                new_job(id="c", unique="k", tenant="acme"),
+                new_job(id="d", unique="k"),
+            ]
+        )
+        assert [receipt.id for receipt in receipts] == ["a", "b", "c", "a"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_calls_at_once_are_each_answered_for_themselves(
+        self, desk: EngineFixture
+    ) -> None:
+        reader = Caller(tenant="default", scopes=("library:2",))
+        engine = desk.engine
+        answers = await asyncio.gather(
+            engine.enqueue([new_job(id="a"), new_job(id="b")]),
+            engine.enqueue([new_job(id="c"), new_job(id="a")]),
+            engine.enqueue([new_job(id="a"), new_job(id="d")], on_duplicate="skip"),
+            engine.enqueue([new_job(id="e", unique="u", scope="library:1")]),
+            engine.enqueue([new_job(id="f", unique="u")]),
+            engine.enqueue([new_job(unique="u", scope="library:2")], caller=reader),
+            engine.enqueue([new_job(id="g"), new_job(priority=10**6)]),
+            engine.enqueue([new_job(id="h")]),
+            return_exceptions=True,
+        )
+        assert answers[0] == [Receipt("a"), Receipt("b")]
+        assert isinstance(answers[1], DuplicateId)
+        assert answers[2] == [Receipt("a", Admission.SKIPPED), Receipt("d")]
+        assert answers[3:5] == [[Receipt("e")], [Receipt("e", Admission.EXISTING)]]
+        assert isinstance(answers[5], AccessDenied)
+        assert isinstance(answers[6], InvalidInput)
+        assert answers[7] == [Receipt("h")]
+        assert await desk.take_ids() == ["a", "b", "d", "e", "h"]
 
-    def test_unique_is_per_queue_and_tenant_and_holds_within_a_batch(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            receipts = await desk.engine.enqueue(
-                [
-                    new_job(id="a", unique="k"),
-                    new_job(id="b", unique="k", queue="other"),
-                    new_job(id="c", unique="k", tenant="acme"),
-                    new_job(id="d", unique="k"),
-                ]
-            )
-            assert [receipt.id for receipt in receipts] == ["a", "b", "c", "a"]
-
-        self.check(scenario)
-
-    def test_calls_at_once_are_each_answered_for_themselves(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            reader = Caller(tenant="default", scopes=("library:2",))
-            engine = desk.engine
-            answers = await asyncio.gather(
-                engine.enqueue([new_job(id="a"), new_job(id="b")]),
-                engine.enqueue([new_job(id="c"), new_job(id="a")]),
-                engine.enqueue([new_job(id="a"), new_job(id="d")], on_duplicate="skip"),
-                engine.enqueue([new_job(id="e", unique="u", scope="library:1")]),
-                engine.enqueue([new_job(id="f", unique="u")]),
-                engine.enqueue([new_job(unique="u", scope="library:2")], caller=reader),
-                engine.enqueue([new_job(id="g"), new_job(priority=10**6)]),
-                engine.enqueue([new_job(id="h")]),
-                return_exceptions=True,
-            )
-            assert answers[0] == [Receipt("a"), Receipt("b")]
-            assert isinstance(answers[1], DuplicateId)
-            assert answers[2] == [Receipt("a", Admission.SKIPPED), Receipt("d")]
-            assert answers[3:5] == [[Receipt("e")], [Receipt("e", Admission.EXISTING)]]
-            assert isinstance(answers[5], AccessDenied)
-            assert isinstance(answers[6], InvalidInput)
-            assert answers[7] == [Receipt("h")]
-            assert await desk.take_ids() == ["a", "b", "d", "e", "h"]
-
-        self.check(scenario)
-
-    def test_calls_at_once_that_are_too_large_together_are_taken_singly(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            payload = {"x": "y" * 250_000}
-            answers = await asyncio.gather(
-                *(desk.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))
-            )
-            assert [len(receipts) for receipts in answers] == [8] * 6
-            assert (await desk.counts()).pending == 48
-
-        self.check(scenario)
+    @on_engine
+    async def test_calls_at_once_that_are_too_large_together_are_taken_singly(
+        self, desk: EngineFixture
+    ) -> None:
+        payload = {"x": "y" * 250_000}
+        answers = await asyncio.gather(
+            *(desk.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))
+        )
+        assert [len(receipts) for receipts in answers] == [8] * 6
+        assert (await desk.counts()).pending == 48

@@ -15,7 +15,17 @@ from holdfast.model.job import Job, State
 from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.search import Filter
 
-from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named, new_job, wanted
+from .fixture import (
+    FAILURE,
+    OPERATION,
+    WRONG,
+    EngineFixture,
+    Suite,
+    named,
+    new_job,
+    on_engine,
+    wanted,
+)
 
 STATES: list[dict[str, object]] = [{"states": (state,)} for state in State]
 CONDITIONS: list[dict[str, object]] = [
@@ -59,130 +69,118 @@ class FindRules(Suite):
     """Filters and pages."""
 
     @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
-    def test_a_filter_finds_exactly_what_meets_it(self, conditions: dict[str, object]) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            began_us = desk.clock.now_us()
-            everything = await _a_bit_of_everything(desk)
-            shifted = {
-                name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
-                for name, value in conditions.items()
-            }
-            expected = [
-                job.id for job in everything if all(_meets(job, *one) for one in shifted.items())
-            ]
-            assert await desk.find(**shifted) == expected
-            newest = await desk.engine.find(wanted(**shifted), limit=50, newest=True)
-            assert [job.id for job in newest.jobs] == expected[::-1]
-
-        self.check(scenario)
-
-    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
-    def test_pages_follow_each_other_without_gaps_or_doubles(self, order: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            newest = order == "newest first"
-            everything = [job.id for job in await _a_bit_of_everything(desk)]
-            seen: list[str] = []
-            cursor = ""
-            for _page in itertools.count():
-                page = await desk.engine.find(cursor=cursor, limit=2, newest=newest)
-                seen += [job.id for job in page.jobs]
-                cursor = page.cursor
-                if not cursor:
-                    break
-                assert len(page.jobs) == 2
-            assert seen == (everything[::-1] if newest else everything)
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_filter_finds_exactly_what_meets_it(
+        self, desk: EngineFixture, conditions: dict[str, object]
+    ) -> None:
+        began_us = desk.clock.now_us()
+        everything = await _a_bit_of_everything(desk)
+        shifted = {
+            name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
+            for name, value in conditions.items()
+        }
+        expected = [
+            job.id for job in everything if all(_meets(job, *one) for one in shifted.items())
+        ]
+        assert await desk.find(**shifted) == expected
+        newest = await desk.engine.find(wanted(**shifted), limit=50, newest=True)
+        assert [job.id for job in newest.jobs] == expected[::-1]
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
-    def test_a_cursor_stands_firm_while_jobs_change_their_state(self, order: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            newest = order == "newest first"
-            names = [f"j{number}" for number in range(6)]
-            await desk.put(*names)
-            page = await desk.engine.find(limit=3, newest=newest)
-            await desk.work_off("j0", "j1")
-            await desk.bury("j2", "j3")
-            await desk.take()
-            desk.clock.advance(1)
-            await desk.put("a_new_one")
-            rest = await desk.engine.find(limit=9, newest=newest, cursor=page.cursor)
-            seen = [job.id for job in [*page.jobs, *rest.jobs]]
-            assert seen == (names[::-1] if newest else [*names, "a_new_one"])
+    @on_engine
+    async def test_pages_follow_each_other_without_gaps_or_doubles(
+        self, desk: EngineFixture, order: str
+    ) -> None:
+        newest = order == "newest first"
+        everything = [job.id for job in await _a_bit_of_everything(desk)]
+        seen: list[str] = []
+        cursor = ""
+        for _page in itertools.count():
+            page = await desk.engine.find(cursor=cursor, limit=2, newest=newest)
+            seen += [job.id for job in page.jobs]
+            cursor = page.cursor
+            if not cursor:
+                break
+            assert len(page.jobs) == 2
+        assert seen == (everything[::-1] if newest else everything)
 
-        self.check(scenario)
+    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
+    @on_engine
+    async def test_a_cursor_stands_firm_while_jobs_change_their_state(
+        self, desk: EngineFixture, order: str
+    ) -> None:
+        newest = order == "newest first"
+        names = [f"j{number}" for number in range(6)]
+        await desk.put(*names)
+        page = await desk.engine.find(limit=3, newest=newest)
+        await desk.work_off("j0", "j1")
+        await desk.bury("j2", "j3")
+        await desk.take()
+        desk.clock.advance(1)
+        await desk.put("a_new_one")
+        rest = await desk.engine.find(limit=9, newest=newest, cursor=page.cursor)
+        seen = [job.id for job in [*page.jobs, *rest.jobs]]
+        assert seen == (names[::-1] if newest else [*names, "a_new_one"])
 
-    def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put(*(f"old{number}" for number in range(5)))
-            await desk.work_off(*(f"old{number}" for number in range(5)))
-            desk.clock.advance(61)
-            await desk.put("a", "b", "c")
-            await desk.work_off("a", "b", "c")
-            page = await desk.engine.find(limit=2)
-            assert [job.id for job in page.jobs] == ["a", "b"]
-            page = await desk.engine.find(limit=2, cursor=page.cursor)
-            assert ([job.id for job in page.jobs], page.cursor) == (["c"], "")
+    @on_engine
+    async def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put(*(f"old{number}" for number in range(5)))
+        await desk.work_off(*(f"old{number}" for number in range(5)))
+        desk.clock.advance(61)
+        await desk.put("a", "b", "c")
+        await desk.work_off("a", "b", "c")
+        page = await desk.engine.find(limit=2)
+        assert [job.id for job in page.jobs] == ["a", "b"]
+        page = await desk.engine.find(limit=2, cursor=page.cursor)
+        assert ([job.id for job in page.jobs], page.cursor) == (["c"], "")
 
-        self.check(scenario)
+    @on_engine
+    async def test_jobs_are_found_in_their_present_state(self, desk: EngineFixture) -> None:
+        await desk.put("a")
+        for state, step in (
+            (State.DEAD, desk.bury("a")),
+            (State.ARCHIVED, desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
+            (State.DEAD, desk.engine.operate(RestoreJobs(), named("a"), OPERATION)),
+            (State.PENDING, desk.engine.operate(ReplayJobs(), named("a"), OPERATION)),
+            (State.COMPLETED, desk.work_off("a")),
+        ):
+            await step
+            assert await desk.find(states=(state,)) == ["a"]
+            others = tuple(other for other in State if other is not state)
+            assert await desk.find(states=others) == []
 
-    def test_jobs_are_found_in_their_present_state(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a")
-            for state, step in (
-                (State.DEAD, desk.bury("a")),
-                (State.ARCHIVED, desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
-                (State.DEAD, desk.engine.operate(RestoreJobs(), named("a"), OPERATION)),
-                (State.PENDING, desk.engine.operate(ReplayJobs(), named("a"), OPERATION)),
-                (State.COMPLETED, desk.work_off("a")),
-            ):
-                await step
-                assert await desk.find(states=(state,)) == ["a"]
-                others = tuple(other for other in State if other is not state)
-                assert await desk.find(states=others) == []
-
-        self.check(scenario)
-
-    def test_nothing_outside_the_callers_reach_is_found(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            for tenant, scope in itertools.product(
-                ["acme", "other"], ["library:42", "library:421"]
-            ):
-                name = f"{tenant}-{scope}"
-                await desk.put(f"{name}-dead", tenant=tenant, scope=scope)
-                [job] = await desk.take()
-                await desk.settle(dead(job, FAILURE))
-            for tenant, scope in itertools.product(
-                ["acme", "other"], ["library:42", "library:421"]
-            ):
-                await desk.put(f"{tenant}-{scope}-new", tenant=tenant, scope=scope)
-            reader = Caller("acme", ("library:42",))
-            page = await desk.engine.find(caller=reader)
-            assert [job.id for job in page.jobs] == ["acme-library:42-dead", "acme-library:42-new"]
-            page = await desk.engine.find(Filter(tenant="other"), caller=reader)
-            assert page.jobs == []
-            [group] = await desk.engine.groups(caller=reader)
-            assert (group.count, group.tenants, group.scopes) == (1, 1, 1)
-
-        self.check(scenario)
+    @on_engine
+    async def test_nothing_outside_the_callers_reach_is_found(self, desk: EngineFixture) -> None:
+        for tenant, scope in itertools.product(["acme", "other"], ["library:42", "library:421"]):
+            name = f"{tenant}-{scope}"
+            await desk.put(f"{name}-dead", tenant=tenant, scope=scope)
+            [job] = await desk.take()
+            await desk.settle(dead(job, FAILURE))
+        for tenant, scope in itertools.product(["acme", "other"], ["library:42", "library:421"]):
+            await desk.put(f"{tenant}-{scope}-new", tenant=tenant, scope=scope)
+        reader = Caller("acme", ("library:42",))
+        page = await desk.engine.find(caller=reader)
+        assert [job.id for job in page.jobs] == ["acme-library:42-dead", "acme-library:42-new"]
+        page = await desk.engine.find(Filter(tenant="other"), caller=reader)
+        assert page.jobs == []
+        [group] = await desk.engine.groups(caller=reader)
+        assert (group.count, group.tenants, group.scopes) == (1, 1, 1)
 
     @pytest.mark.parametrize("cursor", ["x", "AAAA", "ä", "gqNmb28", 7])
-    def test_a_bad_cursor_is_refused(self, cursor: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.find(cursor=cursor)
-            assert refused.value.field == "cursor"
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_bad_cursor_is_refused(self, desk: EngineFixture, cursor: str) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.find(cursor=cursor)
+        assert refused.value.field == "cursor"
 
     @pytest.mark.parametrize("limit", [0, -1, 1_001, 1.5])
-    def test_a_bad_limit_is_refused(self, limit: int) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.find(limit=limit)
-            assert refused.value.field == "limit"
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_bad_limit_is_refused(self, desk: EngineFixture, limit: int) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.find(limit=limit)
+        assert refused.value.field == "limit"
 
     @pytest.mark.parametrize(
         "conditions",
@@ -195,14 +193,14 @@ class FindRules(Suite):
         ],
         ids=str,
     )
-    def test_a_bad_filter_is_refused_by_name(self, conditions: dict[str, object]) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            for look in (desk.engine.find, desk.engine.groups):
-                with pytest.raises(InvalidInput) as refused:
-                    await look(wanted(**conditions))
-                assert refused.value.field in conditions
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_bad_filter_is_refused_by_name(
+        self, desk: EngineFixture, conditions: dict[str, object]
+    ) -> None:
+        for look in (desk.engine.find, desk.engine.groups):
+            with pytest.raises(InvalidInput) as refused:
+                await look(wanted(**conditions))
+            assert refused.value.field in conditions
 
 
 async def _a_bit_of_everything(desk: EngineFixture) -> list[Job]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Concatenate, ParamSpec, TypeVar
 
 from holdfast.engines.contract import Claim, Counts, Engine, EngineOptions, Reclaim
 from holdfast.model.audit import Attribution
@@ -178,6 +181,26 @@ class Suite(ABC):
                 await engine.close()
 
         asyncio.run(run())
+
+
+P = ParamSpec("P")
+S = TypeVar("S", bound=Suite)
+
+
+def on_engine(
+    test: Callable[Concatenate[S, EngineFixture, P], Awaitable[None]],
+) -> Callable[Concatenate[S, P], None]:
+    """Make a test of a coroutine function that takes an ``EngineFixture`` first."""
+
+    @functools.wraps(test)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.check(lambda desk: test(self, desk, *args, **kwargs))
+
+    # pytest must not look for a fixture of its own for the engine.
+    signature = inspect.signature(test)
+    own, _desk, *others = signature.parameters.values()
+    vars(run)["__signature__"] = signature.replace(parameters=[own, *others])
+    return run
 
 
 async def settle_down() -> None:

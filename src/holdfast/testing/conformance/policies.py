@@ -10,7 +10,7 @@ from holdfast.model.errors import AccessDenied, ChangedMeanwhile, InvalidInput
 from holdfast.model.outcome import completed, dead, release, retry
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
-from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim
+from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim, on_engine
 
 LIMITED = QueuePolicy(max_in_flight=2)
 
@@ -18,198 +18,180 @@ LIMITED = QueuePolicy(max_in_flight=2)
 class PolicyRules(Suite):
     """Every limit by itself and together with others."""
 
-    def test_a_policy_is_known_until_it_is_taken_back(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            assert await desk.engine.policies() == {}
-            await desk.engine.set_policy("default", LIMITED, OPERATION)
-            await desk.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
-            assert await desk.engine.policies() == {
-                "default": LIMITED,
-                "mail": QueuePolicy(paused=True),
-            }
-            await desk.engine.set_policy("default", None, OPERATION)
-            await desk.engine.set_policy("mail", QueuePolicy(), OPERATION)
-            assert await desk.engine.policies() == {}
+    @on_engine
+    async def test_a_policy_is_known_until_it_is_taken_back(self, desk: EngineFixture) -> None:
+        assert await desk.engine.policies() == {}
+        await desk.engine.set_policy("default", LIMITED, OPERATION)
+        await desk.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
+        assert await desk.engine.policies() == {
+            "default": LIMITED,
+            "mail": QueuePolicy(paused=True),
+        }
+        await desk.engine.set_policy("default", None, OPERATION)
+        await desk.engine.set_policy("mail", QueuePolicy(), OPERATION)
+        assert await desk.engine.policies() == {}
 
-        self.check(scenario)
+    @on_engine
+    async def test_a_paused_queue_hands_out_nothing_and_others_go_on(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("held", priority=5)
+        [running] = await desk.take()
+        await desk.put("a")
+        await desk.put("b", queue="mail")
+        await desk.allow(paused=True)
+        assert await desk.take_ids(queues=["default", "mail"]) == ["b"]
+        assert await desk.settle(completed(running)) == [None]
+        await desk.engine.set_policy("default", None, OPERATION)
+        assert await desk.take_ids() == ["a"]
 
-    def test_a_paused_queue_hands_out_nothing_and_others_go_on(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("held", priority=5)
-            [running] = await desk.take()
-            await desk.put("a")
-            await desk.put("b", queue="mail")
-            await desk.allow(paused=True)
-            assert await desk.take_ids(queues=["default", "mail"]) == ["b"]
-            assert await desk.settle(completed(running)) == [None]
-            await desk.engine.set_policy("default", None, OPERATION)
-            assert await desk.take_ids() == ["a"]
+    @on_engine
+    async def test_max_in_flight(self, desk: EngineFixture) -> None:
+        await desk.allow(max_in_flight=2)
+        await desk.put("a", "b", "c", "d")
+        first, _second = await desk.take(9)
+        assert await desk.take_ids() == []
+        await desk.settle(completed(first))
+        assert await desk.take_ids() == ["c"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_max_in_flight_counts_what_was_claimed_before_it(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.put("a", "b", "c", "d")
+        jobs = await desk.take(3)
+        await desk.allow(max_in_flight=2)
+        await desk.settle(completed(jobs[0]))
+        assert await desk.take_ids() == []
+        await desk.settle(completed(jobs[1]))
+        assert await desk.take_ids() == ["d"]
 
-    def test_max_in_flight(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_in_flight=2)
-            await desk.put("a", "b", "c", "d")
-            first, _second = await desk.take(9)
-            assert await desk.take_ids() == []
-            await desk.settle(completed(first))
-            assert await desk.take_ids() == ["c"]
+    @on_engine
+    async def test_max_per_tenant_leaves_room_for_others(self, desk: EngineFixture) -> None:
+        await desk.allow(max_per_tenant=1)
+        await desk.put("big1", "big2", tenant="big", priority=5)
+        await desk.put("small1", "small2", tenant="small")
+        assert await desk.take_ids() == ["big1", "small1"]
+        assert await desk.take_ids() == []
+        [job] = await desk.engine.get(["big1"], tenant="big")
+        assert job is not None
+        await desk.settle(completed(job))
+        assert await desk.take_ids() == ["big2"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_max_per_key_without_ordering(self, desk: EngineFixture) -> None:
+        await desk.allow(max_per_key=2, ordered=False)
+        await desk.put("a1", "a2", "a3", key="a")
+        await desk.put("b1", key="b")
+        await desk.put("free1", "free2", "free3")
+        await desk.put("acme", key="a", tenant="acme")
+        expected = ["a1", "a2", "b1", "free1", "free2", "free3", "acme"]
+        assert await desk.take_ids() == expected
+        await desk.settle(completed(await desk.job("a2")))
+        assert await desk.take_ids() == ["a3"]
 
-    def test_max_in_flight_counts_what_was_claimed_before_it(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b", "c", "d")
-            jobs = await desk.take(3)
-            await desk.allow(max_in_flight=2)
-            await desk.settle(completed(jobs[0]))
-            assert await desk.take_ids() == []
-            await desk.settle(completed(jobs[1]))
-            assert await desk.take_ids() == ["d"]
+    @on_engine
+    async def test_max_per_key_does_not_lift_the_ordering(self, desk: EngineFixture) -> None:
+        await desk.allow(max_per_key=2)
+        await desk.put("a1", "a2", key="a")
+        assert await desk.take_ids() == ["a1"]
 
-        self.check(scenario)
+    @on_engine
+    async def test_limits_hold_together(self, desk: EngineFixture) -> None:
+        await desk.allow(
+            max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
+        )
+        await desk.put("a1", "a2", key="a", tenant="x")
+        await desk.put("x1", "x2", "x3", tenant="x")
+        await desk.put("y1", "y2", tenant="y")
+        jobs = await desk.take(9)
+        assert [job.id for job in jobs] == ["a1", "x1", "x2", "y1"]
+        await desk.settle(*map(completed, jobs))
+        assert await desk.take_ids() == ["a2"], "the fifth of the minute"
 
-    def test_max_per_tenant_leaves_room_for_others(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_per_tenant=1)
-            await desk.put("big1", "big2", tenant="big", priority=5)
-            await desk.put("small1", "small2", tenant="small")
-            assert await desk.take_ids() == ["big1", "small1"]
-            assert await desk.take_ids() == []
-            [job] = await desk.engine.get(["big1"], tenant="big")
-            assert job is not None
-            await desk.settle(completed(job))
-            assert await desk.take_ids() == ["big2"]
+    @on_engine
+    async def test_a_queue_at_its_limit_does_not_hold_up_another(self, desk: EngineFixture) -> None:
+        await desk.allow("slow", max_in_flight=1)
+        await desk.put("s1", "s2", queue="slow", priority=5)
+        await desk.put("a", "b")
+        assert await desk.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
 
-        self.check(scenario)
-
-    def test_max_per_key_without_ordering(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_per_key=2, ordered=False)
-            await desk.put("a1", "a2", "a3", key="a")
-            await desk.put("b1", key="b")
-            await desk.put("free1", "free2", "free3")
-            await desk.put("acme", key="a", tenant="acme")
-            expected = ["a1", "a2", "b1", "free1", "free2", "free3", "acme"]
-            assert await desk.take_ids() == expected
-            await desk.settle(completed(await desk.job("a2")))
-            assert await desk.take_ids() == ["a3"]
-
-        self.check(scenario)
-
-    def test_max_per_key_does_not_lift_the_ordering(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_per_key=2)
-            await desk.put("a1", "a2", key="a")
-            assert await desk.take_ids() == ["a1"]
-
-        self.check(scenario)
-
-    def test_limits_hold_together(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(
-                max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
-            )
-            await desk.put("a1", "a2", key="a", tenant="x")
-            await desk.put("x1", "x2", "x3", tenant="x")
-            await desk.put("y1", "y2", tenant="y")
-            jobs = await desk.take(9)
-            assert [job.id for job in jobs] == ["a1", "x1", "x2", "y1"]
-            await desk.settle(*map(completed, jobs))
-            assert await desk.take_ids() == ["a2"], "the fifth of the minute"
-
-        self.check(scenario)
-
-    def test_a_queue_at_its_limit_does_not_hold_up_another(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow("slow", max_in_flight=1)
-            await desk.put("s1", "s2", queue="slow", priority=5)
-            await desk.put("a", "b")
-            assert await desk.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
-
-        self.check(scenario)
-
-    def test_a_limit_counts_jobs_that_the_caller_does_not_reach(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_in_flight=1)
-            await desk.put("theirs", tenant="other")
-            await desk.put("ours", tenant="acme")
-            await desk.take(1, caller=Caller("other"))
-            assert await desk.take_ids(caller=Caller("acme")) == []
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_limit_counts_jobs_that_the_caller_does_not_reach(
+        self, desk: EngineFixture
+    ) -> None:
+        await desk.allow(max_in_flight=1)
+        await desk.put("theirs", tenant="other")
+        await desk.put("ours", tenant="acme")
+        await desk.take(1, caller=Caller("other"))
+        assert await desk.take_ids(caller=Caller("acme")) == []
 
     @pytest.mark.parametrize("end", ["completed", "dead", "retry", "release", "lost"])
-    def test_a_waiting_claim_is_woken_when_a_place_gets_free(self, end: str) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.allow(max_in_flight=1)
-            await desk.put("a", task="other")
-            await desk.put("b")
-            [job] = await desk.take()
-            waiting = WaitingClaim(desk, tasks=["t"])
-            await waiting.still_waits()
-            if end == "lost":
-                await desk.engine.reclaim(forced=[job])
-            else:
-                await desk.settle(
-                    {
-                        "completed": completed(job),
-                        "dead": dead(job, FAILURE),
-                        "retry": retry(job, FAILURE, 5),
-                        "release": release(job),
-                    }[end]
-                )
-            assert await waiting.ids() == ["b"]
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_waiting_claim_is_woken_when_a_place_gets_free(
+        self, desk: EngineFixture, end: str
+    ) -> None:
+        await desk.allow(max_in_flight=1)
+        await desk.put("a", task="other")
+        await desk.put("b")
+        [job] = await desk.take()
+        waiting = WaitingClaim(desk, tasks=["t"])
+        await waiting.still_waits()
+        if end == "lost":
+            await desk.engine.reclaim(forced=[job])
+        else:
+            await desk.settle(
+                {
+                    "completed": completed(job),
+                    "dead": dead(job, FAILURE),
+                    "retry": retry(job, FAILURE, 5),
+                    "release": release(job),
+                }[end]
+            )
+        assert await waiting.ids() == ["b"]
 
     @pytest.mark.parametrize("after", [None, QueuePolicy(max_in_flight=2)])
     @pytest.mark.parametrize("before", [QueuePolicy(paused=True), QueuePolicy(max_in_flight=1)])
-    def test_a_waiting_claim_is_woken_when_more_is_allowed(
-        self, before: QueuePolicy, after: QueuePolicy | None
+    @on_engine
+    async def test_a_waiting_claim_is_woken_when_more_is_allowed(
+        self, desk: EngineFixture, before: QueuePolicy, after: QueuePolicy | None
     ) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.put("a", "b")
-            await desk.take()
-            await desk.engine.set_policy("default", before, OPERATION)
-            waiting = WaitingClaim(desk)
-            await waiting.still_waits()
-            await desk.engine.set_policy("default", after, OPERATION)
-            assert await waiting.ids() == ["b"]
+        await desk.put("a", "b")
+        await desk.take()
+        await desk.engine.set_policy("default", before, OPERATION)
+        waiting = WaitingClaim(desk)
+        await waiting.still_waits()
+        await desk.engine.set_policy("default", after, OPERATION)
+        assert await waiting.ids() == ["b"]
 
-        self.check(scenario)
-
-    def test_what_somebody_else_changed_meanwhile_is_not_overwritten(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            engine = desk.engine
-            await engine.set_policy("default", LIMITED, OPERATION, expected=DEFAULT_POLICY)
-            for expected in (DEFAULT_POLICY, QueuePolicy(paused=True)):
-                with pytest.raises(ChangedMeanwhile):
-                    await engine.set_policy("default", None, OPERATION, expected=expected)
-            assert await engine.policies() == {"default": LIMITED}
-            await engine.set_policy("default", None, OPERATION, expected=LIMITED)
-            assert await engine.policies() == {}
-            daily, weekly = (
-                ScheduleState("0 0 * * *", "UTC", "t", "default", paused=paused)
-                for paused in (False, True)
-            )
-            await engine.set_schedule("s", daily, OPERATION)
+    @on_engine
+    async def test_what_somebody_else_changed_meanwhile_is_not_overwritten(
+        self, desk: EngineFixture
+    ) -> None:
+        engine = desk.engine
+        await engine.set_policy("default", LIMITED, OPERATION, expected=DEFAULT_POLICY)
+        for expected in (DEFAULT_POLICY, QueuePolicy(paused=True)):
             with pytest.raises(ChangedMeanwhile):
-                await engine.set_schedule("s", daily, OPERATION, expected=weekly)
-            await engine.set_schedule("s", weekly, OPERATION, expected=daily)
-            assert await engine.schedules() == {"s": weekly}
+                await engine.set_policy("default", None, OPERATION, expected=expected)
+        assert await engine.policies() == {"default": LIMITED}
+        await engine.set_policy("default", None, OPERATION, expected=LIMITED)
+        assert await engine.policies() == {}
+        daily, weekly = (
+            ScheduleState("0 0 * * *", "UTC", "t", "default", paused=paused)
+            for paused in (False, True)
+        )
+        await engine.set_schedule("s", daily, OPERATION)
+        with pytest.raises(ChangedMeanwhile):
+            await engine.set_schedule("s", daily, OPERATION, expected=weekly)
+        await engine.set_schedule("s", weekly, OPERATION, expected=daily)
+        assert await engine.schedules() == {"s": weekly}
 
-        self.check(scenario)
-
-    def test_a_limited_caller_may_not_set_policies(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            for caller in (Caller("acme"), Caller(None, ("library:42",))):
-                with pytest.raises(AccessDenied):
-                    await desk.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
-            assert await desk.engine.policies() == {}
-
-        self.check(scenario)
+    @on_engine
+    async def test_a_limited_caller_may_not_set_policies(self, desk: EngineFixture) -> None:
+        for caller in (Caller("acme"), Caller(None, ("library:42",))):
+            with pytest.raises(AccessDenied):
+                await desk.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
+        assert await desk.engine.policies() == {}
 
     @pytest.mark.parametrize(
         ("policy", "field"),
@@ -229,17 +211,15 @@ class PolicyRules(Suite):
             ({"paused": True}, "policy"),
         ],
     )
-    def test_a_bad_policy_is_refused_and_the_old_one_stays(
-        self, policy: QueuePolicy, field: str
+    @on_engine
+    async def test_a_bad_policy_is_refused_and_the_old_one_stays(
+        self, desk: EngineFixture, policy: QueuePolicy, field: str
     ) -> None:
-        async def scenario(desk: EngineFixture) -> None:
-            await desk.engine.set_policy("default", LIMITED, OPERATION)
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.set_policy("default", policy, OPERATION)
-            assert refused.value.field == field
-            with pytest.raises(InvalidInput) as refused:
-                await desk.engine.set_policy("", LIMITED, OPERATION)
-            assert refused.value.field == "queue"
-            assert await desk.engine.policies() == {"default": LIMITED}
-
-        self.check(scenario)
+        await desk.engine.set_policy("default", LIMITED, OPERATION)
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.set_policy("default", policy, OPERATION)
+        assert refused.value.field == field
+        with pytest.raises(InvalidInput) as refused:
+            await desk.engine.set_policy("", LIMITED, OPERATION)
+        assert refused.value.field == "queue"
+        assert await desk.engine.policies() == {"default": LIMITED}

@@ -1,15 +1,21 @@
-# Everything a developer types. `make` alone lists it.
+# Everything a developer types. `make` alone lists it, with when to use what.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+# Tests that need no daemon, no server and no browser.
+QUICK := tests/model tests/engines/embedded tests/engines/conformance tests/engines/protocol \
+  tests/operations tests/worker tests/testing tests/style
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  While you edit: make check. Before you push: make test. After a change to the journal,'
+	@echo '  the worker or PostgreSQL: make soak over night, and make bench on a quiet machine.'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -25,13 +31,13 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(INSTALLED) $@
 
 .PHONY: install
-install: $(INSTALLED) ## make the virtual environment with Holdfast alone in it
+install: $(INSTALLED) ## create the virtual environment, with Holdfast only
 
 .PHONY: deps
-deps: $(READY) ## make the virtual environment with everything in it
+deps: $(READY) ## create the virtual environment, with all development tools
 
 .PHONY: lint
-lint: $(READY) ## style, formatting, layers
+lint: $(READY) ## style, formatting, import layers
 	$(BIN)/ruff check src tests bench scripts
 	$(BIN)/ruff format --check --quiet src tests bench scripts
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
@@ -40,41 +46,45 @@ lint: $(READY) ## style, formatting, layers
 types: $(READY) ## mypy --strict
 	$(BIN)/mypy
 
+.PHONY: check
+check: lint types ## the quick check, about two minutes: lint, types, tests without servers
+	$(BIN)/pytest -n 2 --dist worksteal $(QUICK)
+
 .PHONY: test
-test: lint types ## the whole check; a third process, since many tests wait for others
+test: lint types ## the whole check, as CI runs it
 	$(BIN)/python -m compileall -q src tests scripts  # hundreds of processes start from these
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal  # a third process, since many tests wait for others
 
 .PHONY: demo
-demo: ## 100 jobs, a kill -9 in the middle, and nothing lost
+demo: ## 100 jobs, a kill -9 in the middle, and no job lost
 	@scripts/demo.sh
 
 .PHONY: metrics
-metrics: ## what a running daemon counts (HOLDFAST_METRICS_PORT, 9090)
+metrics: ## print the metrics of a running daemon (HOLDFAST_METRICS_PORT, 9090)
 	@$(PYTHON) -c "import os, urllib.request as u; print(u.urlopen('http://127.0.0.1:' \
 	  + os.environ.get('HOLDFAST_METRICS_PORT', '9090') + '/metrics').read().decode(), end='')"
 
 .PHONY: soak
-soak: $(READY) ## the long versions: more of everything, and 15 minutes of mixed load
+soak: $(READY) ## the long tests: more of each kind, and 15 minutes of mixed load
 	HOLDFAST_TEST_EXAMPLES=5000 HOLDFAST_TEST_KILLS=300 HOLDFAST_TEST_FUZZ_SECONDS=600 \
 	  HOLDFAST_TEST_SEEDS=10000 $(BIN)/pytest -n 3 --dist worksteal --timeout 7200 \
 	  tests/crash tests/e2e tests/engines tests/simulation
 	$(BIN)/python scripts/soak.py
 
 .PHONY: bench
-bench: $(READY) ## speed, beside the machine's limits and what people use today
+bench: $(READY) ## speed, beside the machine's limits and other queues
 	$(BIN)/python -m bench
 
 .PHONY: docs
-docs: $(READY) ## write docs/reference/ anew from the code
+docs: $(READY) ## generate docs/reference/ from the code
 	$(BIN)/python scripts/reference.py
 
 .PHONY: build
-build: $(READY) ## make the wheel and the source distribution
+build: $(READY) ## build the wheel and the source distribution
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build
 	$(BIN)/python -m build
 
 .PHONY: clean
-clean: ## remove everything that can be made again
+clean: ## remove everything that can be built again
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

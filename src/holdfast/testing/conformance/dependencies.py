@@ -20,37 +20,37 @@ class DependencyRules(Suite):
 
     @on_engine
     async def test_a_job_is_blocked_until_the_last_of_its_dependencies_is_completed(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", "b")
-        await desk.put("last", depends_on=("a", "b"))
-        assert await desk.counts() == Counts(blocked=1, pending=2)
-        first, second = await desk.take(3)
-        await desk.settle(completed(first))
-        job = await desk.job("last")
+        await fixture.put("a", "b")
+        await fixture.put("last", depends_on=("a", "b"))
+        assert await fixture.counts() == Counts(blocked=1, pending=2)
+        first, second = await fixture.take(3)
+        await fixture.settle(completed(first))
+        job = await fixture.job("last")
         assert (job.state, job.ties.waiting_for) == (State.BLOCKED, ("b",))
         assert job.ties.depends_on == ("a", "b")
-        await desk.settle(retry(second, FAILURE))
-        assert await desk.take_ids() == ["b"]
-        await desk.settle(completed(await desk.job("b")))
-        job = await desk.job("last")
+        await fixture.settle(retry(second, FAILURE))
+        assert await fixture.take_ids() == ["b"]
+        await fixture.settle(completed(await fixture.job("b")))
+        job = await fixture.job("last")
         assert (job.state, job.ties.waiting_for) == (State.PENDING, ())
-        await desk.work_off("last")
+        await fixture.work_off("last")
 
     @on_engine
     async def test_dependencies_completed_in_one_call_free_a_job_once(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", "b")
-        await desk.put("last", depends_on=("a", "b", "a"))
-        answer = await desk.claim(limit=9, settle=map(completed, await desk.take(2)))
+        await fixture.put("a", "b")
+        await fixture.put("last", depends_on=("a", "b", "a"))
+        answer = await fixture.claim(limit=9, settle=map(completed, await fixture.take(2)))
         assert [job.id for job in answer.jobs] == ["last"]
 
     @on_engine
     async def test_a_diamond_runs_in_the_order_of_its_dependencies(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.engine.enqueue(
+        await fixture.engine.enqueue(
             [
                 new_job(id="bottom", depends_on=("left", "right"), priority=9),
                 new_job(id="left", depends_on=("top",)),
@@ -59,28 +59,28 @@ class DependencyRules(Suite):
             ]
         )
         for step in (["top"], ["left", "right"], ["bottom"]):
-            await desk.work_off(*step)
-        assert await desk.counts() == Counts(completed=4)
+            await fixture.work_off(*step)
+        assert await fixture.counts() == Counts(completed=4)
 
     @pytest.mark.parametrize("jobs", [("b", "a"), ("a", "b")])
     @on_engine
     async def test_a_dependency_may_come_in_the_same_call_before_or_after(
-        self, desk: EngineFixture, jobs: tuple[str, str]
+        self, fixture: EngineFixture, jobs: tuple[str, str]
     ) -> None:
         made = {"a": new_job(id="a"), "b": new_job(id="b", depends_on=("a",))}
-        await desk.engine.enqueue([made[one] for one in jobs])
-        await desk.work_off("a")
-        await desk.work_off("b")
+        await fixture.engine.enqueue([made[one] for one in jobs])
+        await fixture.work_off("a")
+        await fixture.work_off("b")
 
     @on_engine
     async def test_an_unknown_dependency_is_refused_and_nothing_is_enqueued(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         with pytest.raises(UnknownDependency) as refused:
-            await desk.engine.enqueue([new_job(id="a"), new_job(id="b", depends_on=("nix",))])
+            await fixture.engine.enqueue([new_job(id="a"), new_job(id="b", depends_on=("nix",))])
         assert (refused.value.job_id, refused.value.dependency) == ("b", "nix")
         assert refused.value.field == "depends_on"
-        assert await desk.engine.get(["a", "b"]) == [None, None]
+        assert await fixture.engine.get(["a", "b"]) == [None, None]
 
     @pytest.mark.parametrize(
         ("needs", "circle"),
@@ -95,122 +95,122 @@ class DependencyRules(Suite):
     )
     @on_engine
     async def test_a_circle_is_refused_and_named(
-        self, desk: EngineFixture, needs: dict[str, list[str]], circle: list[str]
+        self, fixture: EngineFixture, needs: dict[str, list[str]], circle: list[str]
     ) -> None:
         jobs = [new_job(id=one, depends_on=tuple(others)) for one, others in needs.items()]
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.enqueue(jobs)
+            await fixture.engine.enqueue(jobs)
         assert refused.value.field == "depends_on"
         assert [one for one in needs if one in str(refused.value)] == circle
-        assert await desk.counts() == Counts()
+        assert await fixture.counts() == Counts()
 
     @pytest.mark.parametrize(
         "depends_on", ["a", 7, ("",), (7,), ("x" * 256,), ("a",) * 3 + (None,)]
     )
     @on_engine
     async def test_bad_dependencies_are_refused(
-        self, desk: EngineFixture, depends_on: object
+        self, fixture: EngineFixture, depends_on: object
     ) -> None:
-        await desk.put("a")
+        await fixture.put("a")
         with pytest.raises(InvalidInput) as refused:
-            await desk.put("b", depends_on=depends_on)
+            await fixture.put("b", depends_on=depends_on)
         assert refused.value.field == "depends_on"
-        assert await desk.counts() == Counts(pending=1)
+        assert await fixture.counts() == Counts(pending=1)
 
     @on_engine
-    async def test_too_many_dependencies_are_refused(self, desk: EngineFixture) -> None:
-        many = tuple(await desk.put(*(f"n{number}" for number in range(1_001))))
+    async def test_too_many_dependencies_are_refused(self, fixture: EngineFixture) -> None:
+        many = tuple(await fixture.put(*(f"n{number}" for number in range(1_001))))
         with pytest.raises(InvalidInput) as refused:
-            await desk.put("b", depends_on=many)
+            await fixture.put("b", depends_on=many)
         assert refused.value.field == "depends_on"
-        await desk.put("c", depends_on=many[1:])
-        assert await desk.state("c") is State.BLOCKED
+        await fixture.put("c", depends_on=many[1:])
+        assert await fixture.state("c") is State.BLOCKED
 
     @on_engine
     async def test_a_dependency_that_is_completed_already_counts_as_met(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("done")
-        await desk.work_off("done")
-        await desk.put("open")
-        await desk.put("a", depends_on=("done",))
-        await desk.put("b", depends_on=("done", "open"))
-        assert await desk.state("a") is State.PENDING
-        assert (await desk.job("b")).ties.waiting_for == ("open",)
+        await fixture.put("done")
+        await fixture.work_off("done")
+        await fixture.put("open")
+        await fixture.put("a", depends_on=("done",))
+        await fixture.put("b", depends_on=("done", "open"))
+        assert await fixture.state("a") is State.PENDING
+        assert (await fixture.job("b")).ties.waiting_for == ("open",)
 
     @on_engine
     async def test_a_delayed_job_waits_for_its_time_after_its_dependencies(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a")
-        await desk.put("b", depends_on=("a",), delay_seconds=60)
-        await desk.work_off("a")
-        assert await desk.state("b") is State.PENDING
-        assert await desk.take_ids() == []
-        desk.clock.advance(60)
-        assert await desk.take_ids() == ["b"]
+        await fixture.put("a")
+        await fixture.put("b", depends_on=("a",), delay_seconds=60)
+        await fixture.work_off("a")
+        assert await fixture.state("b") is State.PENDING
+        assert await fixture.take_ids() == []
+        fixture.clock.advance(60)
+        assert await fixture.take_ids() == ["b"]
 
     @on_engine
-    async def test_a_job_lines_up_when_it_is_unblocked(self, desk: EngineFixture) -> None:
-        await desk.put("a", priority=5)
-        await desk.put("b", depends_on=("a",))
-        desk.clock.advance(1)
-        await desk.put("c")
-        desk.clock.advance(1)
-        await desk.work_off("a")
-        assert await desk.take_ids() == ["c", "b"]
+    async def test_a_job_lines_up_when_it_is_unblocked(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", priority=5)
+        await fixture.put("b", depends_on=("a",))
+        fixture.clock.advance(1)
+        await fixture.put("c")
+        fixture.clock.advance(1)
+        await fixture.work_off("a")
+        assert await fixture.take_ids() == ["c", "b"]
 
     @on_engine
-    async def test_another_tenants_job_is_unknown(self, desk: EngineFixture) -> None:
-        await desk.put("a", tenant="acme")
+    async def test_another_tenants_job_is_unknown(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", tenant="acme")
         with pytest.raises(UnknownDependency):
-            await desk.put("b", depends_on=("a",))
-        await desk.put("a")
-        await desk.put("b", depends_on=("a",))
-        [acme] = await desk.take(1, caller=Caller("acme"))
-        await desk.settle(completed(acme))
-        assert await desk.state("b") is State.BLOCKED
+            await fixture.put("b", depends_on=("a",))
+        await fixture.put("a")
+        await fixture.put("b", depends_on=("a",))
+        [acme] = await fixture.take(1, caller=Caller("acme"))
+        await fixture.settle(completed(acme))
+        assert await fixture.state("b") is State.BLOCKED
 
     @on_engine
-    async def test_a_job_in_a_foreign_scope_is_unknown(self, desk: EngineFixture) -> None:
-        await desk.put("a", scope="library:43")
+    async def test_a_job_in_a_foreign_scope_is_unknown(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", scope="library:43")
         caller = Caller("default", ("library:42",))
         job = new_job(id="b", depends_on=("a",), scope="library:42")
         with pytest.raises(UnknownDependency):
-            await desk.engine.enqueue([job], caller=caller)
-        assert await desk.engine.get(["b"]) == [None]
+            await fixture.engine.enqueue([job], caller=caller)
+        assert await fixture.engine.get(["b"]) == [None]
 
     @on_engine
     async def test_calls_at_once_know_each_others_jobs_within_reach(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         caller = Caller("default", ("library:42",))
         ours = new_job(id="b", depends_on=("a",), scope="library:42")
         answers = await asyncio.gather(
-            desk.engine.enqueue([new_job(id="a", scope="library:43")]),
-            desk.engine.enqueue([ours], caller=caller),
-            desk.engine.enqueue([new_job(id="c", depends_on=("a",))]),
+            fixture.engine.enqueue([new_job(id="a", scope="library:43")]),
+            fixture.engine.enqueue([ours], caller=caller),
+            fixture.engine.enqueue([new_job(id="c", depends_on=("a",))]),
             return_exceptions=True,
         )
         assert isinstance(answers[1], UnknownDependency)
-        assert await desk.counts() == Counts(blocked=1, pending=1)
-        await desk.work_off("a")
-        await desk.work_off("c")
+        assert await fixture.counts() == Counts(blocked=1, pending=1)
+        await fixture.work_off("a")
+        await fixture.work_off("c")
 
     @on_engine
-    async def test_a_skipped_duplicate_is_still_a_dependency(self, desk: EngineFixture) -> None:
-        await desk.put("a")
+    async def test_a_skipped_duplicate_is_still_a_dependency(self, fixture: EngineFixture) -> None:
+        await fixture.put("a")
         jobs: list[NewJob] = [new_job(id="a"), new_job(id="b", depends_on=("a",))]
-        receipts = await desk.engine.enqueue(jobs, on_duplicate="skip")
+        receipts = await fixture.engine.enqueue(jobs, on_duplicate="skip")
         said = [receipt.admission for receipt in receipts]
         assert said == [Admission.SKIPPED, Admission.CREATED]
-        assert await desk.state("b") is State.BLOCKED
+        assert await fixture.state("b") is State.BLOCKED
 
     @on_engine
-    async def test_a_waiting_claim_is_woken_by_an_unblock(self, desk: EngineFixture) -> None:
-        await desk.put("a", queue="other")
-        await desk.put("b", depends_on=("a",))
-        waiting = WaitingClaim(desk)
+    async def test_a_waiting_claim_is_woken_by_an_unblock(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", queue="other")
+        await fixture.put("b", depends_on=("a",))
+        waiting = WaitingClaim(fixture)
         await waiting.still_waits()
-        await desk.work_off("a", queues=["other"])
+        await fixture.work_off("a", queues=["other"])
         assert await waiting.ids() == ["b"]

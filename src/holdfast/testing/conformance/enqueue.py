@@ -32,120 +32,124 @@ class EnqueueRules(Suite):
 
     @on_engine
     async def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        [job_id] = await desk.put("a", queue="mail", priority=5, scope="library:42", max_attempts=7)
-        job = await desk.job(job_id)
+        [job_id] = await fixture.put(
+            "a", queue="mail", priority=5, scope="library:42", max_attempts=7
+        )
+        job = await fixture.job(job_id)
         assert (job.id, job.state, job.attempt, job.version) == ("a", State.PENDING, 0, 1)
         assert (job.queue, job.priority, job.scope) == ("mail", 5, "library:42")
         assert (job.max_attempts, job.task, job.tenant) == (7, "t", "default")
         assert job.arguments() == {"n": 1}
-        assert job.created_at_us == job.run_at_us == desk.clock.now_us()
+        assert job.created_at_us == job.run_at_us == fixture.clock.now_us()
 
     @on_engine
-    async def test_an_id_is_made_when_none_is_given(self, desk: EngineFixture) -> None:
-        receipts = await desk.engine.enqueue([new_job(), new_job()])
+    async def test_an_id_is_made_when_none_is_given(self, fixture: EngineFixture) -> None:
+        receipts = await fixture.engine.enqueue([new_job(), new_job()])
         first, second = (receipt.id for receipt in receipts)
         assert first != second
         assert first[14] == second[14] == "7", "a UUIDv7"
-        assert await desk.state(first) is State.PENDING
+        assert await fixture.state(first) is State.PENDING
 
     @on_engine
-    async def test_jobs_that_are_alike_are_taken_in_their_order(self, desk: EngineFixture) -> None:
-        receipts = await desk.engine.enqueue(alike(500, queue="mail", priority=5))
-        [last] = await desk.engine.enqueue([new_job(queue="mail", priority=5)])
-        taken = await desk.take(501, queues=["mail"])
+    async def test_jobs_that_are_alike_are_taken_in_their_order(
+        self, fixture: EngineFixture
+    ) -> None:
+        receipts = await fixture.engine.enqueue(alike(500, queue="mail", priority=5))
+        [last] = await fixture.engine.enqueue([new_job(queue="mail", priority=5)])
+        taken = await fixture.take(501, queues=["mail"])
         assert [job.id for job in taken] == [*(one.id for one in receipts), last.id]
         assert [job.arguments()["n"] for job in taken] == [*range(500), 1]
         assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
         assert len({job.id for job in taken}) == 501
 
     def test_jobs_that_are_alike_are_refused_together(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
+        async def scenario(fixture: EngineFixture) -> None:
             def numbers() -> Iterator[int]:
                 yield from range(300)
                 raise InvalidInput("n", "no more")
 
             for bad in (numbers(), [0] * 300 + ["x" * 2_000]):
                 with pytest.raises((InvalidInput, TooLarge)):
-                    await desk.engine.enqueue(alike(301, bad))
+                    await fixture.engine.enqueue(alike(301, bad))
             with pytest.raises(InvalidInput, match="priority"):
-                await desk.engine.enqueue(alike(300, priority=1 << 20))
+                await fixture.engine.enqueue(alike(300, priority=1 << 20))
             with pytest.raises(AccessDenied):
-                await desk.engine.enqueue(alike(300), caller=Caller(tenant="other"))
-            assert await desk.engine.enqueue(alike(0)) == []
-            assert await desk.counts() == Counts()
-            assert len(await desk.engine.enqueue(alike(300))) == 300
+                await fixture.engine.enqueue(alike(300), caller=Caller(tenant="other"))
+            assert await fixture.engine.enqueue(alike(0)) == []
+            assert await fixture.counts() == Counts()
+            assert len(await fixture.engine.enqueue(alike(300))) == 300
 
         self.check(scenario, EngineOptions(max_payload_bytes=1_000))
 
     @on_engine
-    async def test_jobs_that_are_alike_may_ask_for_anything(self, desk: EngineFixture) -> None:
-        receipts = await desk.engine.enqueue(alike(3, key="k", delay_seconds=5))
-        assert await desk.take(3) == []
-        desk.clock.advance(5)
-        await desk.work_off(receipts[0].id)
-        [first] = await desk.engine.enqueue(alike(1, unique="u"))
-        again = await desk.engine.enqueue(alike(2, unique="u"))
+    async def test_jobs_that_are_alike_may_ask_for_anything(self, fixture: EngineFixture) -> None:
+        receipts = await fixture.engine.enqueue(alike(3, key="k", delay_seconds=5))
+        assert await fixture.take(3) == []
+        fixture.clock.advance(5)
+        await fixture.work_off(receipts[0].id)
+        [first] = await fixture.engine.enqueue(alike(1, unique="u"))
+        again = await fixture.engine.enqueue(alike(2, unique="u"))
         assert again == [Receipt(first.id, Admission.EXISTING)] * 2
         with pytest.raises(DuplicateId):
-            await desk.engine.enqueue(alike(2, id="same"))
+            await fixture.engine.enqueue(alike(2, id="same"))
 
     @on_engine
-    async def test_an_empty_enqueue_is_nothing(self, desk: EngineFixture) -> None:
-        assert await desk.engine.enqueue([]) == []
+    async def test_an_empty_enqueue_is_nothing(self, fixture: EngineFixture) -> None:
+        assert await fixture.engine.enqueue([]) == []
 
     @on_engine
-    async def test_a_payload_may_be_json_bytes(self, desk: EngineFixture) -> None:
-        await desk.put("a", payload=b'{"k": [1, null]}')
-        assert (await desk.job("a")).arguments() == {"k": [1, None]}
+    async def test_a_payload_may_be_json_bytes(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", payload=b'{"k": [1, null]}')
+        assert (await fixture.job("a")).arguments() == {"k": [1, None]}
 
     @on_engine
-    async def test_a_duplicate_id_refuses_the_whole_batch(self, desk: EngineFixture) -> None:
-        await desk.put("a")
+    async def test_a_duplicate_id_refuses_the_whole_batch(self, fixture: EngineFixture) -> None:
+        await fixture.put("a")
         with pytest.raises(DuplicateId) as refused:
-            await desk.put("b", "a")
+            await fixture.put("b", "a")
         assert refused.value.ids == ["a"]
-        assert await desk.engine.get(["b"]) == [None]
+        assert await fixture.engine.get(["b"]) == [None]
 
     @on_engine
-    async def test_a_duplicate_within_a_batch_is_refused(self, desk: EngineFixture) -> None:
+    async def test_a_duplicate_within_a_batch_is_refused(self, fixture: EngineFixture) -> None:
         with pytest.raises(DuplicateId):
-            await desk.put("a", "b", "a")
-        assert await desk.counts() == Counts()
+            await fixture.put("a", "b", "a")
+        assert await fixture.counts() == Counts()
 
     @on_engine
-    async def test_duplicates_are_skipped_when_asked(self, desk: EngineFixture) -> None:
-        await desk.put("a")
-        receipts = await desk.engine.enqueue(
+    async def test_duplicates_are_skipped_when_asked(self, fixture: EngineFixture) -> None:
+        await fixture.put("a")
+        receipts = await fixture.engine.enqueue(
             [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
         )
         said = [receipt.admission for receipt in receipts]
         assert said == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
-        assert (await desk.counts()).pending == 2
+        assert (await fixture.counts()).pending == 2
 
     @on_engine
     async def test_the_id_of_a_finished_job_is_remembered_for_the_set_time(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a")
-        await desk.settle(completed((await desk.take())[0]))
-        desk.clock.advance(60)
+        await fixture.put("a")
+        await fixture.settle(completed((await fixture.take())[0]))
+        fixture.clock.advance(60)
         with pytest.raises(DuplicateId):
-            await desk.put("a")
-        desk.clock.advance(0.000001)
-        assert await desk.engine.get(["a"]) == [None]
-        assert await desk.counts() == Counts()
-        await desk.put("a")
-        assert await desk.state("a") is State.PENDING
+            await fixture.put("a")
+        fixture.clock.advance(0.000001)
+        assert await fixture.engine.get(["a"]) == [None]
+        assert await fixture.counts() == Counts()
+        await fixture.put("a")
+        assert await fixture.state("a") is State.PENDING
 
     @on_engine
-    async def test_the_id_of_a_dead_job_is_never_forgotten(self, desk: EngineFixture) -> None:
-        await desk.put("a")
-        await desk.settle(dead((await desk.take())[0], FAILURE))
-        desk.clock.advance(3_600)
+    async def test_the_id_of_a_dead_job_is_never_forgotten(self, fixture: EngineFixture) -> None:
+        await fixture.put("a")
+        await fixture.settle(dead((await fixture.take())[0], FAILURE))
+        fixture.clock.advance(3_600)
         with pytest.raises(DuplicateId):
-            await desk.put("a")
+            await fixture.put("a")
 
     @pytest.mark.parametrize(
         ("fields", "field"),
@@ -174,12 +178,12 @@ class EnqueueRules(Suite):
     )
     @on_engine
     async def test_a_bad_field_is_named_and_nothing_is_enqueued(
-        self, desk: EngineFixture, fields: dict[str, object], field: str
+        self, fixture: EngineFixture, fields: dict[str, object], field: str
     ) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.enqueue([new_job(id="good"), new_job(**fields)])
+            await fixture.engine.enqueue([new_job(id="good"), new_job(**fields)])
         assert refused.value.field == field
-        assert await desk.counts() == Counts()
+        assert await fixture.counts() == Counts()
 
     @pytest.mark.parametrize(
         "payload",
@@ -197,49 +201,51 @@ class EnqueueRules(Suite):
     )
     @on_engine
     async def test_a_payload_that_is_not_a_json_object_is_refused(
-        self, desk: EngineFixture, payload: object
+        self, fixture: EngineFixture, payload: object
     ) -> None:
         with pytest.raises(PayloadInvalid) as refused:
-            await desk.put("a", payload=payload)
+            await fixture.put("a", payload=payload)
         assert refused.value.field == "payload"
-        assert await desk.counts() == Counts()
+        assert await fixture.counts() == Counts()
 
     def test_an_oversized_payload_is_refused(self) -> None:
-        async def scenario(desk: EngineFixture) -> None:
+        async def scenario(fixture: EngineFixture) -> None:
             with pytest.raises(TooLarge) as refused:
-                await desk.put("a", payload={"x": "y" * 2_000})
+                await fixture.put("a", payload={"x": "y" * 2_000})
             assert refused.value.field == "payload"
-            assert await desk.counts() == Counts()
+            assert await fixture.counts() == Counts()
 
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
     @on_engine
     async def test_a_second_unfinished_unique_job_is_the_first_one(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", unique="welcome:7")
+        await fixture.put("a", unique="welcome:7")
         for _state in ("pending", "in_flight"):
-            receipts = await desk.engine.enqueue([new_job(id="b", unique="welcome:7")])
+            receipts = await fixture.engine.enqueue([new_job(id="b", unique="welcome:7")])
             assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
-            await desk.take()
-        assert (await desk.counts()).in_flight == 1
+            await fixture.take()
+        assert (await fixture.counts()).in_flight == 1
 
     @on_engine
-    async def test_a_unique_key_is_free_once_its_job_is_finished(self, desk: EngineFixture) -> None:
+    async def test_a_unique_key_is_free_once_its_job_is_finished(
+        self, fixture: EngineFixture
+    ) -> None:
         def buried(job: Job) -> Outcome:
             return dead(job, FAILURE)
 
         for number, finish in enumerate((completed, cancelled, buried)):
-            await desk.put(f"job{number}", unique="k")
-            await desk.settle(finish((await desk.take())[0]))
-        await desk.put("last", unique="k")
-        assert await desk.state("last") is State.PENDING
+            await fixture.put(f"job{number}", unique="k")
+            await fixture.settle(finish((await fixture.take())[0]))
+        await fixture.put("last", unique="k")
+        assert await fixture.state("last") is State.PENDING
 
     @on_engine
     async def test_unique_is_per_queue_and_tenant_and_holds_within_a_batch(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        receipts = await desk.engine.enqueue(
+        receipts = await fixture.engine.enqueue(
             [
                 new_job(id="a", unique="k"),
                 new_job(id="b", unique="k", queue="other"),
@@ -251,10 +257,10 @@ class EnqueueRules(Suite):
 
     @on_engine
     async def test_calls_at_once_are_each_answered_for_themselves(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         reader = Caller(tenant="default", scopes=("library:2",))
-        engine = desk.engine
+        engine = fixture.engine
         answers = await asyncio.gather(
             engine.enqueue([new_job(id="a"), new_job(id="b")]),
             engine.enqueue([new_job(id="c"), new_job(id="a")]),
@@ -273,15 +279,15 @@ class EnqueueRules(Suite):
         assert isinstance(answers[5], AccessDenied)
         assert isinstance(answers[6], InvalidInput)
         assert answers[7] == [Receipt("h")]
-        assert await desk.take_ids() == ["a", "b", "d", "e", "h"]
+        assert await fixture.take_ids() == ["a", "b", "d", "e", "h"]
 
     @on_engine
     async def test_calls_at_once_that_are_too_large_together_are_taken_singly(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         payload = {"x": "y" * 250_000}
         answers = await asyncio.gather(
-            *(desk.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))
+            *(fixture.engine.enqueue([new_job(payload=payload)] * 8) for _call in range(6))
         )
         assert [len(receipts) for receipts in answers] == [8] * 6
-        assert (await desk.counts()).pending == 48
+        assert (await fixture.counts()).pending == 48

@@ -71,10 +71,10 @@ class FindRules(Suite):
     @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
     @on_engine
     async def test_a_filter_finds_exactly_what_meets_it(
-        self, desk: EngineFixture, conditions: dict[str, object]
+        self, fixture: EngineFixture, conditions: dict[str, object]
     ) -> None:
-        began_us = desk.clock.now_us()
-        everything = await _a_bit_of_everything(desk)
+        began_us = fixture.clock.now_us()
+        everything = await _a_bit_of_everything(fixture)
         shifted = {
             name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
             for name, value in conditions.items()
@@ -82,21 +82,21 @@ class FindRules(Suite):
         expected = [
             job.id for job in everything if all(_meets(job, *one) for one in shifted.items())
         ]
-        assert await desk.find(**shifted) == expected
-        newest = await desk.engine.find(wanted(**shifted), limit=50, newest=True)
+        assert await fixture.find(**shifted) == expected
+        newest = await fixture.engine.find(wanted(**shifted), limit=50, newest=True)
         assert [job.id for job in newest.jobs] == expected[::-1]
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     @on_engine
     async def test_pages_follow_each_other_without_gaps_or_doubles(
-        self, desk: EngineFixture, order: str
+        self, fixture: EngineFixture, order: str
     ) -> None:
         newest = order == "newest first"
-        everything = [job.id for job in await _a_bit_of_everything(desk)]
+        everything = [job.id for job in await _a_bit_of_everything(fixture)]
         seen: list[str] = []
         cursor = ""
         for _page in itertools.count():
-            page = await desk.engine.find(cursor=cursor, limit=2, newest=newest)
+            page = await fixture.engine.find(cursor=cursor, limit=2, newest=newest)
             seen += [job.id for job in page.jobs]
             cursor = page.cursor
             if not cursor:
@@ -107,79 +107,79 @@ class FindRules(Suite):
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     @on_engine
     async def test_a_cursor_stands_firm_while_jobs_change_their_state(
-        self, desk: EngineFixture, order: str
+        self, fixture: EngineFixture, order: str
     ) -> None:
         newest = order == "newest first"
         names = [f"j{number}" for number in range(6)]
-        await desk.put(*names)
-        page = await desk.engine.find(limit=3, newest=newest)
-        await desk.work_off("j0", "j1")
-        await desk.bury("j2", "j3")
-        await desk.take()
-        desk.clock.advance(1)
-        await desk.put("a_new_one")
-        rest = await desk.engine.find(limit=9, newest=newest, cursor=page.cursor)
+        await fixture.put(*names)
+        page = await fixture.engine.find(limit=3, newest=newest)
+        await fixture.work_off("j0", "j1")
+        await fixture.bury("j2", "j3")
+        await fixture.take()
+        fixture.clock.advance(1)
+        await fixture.put("a_new_one")
+        rest = await fixture.engine.find(limit=9, newest=newest, cursor=page.cursor)
         seen = [job.id for job in [*page.jobs, *rest.jobs]]
         assert seen == (names[::-1] if newest else [*names, "a_new_one"])
 
     @on_engine
     async def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put(*(f"old{number}" for number in range(5)))
-        await desk.work_off(*(f"old{number}" for number in range(5)))
-        desk.clock.advance(61)
-        await desk.put("a", "b", "c")
-        await desk.work_off("a", "b", "c")
-        page = await desk.engine.find(limit=2)
+        await fixture.put(*(f"old{number}" for number in range(5)))
+        await fixture.work_off(*(f"old{number}" for number in range(5)))
+        fixture.clock.advance(61)
+        await fixture.put("a", "b", "c")
+        await fixture.work_off("a", "b", "c")
+        page = await fixture.engine.find(limit=2)
         assert [job.id for job in page.jobs] == ["a", "b"]
-        page = await desk.engine.find(limit=2, cursor=page.cursor)
+        page = await fixture.engine.find(limit=2, cursor=page.cursor)
         assert ([job.id for job in page.jobs], page.cursor) == (["c"], "")
 
     @on_engine
-    async def test_jobs_are_found_in_their_present_state(self, desk: EngineFixture) -> None:
-        await desk.put("a")
+    async def test_jobs_are_found_in_their_present_state(self, fixture: EngineFixture) -> None:
+        await fixture.put("a")
         for state, step in (
-            (State.DEAD, desk.bury("a")),
-            (State.ARCHIVED, desk.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
-            (State.DEAD, desk.engine.operate(RestoreJobs(), named("a"), OPERATION)),
-            (State.PENDING, desk.engine.operate(ReplayJobs(), named("a"), OPERATION)),
-            (State.COMPLETED, desk.work_off("a")),
+            (State.DEAD, fixture.bury("a")),
+            (State.ARCHIVED, fixture.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
+            (State.DEAD, fixture.engine.operate(RestoreJobs(), named("a"), OPERATION)),
+            (State.PENDING, fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)),
+            (State.COMPLETED, fixture.work_off("a")),
         ):
             await step
-            assert await desk.find(states=(state,)) == ["a"]
+            assert await fixture.find(states=(state,)) == ["a"]
             others = tuple(other for other in State if other is not state)
-            assert await desk.find(states=others) == []
+            assert await fixture.find(states=others) == []
 
     @on_engine
-    async def test_nothing_outside_the_callers_reach_is_found(self, desk: EngineFixture) -> None:
+    async def test_nothing_outside_the_callers_reach_is_found(self, fixture: EngineFixture) -> None:
         for tenant, scope in itertools.product(["acme", "other"], ["library:42", "library:421"]):
             name = f"{tenant}-{scope}"
-            await desk.put(f"{name}-dead", tenant=tenant, scope=scope)
-            [job] = await desk.take()
-            await desk.settle(dead(job, FAILURE))
+            await fixture.put(f"{name}-dead", tenant=tenant, scope=scope)
+            [job] = await fixture.take()
+            await fixture.settle(dead(job, FAILURE))
         for tenant, scope in itertools.product(["acme", "other"], ["library:42", "library:421"]):
-            await desk.put(f"{tenant}-{scope}-new", tenant=tenant, scope=scope)
+            await fixture.put(f"{tenant}-{scope}-new", tenant=tenant, scope=scope)
         reader = Caller("acme", ("library:42",))
-        page = await desk.engine.find(caller=reader)
+        page = await fixture.engine.find(caller=reader)
         assert [job.id for job in page.jobs] == ["acme-library:42-dead", "acme-library:42-new"]
-        page = await desk.engine.find(Filter(tenant="other"), caller=reader)
+        page = await fixture.engine.find(Filter(tenant="other"), caller=reader)
         assert page.jobs == []
-        [group] = await desk.engine.groups(caller=reader)
+        [group] = await fixture.engine.groups(caller=reader)
         assert (group.count, group.tenants, group.scopes) == (1, 1, 1)
 
     @pytest.mark.parametrize("cursor", ["x", "AAAA", "ä", "gqNmb28", 7])
     @on_engine
-    async def test_a_bad_cursor_is_refused(self, desk: EngineFixture, cursor: str) -> None:
+    async def test_a_bad_cursor_is_refused(self, fixture: EngineFixture, cursor: str) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.find(cursor=cursor)
+            await fixture.engine.find(cursor=cursor)
         assert refused.value.field == "cursor"
 
     @pytest.mark.parametrize("limit", [0, -1, 1_001, 1.5])
     @on_engine
-    async def test_a_bad_limit_is_refused(self, desk: EngineFixture, limit: int) -> None:
+    async def test_a_bad_limit_is_refused(self, fixture: EngineFixture, limit: int) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.find(limit=limit)
+            await fixture.engine.find(limit=limit)
         assert refused.value.field == "limit"
 
     @pytest.mark.parametrize(
@@ -195,15 +195,15 @@ class FindRules(Suite):
     )
     @on_engine
     async def test_a_bad_filter_is_refused_by_name(
-        self, desk: EngineFixture, conditions: dict[str, object]
+        self, fixture: EngineFixture, conditions: dict[str, object]
     ) -> None:
-        for look in (desk.engine.find, desk.engine.groups):
+        for look in (fixture.engine.find, fixture.engine.groups):
             with pytest.raises(InvalidInput) as refused:
                 await look(wanted(**conditions))
             assert refused.value.field in conditions
 
 
-async def _a_bit_of_everything(desk: EngineFixture) -> list[Job]:
+async def _a_bit_of_everything(fixture: EngineFixture) -> list[Job]:
     """Make jobs in every state, a second apart; return them in the order of their making."""
     jobs = [
         new_job(id="done", key="k", scope="library:42"),
@@ -219,26 +219,26 @@ async def _a_bit_of_everything(desk: EngineFixture) -> list[Job]:
         new_job(id="fly", queue="slow"),
     ]
     for job in jobs:
-        await desk.engine.enqueue([job])
-        desk.clock.advance(1)
+        await fixture.engine.enqueue([job])
+        fixture.clock.advance(1)
     queues = ["default", "mail", "slow"]
-    taken = {job.id: job for job in await desk.take(3, queues=queues)}
-    await desk.settle(
+    taken = {job.id: job for job in await fixture.take(3, queues=queues)}
+    await fixture.settle(
         completed(taken["done"]), dead(taken["d1"], WRONG), dead(taken["d3"], FAILURE)
     )
-    desk.clock.advance(1)
-    taken = {job.id: job for job in await desk.take(9, queues=["default"])}
+    fixture.clock.advance(1)
+    taken = {job.id: job for job in await fixture.take(9, queues=["default"])}
     for name in ("d2", "aside", "back"):
-        await desk.settle(dead(taken[name], FAILURE))
-    await desk.settle(retry(taken["p2"], FAILURE, 60))
-    await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
-    await desk.engine.operate(ReplayJobs(run="run1"), named("back"), OPERATION)
-    await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
-    await desk.take(queues=["slow"])
+        await fixture.settle(dead(taken[name], FAILURE))
+    await fixture.settle(retry(taken["p2"], FAILURE, 60))
+    await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+    await fixture.engine.operate(ReplayJobs(run="run1"), named("back"), OPERATION)
+    await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
+    await fixture.take(queues=["slow"])
     found = [
         job
         for tenant in ("default", "acme")
-        for job in await desk.engine.get([one.id or "" for one in jobs], tenant=tenant)
+        for job in await fixture.engine.get([one.id or "" for one in jobs], tenant=tenant)
         if job is not None
     ]
     assert {job.state for job in found} == set(State)

@@ -144,9 +144,9 @@ def named(*ids: str) -> Filter:
 class WaitingClaim:
     """A claim that waits; made before whatever is to wake it."""
 
-    def __init__(self, desk: EngineFixture, **fields: object) -> None:
+    def __init__(self, fixture: EngineFixture, **fields: object) -> None:
         arguments = {"limit": 10, "wait_seconds": 60, **fields}
-        self._task = asyncio.create_task(desk.claim(**arguments))
+        self._task = asyncio.create_task(fixture.claim(**arguments))
 
     async def still_waits(self) -> None:
         """Let everything run; nothing has woken it, or in vain."""
@@ -194,7 +194,7 @@ def on_engine(
 
     @functools.wraps(test)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self.check(lambda desk: test(self, desk, *args, **kwargs))
+        self.check(lambda fixture: test(self, fixture, *args, **kwargs))
 
     # pytest must not look for a fixture of its own for the engine.
     signature = inspect.signature(test)

@@ -15,17 +15,17 @@ class GroupRules(Suite):
     """What is alike is looked at, fixed and replayed together."""
 
     @on_engine
-    async def test_a_group_says_what_how_many_when_and_whom(self, desk: EngineFixture) -> None:
-        to_the_hour_us = HOUR_US - desk.clock.now_us() % HOUR_US
-        desk.clock.advance(to_the_hour_us / 1e6)
-        began_us = desk.clock.now_us()
+    async def test_a_group_says_what_how_many_when_and_whom(self, fixture: EngineFixture) -> None:
+        to_the_hour_us = HOUR_US - fixture.clock.now_us() % HOUR_US
+        fixture.clock.advance(to_the_hour_us / 1e6)
+        began_us = fixture.clock.now_us()
         for number, (tenant, scope) in enumerate(
             [("a", "library:1"), ("a", "library:2"), ("b", "library:1"), ("a", "library:1")]
         ):
-            desk.clock.advance(10)
+            fixture.clock.advance(10)
             failure = Failure.of("timeout", f"no answer from 10.0.0.{number} in {number} s")
-            await desk.put_dead(f"j{number}", failure=failure, tenant=tenant, scope=scope)
-        assert await desk.engine.groups() == [
+            await fixture.put_dead(f"j{number}", failure=failure, tenant=tenant, scope=scope)
+        assert await fixture.engine.groups() == [
             FailureGroup(
                 queue="default",
                 error_reason="timeout",
@@ -42,15 +42,15 @@ class GroupRules(Suite):
 
     @on_engine
     async def test_reason_queue_hour_and_shape_make_groups_of_their_own(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put_dead("a")
-        await desk.put_dead("b", queue="mail")
-        await desk.put_dead("c", failure=WRONG)
-        await desk.put_dead("d", failure=Failure.of("upstream_5xx", "502 from the gateway"))
-        desk.clock.advance(3_600)
-        await desk.put_dead("e")
-        groups = await desk.engine.groups()
+        await fixture.put_dead("a")
+        await fixture.put_dead("b", queue="mail")
+        await fixture.put_dead("c", failure=WRONG)
+        await fixture.put_dead("d", failure=Failure.of("upstream_5xx", "502 from the gateway"))
+        fixture.clock.advance(3_600)
+        await fixture.put_dead("e")
+        groups = await fixture.engine.groups()
         assert [group.count for group in groups] == [1] * 5
         assert {(group.queue, group.error_reason) for group in groups} == {
             ("default", "upstream_5xx"),
@@ -61,52 +61,54 @@ class GroupRules(Suite):
         assert len({group.hour_us for group in groups}) == 2
 
     @on_engine
-    async def test_the_largest_group_comes_first_then_the_latest(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", queue="one")
-        desk.clock.advance(1)
-        await desk.put_dead("b", queue="two")
-        desk.clock.advance(1)
-        await desk.put_dead("c", "d", queue="three")
-        groups = await desk.engine.groups()
+    async def test_the_largest_group_comes_first_then_the_latest(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put_dead("a", queue="one")
+        fixture.clock.advance(1)
+        await fixture.put_dead("b", queue="two")
+        fixture.clock.advance(1)
+        await fixture.put_dead("c", "d", queue="three")
+        groups = await fixture.engine.groups()
         assert [group.queue for group in groups] == ["three", "two", "one"]
 
     @on_engine
-    async def test_only_what_is_dead_now_is_in_a_group(self, desk: EngineFixture) -> None:
-        await desk.put("done", "failing")
-        jobs = await desk.take(2)
-        await desk.settle(completed(jobs[0]), dead(jobs[1], FAILURE))
-        await desk.put_dead("replayed", "archived", "purged")
-        assert (await desk.group()).count == 4
-        await desk.engine.operate(ReplayJobs(), named("replayed"), OPERATION)
-        assert (await desk.group()).count == 3
-        await desk.engine.operate(ArchiveJobs(), named("archived"), OPERATION)
-        assert (await desk.group()).count == 2
-        await desk.engine.operate(PurgeJobs(), named("purged"), OPERATION)
-        assert (await desk.group()).count == 1
-        await desk.engine.operate(RestoreJobs(), named("archived"), OPERATION)
-        assert (await desk.group()).count == 2
+    async def test_only_what_is_dead_now_is_in_a_group(self, fixture: EngineFixture) -> None:
+        await fixture.put("done", "failing")
+        jobs = await fixture.take(2)
+        await fixture.settle(completed(jobs[0]), dead(jobs[1], FAILURE))
+        await fixture.put_dead("replayed", "archived", "purged")
+        assert (await fixture.group()).count == 4
+        await fixture.engine.operate(ReplayJobs(), named("replayed"), OPERATION)
+        assert (await fixture.group()).count == 3
+        await fixture.engine.operate(ArchiveJobs(), named("archived"), OPERATION)
+        assert (await fixture.group()).count == 2
+        await fixture.engine.operate(PurgeJobs(), named("purged"), OPERATION)
+        assert (await fixture.group()).count == 1
+        await fixture.engine.operate(RestoreJobs(), named("archived"), OPERATION)
+        assert (await fixture.group()).count == 2
 
     @on_engine
-    async def test_a_filter_confines_the_groups(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", "b", tenant="acme")
-        await desk.put_dead("c", failure=WRONG)
-        [group] = await desk.engine.groups(Filter(tenant="acme"))
+    async def test_a_filter_confines_the_groups(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", "b", tenant="acme")
+        await fixture.put_dead("c", failure=WRONG)
+        [group] = await fixture.engine.groups(Filter(tenant="acme"))
         assert (group.error_reason, group.count) == ("upstream_5xx", 2)
-        [group] = await desk.engine.groups(Filter(classes=(FailureClass.DETERMINISTIC,)))
+        [group] = await fixture.engine.groups(Filter(classes=(FailureClass.DETERMINISTIC,)))
         assert (group.error_reason, group.count) == ("mapping_error", 1)
-        [group] = await desk.engine.groups(Filter(ids=("a",)))
+        [group] = await fixture.engine.groups(Filter(ids=("a",)))
         assert group.count == 1
-        assert await desk.engine.groups(Filter(states=(State.ARCHIVED,))) == []
+        assert await fixture.engine.groups(Filter(states=(State.ARCHIVED,))) == []
 
     @on_engine
-    async def test_a_group_leads_to_its_jobs(self, desk: EngineFixture) -> None:
+    async def test_a_group_leads_to_its_jobs(self, fixture: EngineFixture) -> None:
         empty = Failure("unexpected", FailureClass.UNKNOWN, "")
         for number, failure in enumerate((FAILURE, WRONG, empty)):
-            await desk.put_dead(f"j{number}", failure=failure)
-        groups = await desk.engine.groups()
+            await fixture.put_dead(f"j{number}", failure=failure)
+        groups = await fixture.engine.groups()
         assert len(groups) == 3
         for group in groups:
-            page = await desk.engine.find(
+            page = await fixture.engine.find(
                 Filter(
                     states=(State.DEAD,),
                     queues=(group.queue,),

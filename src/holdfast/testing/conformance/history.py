@@ -27,23 +27,23 @@ class HistoryRules(Suite):
     """Attempts and notes, oldest first."""
 
     @on_engine
-    async def test_every_attempt_is_kept_with_how_it_ended(self, desk: EngineFixture) -> None:
-        await desk.put("a", max_attempts=9)
+    async def test_every_attempt_is_kept_with_how_it_ended(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", max_attempts=9)
         expected: list[AttemptRecord] = []
         for number, ending in (
             *((1, "retry"), (2, "release"), (2, "snooze"), (2, "lost"), (3, "dead")),
             *((4, "retry"), (5, "completed")),
         ):
             if number == 4:
-                await desk.engine.operate(ReplayJobs(fixed="the mapping"), named("a"), OPERATION)
-            [job] = await desk.take(worker=f"w{len(expected)}")
-            began_us = desk.clock.now_us()
+                await fixture.engine.operate(ReplayJobs(fixed="the mapping"), named("a"), OPERATION)
+            [job] = await fixture.take(worker=f"w{len(expected)}")
+            began_us = fixture.clock.now_us()
             failure: Failure | None = None
             if ending == "lost":
-                [lost] = (await desk.lose()).lost
+                [lost] = (await fixture.lose()).lost
                 failure = lost.failure
             else:
-                desk.clock.advance(1.5)
+                fixture.clock.advance(1.5)
                 failure = {"retry": FAILURE, "dead": WRONG}.get(ending)
                 outcomes = {
                     "retry": retry(job, FAILURE),
@@ -52,50 +52,52 @@ class HistoryRules(Suite):
                     "dead": dead(job, WRONG),
                     "completed": completed(job),
                 }
-                await desk.settle(outcomes[ending])
-            ended_us = desk.clock.now_us()
+                await fixture.settle(outcomes[ending])
+            ended_us = fixture.clock.now_us()
             expected.append(
                 AttemptRecord(number, job.token, job.worker, began_us, ended_us, ending, failure)
             )
-            assert (await desk.history("a")).attempts == expected
+            assert (await fixture.history("a")).attempts == expected
         assert expected[0].duration_seconds == 1.5
-        assert (await desk.history("a")).job.state is State.COMPLETED
+        assert (await fixture.history("a")).job.state is State.COMPLETED
 
     @on_engine
     async def test_an_attempt_under_way_is_not_in_it_and_a_new_job_has_none(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a")
-        history = await desk.history("a")
-        assert (history.job, history.attempts, history.notes) == (await desk.job("a"), [], [])
-        [job] = await desk.take()
-        await desk.engine.extend([job], lease_seconds=60)
-        assert (await desk.history("a")).attempts == []
+        await fixture.put("a")
+        history = await fixture.history("a")
+        assert (history.job, history.attempts, history.notes) == (await fixture.job("a"), [], [])
+        [job] = await fixture.take()
+        await fixture.engine.extend([job], lease_seconds=60)
+        assert (await fixture.history("a")).attempts == []
 
     @on_engine
-    async def test_a_job_that_expires_unclaimed_had_no_attempt(self, desk: EngineFixture) -> None:
-        await desk.put("a", expires_seconds=1)
-        await desk.lose()
-        history = await desk.history("a")
+    async def test_a_job_that_expires_unclaimed_had_no_attempt(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("a", expires_seconds=1)
+        await fixture.lose()
+        history = await fixture.history("a")
         assert (history.job.state, history.attempts) == (State.DEAD, [])
 
     @on_engine
-    async def test_whatever_a_person_does_leaves_a_note(self, desk: EngineFixture) -> None:
-        await desk.put("a", hold=True)
-        engine = desk.engine
+    async def test_whatever_a_person_does_leaves_a_note(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", hold=True)
+        engine = fixture.engine
 
         def by(name: str) -> Attribution:
-            desk.clock.advance(1)
+            fixture.clock.advance(1)
             return Attribution(name, f"{name} says so")
 
         await engine.operate(ConfirmJobs(), named("a"), by("bob"))
-        await desk.bury("a")
+        await fixture.bury("a")
         await engine.operate(ArchiveJobs(), named("a"), by("cid"))
         await engine.operate(RestoreJobs(), named("a"), by("dan"))
         await engine.operate(NoteJobs("it was the mail server"), named("a"), by("eve"))
         await engine.operate(ReplayJobs(), named("a"), by("fay"))
         await engine.operate(CancelJobs(), named("a"), by("gus"))
-        notes = (await desk.history("a")).notes
+        notes = (await fixture.history("a")).notes
         assert [(note.kind, note.by) for note in notes] == [
             (NoteKind.CONFIRM, "bob"),
             (NoteKind.ARCHIVE, "cid"),
@@ -114,57 +116,59 @@ class HistoryRules(Suite):
 
     @on_engine
     async def test_a_note_changes_nothing_else_and_may_be_left_on_any_job(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("done", "dead", "flying", "waiting")
-        await desk.work_off("done")
-        await desk.bury("dead")
-        await desk.take()
+        await fixture.put("done", "dead", "flying", "waiting")
+        await fixture.work_off("done")
+        await fixture.bury("dead")
+        await fixture.take()
         ids = ["done", "dead", "flying", "waiting"]
-        before = await desk.engine.get(ids)
-        noted = await desk.engine.operate(NoteJobs("look here"), named(*ids), OPERATION)
+        before = await fixture.engine.get(ids)
+        noted = await fixture.engine.operate(NoteJobs("look here"), named(*ids), OPERATION)
         assert sorted(job.id for job in noted.jobs) == sorted(ids)
-        assert await desk.engine.get(ids) == before
+        assert await fixture.engine.get(ids) == before
         for one in ids:
-            [note] = (await desk.history(one)).notes
-            assert note == Note(NoteKind.NOTE, desk.clock.now_us(), "ann", "look here")
+            [note] = (await fixture.history(one)).notes
+            assert note == Note(NoteKind.NOTE, fixture.clock.now_us(), "ann", "look here")
 
     @on_engine
-    async def test_a_note_on_many_by_filter(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", "b")
-        await desk.put("c")
-        done = await desk.engine.operate(NoteJobs("known"), wanted(states=(State.DEAD,)), OPERATION)
+    async def test_a_note_on_many_by_filter(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", "b")
+        await fixture.put("c")
+        done = await fixture.engine.operate(
+            NoteJobs("known"), wanted(states=(State.DEAD,)), OPERATION
+        )
         assert [job.id for job in done.jobs] == ["a", "b"]
-        assert (await desk.history("c")).notes == []
+        assert (await fixture.history("c")).notes == []
 
     @pytest.mark.parametrize("text", ["", "  ", "x" * 4_001, 7])
     @on_engine
-    async def test_a_bad_note_is_refused(self, desk: EngineFixture, text: str) -> None:
-        await desk.put("a")
+    async def test_a_bad_note_is_refused(self, fixture: EngineFixture, text: str) -> None:
+        await fixture.put("a")
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.operate(NoteJobs(text), named("a"), OPERATION)
+            await fixture.engine.operate(NoteJobs(text), named("a"), OPERATION)
         assert refused.value.field == "text"
-        assert (await desk.history("a")).notes == []
+        assert (await fixture.history("a")).notes == []
 
     @on_engine
     async def test_a_foreign_job_has_no_history_and_takes_no_note(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", scope="library:43")
+        await fixture.put("a", scope="library:43")
         stranger = Caller("default", ("library:42",))
-        assert await desk.engine.history(["a", "nix"], caller=stranger) == [None, None]
+        assert await fixture.engine.history(["a", "nix"], caller=stranger) == [None, None]
         with pytest.raises(JobNotFound):
-            await desk.engine.operate(NoteJobs("hello"), named("a"), OPERATION, caller=stranger)
-        assert (await desk.history("a")).notes == []
+            await fixture.engine.operate(NoteJobs("hello"), named("a"), OPERATION, caller=stranger)
+        assert (await fixture.history("a")).notes == []
 
     @on_engine
-    async def test_history_is_kept_as_long_as_its_job(self, desk: EngineFixture) -> None:
-        await desk.put("done")
-        await desk.work_off("done")
-        await desk.put_dead("dead")
-        desk.clock.advance(61)
-        assert await desk.engine.history(["done"]) == [None]
-        assert len((await desk.history("dead")).attempts) == 1
-        await desk.put("done")
-        history = await desk.history("done")
+    async def test_history_is_kept_as_long_as_its_job(self, fixture: EngineFixture) -> None:
+        await fixture.put("done")
+        await fixture.work_off("done")
+        await fixture.put_dead("dead")
+        fixture.clock.advance(61)
+        assert await fixture.engine.history(["done"]) == [None]
+        assert len((await fixture.history("dead")).attempts) == 1
+        await fixture.put("done")
+        history = await fixture.history("done")
         assert (history.attempts, history.notes) == ([], [])

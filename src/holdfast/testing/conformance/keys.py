@@ -35,171 +35,171 @@ class KeyRules(Suite):
     """Order within a key, and what it does not touch."""
 
     @on_engine
-    async def test_one_claim_takes_only_the_first_of_a_key(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.put("b1", "b2", key="b")
-        await desk.put("free1", "free2")
-        assert await desk.take_ids() == ["a1", "b1", "free1", "free2"]
-        assert (await desk.job("a2")).ties.key == "a"
+    async def test_one_claim_takes_only_the_first_of_a_key(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", key="a")
+        await fixture.put("b1", "b2", key="b")
+        await fixture.put("free1", "free2")
+        assert await fixture.take_ids() == ["a1", "b1", "free1", "free2"]
+        assert (await fixture.job("a2")).ties.key == "a"
 
     @on_engine
     async def test_nothing_of_a_key_is_claimed_while_one_is_in_flight(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", "a2", key="a")
-        [first] = await desk.take()
-        assert await desk.take_ids() == []
-        await desk.settle(completed(first))
-        assert await desk.take_ids() == ["a2"]
+        await fixture.put("a1", "a2", key="a")
+        [first] = await fixture.take()
+        assert await fixture.take_ids() == []
+        await fixture.settle(completed(first))
+        assert await fixture.take_ids() == ["a2"]
 
     @on_engine
     async def test_a_key_goes_in_the_order_of_enqueueing_whatever_the_priority(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", key="a", priority=-5)
-        await desk.put("a2", key="a", priority=5)
-        await desk.put("free")
-        await desk.work_off("free", "a1")
-        await desk.work_off("a2")
+        await fixture.put("a1", key="a", priority=-5)
+        await fixture.put("a2", key="a", priority=5)
+        await fixture.put("free")
+        await fixture.work_off("free", "a1")
+        await fixture.work_off("a2")
 
     @on_engine
     async def test_settling_the_first_and_claiming_the_next_is_one_step(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", "a2", key="a")
-        [first] = await desk.take()
-        answer = await desk.claim(settle=[completed(first)])
+        await fixture.put("a1", "a2", key="a")
+        [first] = await fixture.take()
+        answer = await fixture.claim(settle=[completed(first)])
         assert [job.id for job in answer.jobs] == ["a2"]
 
     @pytest.mark.parametrize("ending", GIVE_BACK)
     @on_engine
     async def test_one_that_comes_back_keeps_its_place_in_its_key(
-        self, desk: EngineFixture, ending: str
+        self, fixture: EngineFixture, ending: str
     ) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.put("free")
-        [first] = await desk.take()
-        await desk.settle(GIVE_BACK[ending](first))
-        desk.clock.advance(5)
-        taken = await desk.take_ids()
+        await fixture.put("a1", "a2", key="a")
+        await fixture.put("free")
+        [first] = await fixture.take()
+        await fixture.settle(GIVE_BACK[ending](first))
+        fixture.clock.advance(5)
+        taken = await fixture.take_ids()
         assert sorted(taken) == ["a1", "free"], "the line is left, the key is not"
-        assert await desk.take_ids() == []
+        assert await fixture.take_ids() == []
 
     @on_engine
     async def test_a_first_one_that_waits_for_its_backoff_holds_the_others(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.settle(retry((await desk.take())[0], FAILURE, delay_seconds=5))
-        assert await desk.take_ids() == []
-        desk.clock.advance(5)
-        assert await desk.take_ids() == ["a1"]
+        await fixture.put("a1", "a2", key="a")
+        await fixture.settle(retry((await fixture.take())[0], FAILURE, delay_seconds=5))
+        assert await fixture.take_ids() == []
+        fixture.clock.advance(5)
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_a_lost_lease_keeps_the_place_in_the_key(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.take()
-        assert [job.id for job in (await desk.lose()).lost] == ["a1"]
-        assert await desk.take_ids() == ["a1"]
+    async def test_a_lost_lease_keeps_the_place_in_the_key(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", key="a")
+        await fixture.take()
+        assert [job.id for job in (await fixture.lose()).lost] == ["a1"]
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_a_scheduled_first_one_holds_the_others(self, desk: EngineFixture) -> None:
-        await desk.put("a1", key="a", delay_seconds=60)
-        await desk.put("a2", key="a")
-        assert await desk.take_ids() == []
-        desk.clock.advance(60)
-        assert await desk.take_ids() == ["a1"]
+    async def test_a_scheduled_first_one_holds_the_others(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", key="a", delay_seconds=60)
+        await fixture.put("a2", key="a")
+        assert await fixture.take_ids() == []
+        fixture.clock.advance(60)
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_a_blocked_first_one_holds_the_others(self, desk: EngineFixture) -> None:
-        await desk.put("needed")
-        await desk.put("a1", key="a", depends_on=("needed",))
-        await desk.put("a2", key="a")
-        await desk.work_off("needed")
-        assert await desk.take_ids() == ["a1"]
+    async def test_a_blocked_first_one_holds_the_others(self, fixture: EngineFixture) -> None:
+        await fixture.put("needed")
+        await fixture.put("a1", key="a", depends_on=("needed",))
+        await fixture.put("a2", key="a")
+        await fixture.work_off("needed")
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_an_edit_does_not_change_the_order_of_a_key(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.engine.edit(await desk.job("a2"), Edit(priority=9), OPERATION)
-        later_us = desk.clock.now_us() + 5_000_000
-        await desk.engine.edit(await desk.job("a1"), Edit(run_at_us=later_us), OPERATION)
-        assert await desk.take_ids() == []
-        desk.clock.advance(5)
-        assert await desk.take_ids() == ["a1"]
+    async def test_an_edit_does_not_change_the_order_of_a_key(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", key="a")
+        await fixture.engine.edit(await fixture.job("a2"), Edit(priority=9), OPERATION)
+        later_us = fixture.clock.now_us() + 5_000_000
+        await fixture.engine.edit(await fixture.job("a1"), Edit(run_at_us=later_us), OPERATION)
+        assert await fixture.take_ids() == []
+        fixture.clock.advance(5)
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_keys_are_per_tenant_and_queue(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", key="a")
-        await desk.put("acme1", "acme2", key="a", tenant="acme")
-        await desk.put("mail1", "mail2", key="a", queue="mail")
-        taken = await desk.take_ids(queues=["default", "mail"])
+    async def test_keys_are_per_tenant_and_queue(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", key="a")
+        await fixture.put("acme1", "acme2", key="a", tenant="acme")
+        await fixture.put("mail1", "mail2", key="a", queue="mail")
+        taken = await fixture.take_ids(queues=["default", "mail"])
         assert taken == ["a1", "acme1", "mail1"]
 
     @on_engine
     async def test_a_first_one_that_this_worker_does_not_know_holds_the_others(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", key="a", task="new")
-        await desk.put("a2", key="a")
-        assert await desk.take_ids(tasks=["t"]) == []
-        assert await desk.take_ids() == ["a1"]
+        await fixture.put("a1", key="a", task="new")
+        await fixture.put("a2", key="a")
+        assert await fixture.take_ids(tasks=["t"]) == []
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_cancelling_the_first_lets_the_next_go(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", "a3", key="a")
-        await desk.engine.operate(CancelJobs(), named("a1"), OPERATION)
-        [second] = await desk.take()
+    async def test_cancelling_the_first_lets_the_next_go(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", "a3", key="a")
+        await fixture.engine.operate(CancelJobs(), named("a1"), OPERATION)
+        [second] = await fixture.take()
         assert second.id == "a2"
-        await desk.settle(cancelled(second))
-        assert await desk.take_ids() == ["a3"]
+        await fixture.settle(cancelled(second))
+        assert await fixture.take_ids() == ["a3"]
 
     @on_engine
     async def test_without_ordering_jobs_of_a_key_run_beside_each_other(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a1", "a2", "a3", "a4", key="a")
-        await desk.take()
-        await desk.allow(ordered=False)
-        assert await desk.take_ids(2) == ["a2", "a3"]
-        await desk.allow(ordered=True)
-        assert await desk.take_ids() == []
+        await fixture.put("a1", "a2", "a3", "a4", key="a")
+        await fixture.take()
+        await fixture.allow(ordered=False)
+        assert await fixture.take_ids(2) == ["a2", "a3"]
+        await fixture.allow(ordered=True)
+        assert await fixture.take_ids() == []
 
     @on_engine
-    async def test_ordering_comes_back_as_it_was(self, desk: EngineFixture) -> None:
-        await desk.put("a1", "a2", "a3", key="a")
-        await desk.allow(ordered=False)
-        jobs = await desk.take(2)
-        await desk.engine.set_policy("default", None, OPERATION)
-        await desk.settle(release(jobs[0]))
-        assert await desk.take_ids() == [], "the second one is in flight"
-        await desk.settle(completed(jobs[1]))
-        await desk.work_off("a1")
-        await desk.work_off("a3")
+    async def test_ordering_comes_back_as_it_was(self, fixture: EngineFixture) -> None:
+        await fixture.put("a1", "a2", "a3", key="a")
+        await fixture.allow(ordered=False)
+        jobs = await fixture.take(2)
+        await fixture.engine.set_policy("default", None, OPERATION)
+        await fixture.settle(release(jobs[0]))
+        assert await fixture.take_ids() == [], "the second one is in flight"
+        await fixture.settle(completed(jobs[1]))
+        await fixture.work_off("a1")
+        await fixture.work_off("a3")
 
     @pytest.mark.parametrize("finish", ["completed", "cancelled", "cancel", "release"])
     @on_engine
     async def test_a_waiting_claim_is_woken_when_the_key_gets_free(
-        self, desk: EngineFixture, finish: str
+        self, fixture: EngineFixture, finish: str
     ) -> None:
-        await desk.put("a1", key="a", task="other")
-        await desk.put("a2", key="a")
-        [first] = await desk.take()
-        waiting = WaitingClaim(desk, tasks=["t", "other"])
+        await fixture.put("a1", key="a", task="other")
+        await fixture.put("a2", key="a")
+        [first] = await fixture.take()
+        waiting = WaitingClaim(fixture, tasks=["t", "other"])
         await waiting.still_waits()
         if finish == "cancel":
-            await desk.engine.operate(CancelJobs(), named("a1"), OPERATION)
+            await fixture.engine.operate(CancelJobs(), named("a1"), OPERATION)
             await waiting.still_waits()
-            await desk.settle(release(first))
+            await fixture.settle(release(first))
         else:
             outcomes = {"completed": completed, "cancelled": cancelled, "release": release}
-            await desk.settle(outcomes[finish](first))
+            await fixture.settle(outcomes[finish](first))
         assert await waiting.ids() == ["a1" if finish == "release" else "a2"]
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", 7])
     @on_engine
-    async def test_a_bad_key_is_refused(self, desk: EngineFixture, key: object) -> None:
+    async def test_a_bad_key_is_refused(self, fixture: EngineFixture, key: object) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.enqueue([new_job(id="good"), new_job(key=key)])
+            await fixture.engine.enqueue([new_job(id="good"), new_job(key=key)])
         assert refused.value.field == "key"
-        assert await desk.counts() == Counts()
+        assert await fixture.counts() == Counts()

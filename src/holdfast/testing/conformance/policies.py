@@ -19,128 +19,130 @@ class PolicyRules(Suite):
     """Every limit by itself and together with others."""
 
     @on_engine
-    async def test_a_policy_is_known_until_it_is_taken_back(self, desk: EngineFixture) -> None:
-        assert await desk.engine.policies() == {}
-        await desk.engine.set_policy("default", LIMITED, OPERATION)
-        await desk.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
-        assert await desk.engine.policies() == {
+    async def test_a_policy_is_known_until_it_is_taken_back(self, fixture: EngineFixture) -> None:
+        assert await fixture.engine.policies() == {}
+        await fixture.engine.set_policy("default", LIMITED, OPERATION)
+        await fixture.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
+        assert await fixture.engine.policies() == {
             "default": LIMITED,
             "mail": QueuePolicy(paused=True),
         }
-        await desk.engine.set_policy("default", None, OPERATION)
-        await desk.engine.set_policy("mail", QueuePolicy(), OPERATION)
-        assert await desk.engine.policies() == {}
+        await fixture.engine.set_policy("default", None, OPERATION)
+        await fixture.engine.set_policy("mail", QueuePolicy(), OPERATION)
+        assert await fixture.engine.policies() == {}
 
     @on_engine
     async def test_a_paused_queue_hands_out_nothing_and_others_go_on(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("held", priority=5)
-        [running] = await desk.take()
-        await desk.put("a")
-        await desk.put("b", queue="mail")
-        await desk.allow(paused=True)
-        assert await desk.take_ids(queues=["default", "mail"]) == ["b"]
-        assert await desk.settle(completed(running)) == [None]
-        await desk.engine.set_policy("default", None, OPERATION)
-        assert await desk.take_ids() == ["a"]
+        await fixture.put("held", priority=5)
+        [running] = await fixture.take()
+        await fixture.put("a")
+        await fixture.put("b", queue="mail")
+        await fixture.allow(paused=True)
+        assert await fixture.take_ids(queues=["default", "mail"]) == ["b"]
+        assert await fixture.settle(completed(running)) == [None]
+        await fixture.engine.set_policy("default", None, OPERATION)
+        assert await fixture.take_ids() == ["a"]
 
     @on_engine
-    async def test_max_in_flight(self, desk: EngineFixture) -> None:
-        await desk.allow(max_in_flight=2)
-        await desk.put("a", "b", "c", "d")
-        first, _second = await desk.take(9)
-        assert await desk.take_ids() == []
-        await desk.settle(completed(first))
-        assert await desk.take_ids() == ["c"]
+    async def test_max_in_flight(self, fixture: EngineFixture) -> None:
+        await fixture.allow(max_in_flight=2)
+        await fixture.put("a", "b", "c", "d")
+        first, _second = await fixture.take(9)
+        assert await fixture.take_ids() == []
+        await fixture.settle(completed(first))
+        assert await fixture.take_ids() == ["c"]
 
     @on_engine
     async def test_max_in_flight_counts_what_was_claimed_before_it(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", "b", "c", "d")
-        jobs = await desk.take(3)
-        await desk.allow(max_in_flight=2)
-        await desk.settle(completed(jobs[0]))
-        assert await desk.take_ids() == []
-        await desk.settle(completed(jobs[1]))
-        assert await desk.take_ids() == ["d"]
+        await fixture.put("a", "b", "c", "d")
+        jobs = await fixture.take(3)
+        await fixture.allow(max_in_flight=2)
+        await fixture.settle(completed(jobs[0]))
+        assert await fixture.take_ids() == []
+        await fixture.settle(completed(jobs[1]))
+        assert await fixture.take_ids() == ["d"]
 
     @on_engine
-    async def test_max_per_tenant_leaves_room_for_others(self, desk: EngineFixture) -> None:
-        await desk.allow(max_per_tenant=1)
-        await desk.put("big1", "big2", tenant="big", priority=5)
-        await desk.put("small1", "small2", tenant="small")
-        assert await desk.take_ids() == ["big1", "small1"]
-        assert await desk.take_ids() == []
-        [job] = await desk.engine.get(["big1"], tenant="big")
+    async def test_max_per_tenant_leaves_room_for_others(self, fixture: EngineFixture) -> None:
+        await fixture.allow(max_per_tenant=1)
+        await fixture.put("big1", "big2", tenant="big", priority=5)
+        await fixture.put("small1", "small2", tenant="small")
+        assert await fixture.take_ids() == ["big1", "small1"]
+        assert await fixture.take_ids() == []
+        [job] = await fixture.engine.get(["big1"], tenant="big")
         assert job is not None
-        await desk.settle(completed(job))
-        assert await desk.take_ids() == ["big2"]
+        await fixture.settle(completed(job))
+        assert await fixture.take_ids() == ["big2"]
 
     @on_engine
-    async def test_max_per_key_without_ordering(self, desk: EngineFixture) -> None:
-        await desk.allow(max_per_key=2, ordered=False)
-        await desk.put("a1", "a2", "a3", key="a")
-        await desk.put("b1", key="b")
-        await desk.put("free1", "free2", "free3")
-        await desk.put("acme", key="a", tenant="acme")
+    async def test_max_per_key_without_ordering(self, fixture: EngineFixture) -> None:
+        await fixture.allow(max_per_key=2, ordered=False)
+        await fixture.put("a1", "a2", "a3", key="a")
+        await fixture.put("b1", key="b")
+        await fixture.put("free1", "free2", "free3")
+        await fixture.put("acme", key="a", tenant="acme")
         expected = ["a1", "a2", "b1", "free1", "free2", "free3", "acme"]
-        assert await desk.take_ids() == expected
-        await desk.settle(completed(await desk.job("a2")))
-        assert await desk.take_ids() == ["a3"]
+        assert await fixture.take_ids() == expected
+        await fixture.settle(completed(await fixture.job("a2")))
+        assert await fixture.take_ids() == ["a3"]
 
     @on_engine
-    async def test_max_per_key_does_not_lift_the_ordering(self, desk: EngineFixture) -> None:
-        await desk.allow(max_per_key=2)
-        await desk.put("a1", "a2", key="a")
-        assert await desk.take_ids() == ["a1"]
+    async def test_max_per_key_does_not_lift_the_ordering(self, fixture: EngineFixture) -> None:
+        await fixture.allow(max_per_key=2)
+        await fixture.put("a1", "a2", key="a")
+        assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_limits_hold_together(self, desk: EngineFixture) -> None:
-        await desk.allow(
+    async def test_limits_hold_together(self, fixture: EngineFixture) -> None:
+        await fixture.allow(
             max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
         )
-        await desk.put("a1", "a2", key="a", tenant="x")
-        await desk.put("x1", "x2", "x3", tenant="x")
-        await desk.put("y1", "y2", tenant="y")
-        jobs = await desk.take(9)
+        await fixture.put("a1", "a2", key="a", tenant="x")
+        await fixture.put("x1", "x2", "x3", tenant="x")
+        await fixture.put("y1", "y2", tenant="y")
+        jobs = await fixture.take(9)
         assert [job.id for job in jobs] == ["a1", "x1", "x2", "y1"]
-        await desk.settle(*map(completed, jobs))
-        assert await desk.take_ids() == ["a2"], "the fifth of the minute"
+        await fixture.settle(*map(completed, jobs))
+        assert await fixture.take_ids() == ["a2"], "the fifth of the minute"
 
     @on_engine
-    async def test_a_queue_at_its_limit_does_not_hold_up_another(self, desk: EngineFixture) -> None:
-        await desk.allow("slow", max_in_flight=1)
-        await desk.put("s1", "s2", queue="slow", priority=5)
-        await desk.put("a", "b")
-        assert await desk.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
+    async def test_a_queue_at_its_limit_does_not_hold_up_another(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.allow("slow", max_in_flight=1)
+        await fixture.put("s1", "s2", queue="slow", priority=5)
+        await fixture.put("a", "b")
+        assert await fixture.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
 
     @on_engine
     async def test_a_limit_counts_jobs_that_the_caller_does_not_reach(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.allow(max_in_flight=1)
-        await desk.put("theirs", tenant="other")
-        await desk.put("ours", tenant="acme")
-        await desk.take(1, caller=Caller("other"))
-        assert await desk.take_ids(caller=Caller("acme")) == []
+        await fixture.allow(max_in_flight=1)
+        await fixture.put("theirs", tenant="other")
+        await fixture.put("ours", tenant="acme")
+        await fixture.take(1, caller=Caller("other"))
+        assert await fixture.take_ids(caller=Caller("acme")) == []
 
     @pytest.mark.parametrize("end", ["completed", "dead", "retry", "release", "lost"])
     @on_engine
     async def test_a_waiting_claim_is_woken_when_a_place_gets_free(
-        self, desk: EngineFixture, end: str
+        self, fixture: EngineFixture, end: str
     ) -> None:
-        await desk.allow(max_in_flight=1)
-        await desk.put("a", task="other")
-        await desk.put("b")
-        [job] = await desk.take()
-        waiting = WaitingClaim(desk, tasks=["t"])
+        await fixture.allow(max_in_flight=1)
+        await fixture.put("a", task="other")
+        await fixture.put("b")
+        [job] = await fixture.take()
+        waiting = WaitingClaim(fixture, tasks=["t"])
         await waiting.still_waits()
         if end == "lost":
-            await desk.engine.reclaim(forced=[job])
+            await fixture.engine.reclaim(forced=[job])
         else:
-            await desk.settle(
+            await fixture.settle(
                 {
                     "completed": completed(job),
                     "dead": dead(job, FAILURE),
@@ -154,21 +156,21 @@ class PolicyRules(Suite):
     @pytest.mark.parametrize("before", [QueuePolicy(paused=True), QueuePolicy(max_in_flight=1)])
     @on_engine
     async def test_a_waiting_claim_is_woken_when_more_is_allowed(
-        self, desk: EngineFixture, before: QueuePolicy, after: QueuePolicy | None
+        self, fixture: EngineFixture, before: QueuePolicy, after: QueuePolicy | None
     ) -> None:
-        await desk.put("a", "b")
-        await desk.take()
-        await desk.engine.set_policy("default", before, OPERATION)
-        waiting = WaitingClaim(desk)
+        await fixture.put("a", "b")
+        await fixture.take()
+        await fixture.engine.set_policy("default", before, OPERATION)
+        waiting = WaitingClaim(fixture)
         await waiting.still_waits()
-        await desk.engine.set_policy("default", after, OPERATION)
+        await fixture.engine.set_policy("default", after, OPERATION)
         assert await waiting.ids() == ["b"]
 
     @on_engine
     async def test_what_somebody_else_changed_meanwhile_is_not_overwritten(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        engine = desk.engine
+        engine = fixture.engine
         await engine.set_policy("default", LIMITED, OPERATION, expected=DEFAULT_POLICY)
         for expected in (DEFAULT_POLICY, QueuePolicy(paused=True)):
             with pytest.raises(ChangedMeanwhile):
@@ -187,11 +189,11 @@ class PolicyRules(Suite):
         assert await engine.schedules() == {"s": weekly}
 
     @on_engine
-    async def test_a_limited_caller_may_not_set_policies(self, desk: EngineFixture) -> None:
+    async def test_a_limited_caller_may_not_set_policies(self, fixture: EngineFixture) -> None:
         for caller in (Caller("acme"), Caller(None, ("library:42",))):
             with pytest.raises(AccessDenied):
-                await desk.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
-        assert await desk.engine.policies() == {}
+                await fixture.engine.set_policy("default", LIMITED, OPERATION, caller=caller)
+        assert await fixture.engine.policies() == {}
 
     @pytest.mark.parametrize(
         ("policy", "field"),
@@ -213,13 +215,13 @@ class PolicyRules(Suite):
     )
     @on_engine
     async def test_a_bad_policy_is_refused_and_the_old_one_stays(
-        self, desk: EngineFixture, policy: QueuePolicy, field: str
+        self, fixture: EngineFixture, policy: QueuePolicy, field: str
     ) -> None:
-        await desk.engine.set_policy("default", LIMITED, OPERATION)
+        await fixture.engine.set_policy("default", LIMITED, OPERATION)
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.set_policy("default", policy, OPERATION)
+            await fixture.engine.set_policy("default", policy, OPERATION)
         assert refused.value.field == field
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.set_policy("", LIMITED, OPERATION)
+            await fixture.engine.set_policy("", LIMITED, OPERATION)
         assert refused.value.field == "queue"
-        assert await desk.engine.policies() == {"default": LIMITED}
+        assert await fixture.engine.policies() == {"default": LIMITED}

@@ -29,16 +29,16 @@ class ReachRules(Suite):
     """Tenants, scopes, counts and closing."""
 
     @on_engine
-    async def test_tenants_have_ids_of_their_own(self, desk: EngineFixture) -> None:
-        await desk.engine.enqueue([new_job(id="a"), new_job(id="a", tenant="acme")])
-        [theirs] = await desk.engine.get(["a"], tenant="acme")
+    async def test_tenants_have_ids_of_their_own(self, fixture: EngineFixture) -> None:
+        await fixture.engine.enqueue([new_job(id="a"), new_job(id="a", tenant="acme")])
+        [theirs] = await fixture.engine.get(["a"], tenant="acme")
         assert theirs is not None
         assert theirs.tenant == "acme"
-        assert (await desk.counts()).pending == 2
+        assert (await fixture.counts()).pending == 2
 
     @on_engine
     async def test_nobody_enqueues_into_a_foreign_tenant_or_scope(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         caller = Caller("acme", ("library:42",))
         cases = [
@@ -51,17 +51,17 @@ class ReachRules(Suite):
         ]
         for field, job in cases:
             with pytest.raises(AccessDenied) as refused:
-                await desk.engine.enqueue([job], caller=caller)
+                await fixture.engine.enqueue([job], caller=caller)
             assert refused.value.field == field
         with pytest.raises(InvalidInput):
-            await desk.engine.enqueue([new_job(tenant="acme", scope=7)], caller=caller)
+            await fixture.engine.enqueue([new_job(tenant="acme", scope=7)], caller=caller)
         good = new_job(tenant="acme", scope="library:42/book:7")
-        assert len(await desk.engine.enqueue([good], caller=caller)) == 1
-        assert (await desk.counts()).pending == 1
+        assert len(await fixture.engine.enqueue([good], caller=caller)) == 1
+        assert (await fixture.counts()).pending == 1
 
     @on_engine
-    async def test_a_foreign_job_does_not_exist(self, desk: EngineFixture) -> None:
-        await desk.engine.enqueue(
+    async def test_a_foreign_job_does_not_exist(self, fixture: EngineFixture) -> None:
+        await fixture.engine.enqueue(
             [
                 new_job(id="a", tenant="acme", scope="library:42"),
                 new_job(id="b", tenant="acme", scope="library:43", expires_seconds=1),
@@ -69,62 +69,62 @@ class ReachRules(Suite):
             ]
         )
         reader = Caller("acme", ("library:42",))
-        assert await desk.engine.get(["c"], tenant="other", caller=reader) == [None]
-        seen = await desk.engine.get(["a", "b"], tenant="acme", caller=reader)
+        assert await fixture.engine.get(["c"], tenant="other", caller=reader) == [None]
+        seen = await fixture.engine.get(["a", "b"], tenant="acme", caller=reader)
         assert [job is not None for job in seen] == [True, False]
-        assert await desk.engine.counts(caller=reader) == {"default": Counts(pending=1)}
-        whole = await desk.engine.counts(caller=Caller("acme"))
+        assert await fixture.engine.counts(caller=reader) == {"default": Counts(pending=1)}
+        whole = await fixture.engine.counts(caller=Caller("acme"))
         assert whole == {"default": Counts(pending=2)}
-        desk.clock.advance(1)
-        assert (await desk.engine.reclaim(caller=reader)).expired == []
-        assert await desk.take_ids(caller=reader) == ["a"]
-        assert await desk.take_ids(caller=Caller("nobody")) == []
+        fixture.clock.advance(1)
+        assert (await fixture.engine.reclaim(caller=reader)).expired == []
+        assert await fixture.take_ids(caller=reader) == ["a"]
+        assert await fixture.take_ids(caller=Caller("nobody")) == []
 
     @on_engine
-    async def test_a_foreign_caller_cannot_touch_a_lease(self, desk: EngineFixture) -> None:
-        await desk.engine.enqueue([new_job(id="a", tenant="acme")])
-        [job] = await desk.take()
+    async def test_a_foreign_caller_cannot_touch_a_lease(self, fixture: EngineFixture) -> None:
+        await fixture.engine.enqueue([new_job(id="a", tenant="acme")])
+        [job] = await fixture.take()
         stranger = Caller("other")
-        answers = await desk.engine.settle([completed(job)], caller=stranger)
+        answers = await fixture.engine.settle([completed(job)], caller=stranger)
         assert isinstance(answers[0], LeaseLost)
-        extended = await desk.engine.extend([job], lease_seconds=9, caller=stranger)
+        extended = await fixture.engine.extend([job], lease_seconds=9, caller=stranger)
         assert isinstance(extended[0], LeaseLost)
-        assert (await desk.engine.reclaim(forced=[job], caller=stranger)).lost == []
-        desk.clock.advance(60)
-        assert (await desk.engine.reclaim(caller=stranger)).lost == []
-        assert await desk.engine.settle([completed(job)], caller=Caller("acme")) == [None]
+        assert (await fixture.engine.reclaim(forced=[job], caller=stranger)).lost == []
+        fixture.clock.advance(60)
+        assert (await fixture.engine.reclaim(caller=stranger)).lost == []
+        assert await fixture.engine.settle([completed(job)], caller=Caller("acme")) == [None]
 
     @on_engine
     async def test_a_unique_key_in_a_foreign_scope_is_not_given_away(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("secret", scope="library:43", unique="k")
+        await fixture.put("secret", scope="library:43", unique="k")
         caller = Caller("default", ("library:42",))
         with pytest.raises(AccessDenied) as refused:
-            await desk.engine.enqueue([new_job(scope="library:42", unique="k")], caller=caller)
+            await fixture.engine.enqueue([new_job(scope="library:42", unique="k")], caller=caller)
         assert "secret" not in str(refused.value)
 
     @on_engine
-    async def test_every_job_is_counted_in_exactly_one_state(self, desk: EngineFixture) -> None:
-        await desk.put("p", "s", "c", "x", "d", "f")
-        await desk.put("other", queue="mail")
-        jobs = await desk.take(5)
-        await desk.settle(
+    async def test_every_job_is_counted_in_exactly_one_state(self, fixture: EngineFixture) -> None:
+        await fixture.put("p", "s", "c", "x", "d", "f")
+        await fixture.put("other", queue="mail")
+        jobs = await fixture.take(5)
+        await fixture.settle(
             release(jobs[0]),
             snooze(jobs[1], 60),
             completed(jobs[2]),
             cancelled(jobs[3]),
             dead(jobs[4], FAILURE),
         )
-        await desk.take(1)
-        assert await desk.engine.counts() == {
+        await fixture.take(1)
+        assert await fixture.engine.counts() == {
             "default": Counts(pending=2, in_flight=1, completed=1, cancelled=1, dead=1),
             "mail": Counts(pending=1),
         }
 
     @on_engine
-    async def test_a_closed_engine_refuses_everything(self, desk: EngineFixture) -> None:
-        other = await self.open_engine(desk.clock, OPTIONS)
+    async def test_a_closed_engine_refuses_everything(self, fixture: EngineFixture) -> None:
+        other = await self.open_engine(fixture.clock, OPTIONS)
         waiting = asyncio.create_task(other.claim(queues=["default"], worker="w", wait_seconds=60))
         await settle_down()
         await other.close()
@@ -145,24 +145,24 @@ class ReachRules(Suite):
 
     @on_engine
     async def test_the_queues_that_have_unfinished_jobs_are_named(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        assert await desk.engine.queues() == []
-        await desk.allow("fair", fair=True)
-        await desk.put("d", queue="done")
-        await desk.work_off("d", queues=["done"])
-        await desk.put_dead("b", queue="buried")
-        await desk.put("f", queue="flying")
-        await desk.take(queues=["flying"])
-        await desk.put("l", queue="later", delay_seconds=60)
-        await desk.put("h", queue="held", hold=True)
-        await desk.put("k1", "k2", queue="keyed", key="k")
-        await desk.take(queues=["keyed"])
-        await desk.put("t", queue="fair", tenant="acme", scope="library:42")
-        await desk.put("p1", "p2", queue="plain", priority=7)
+        assert await fixture.engine.queues() == []
+        await fixture.allow("fair", fair=True)
+        await fixture.put("d", queue="done")
+        await fixture.work_off("d", queues=["done"])
+        await fixture.put_dead("b", queue="buried")
+        await fixture.put("f", queue="flying")
+        await fixture.take(queues=["flying"])
+        await fixture.put("l", queue="later", delay_seconds=60)
+        await fixture.put("h", queue="held", hold=True)
+        await fixture.put("k1", "k2", queue="keyed", key="k")
+        await fixture.take(queues=["keyed"])
+        await fixture.put("t", queue="fair", tenant="acme", scope="library:42")
+        await fixture.put("p1", "p2", queue="plain", priority=7)
         named = ["fair", "flying", "held", "keyed", "later", "plain"]
-        assert await desk.engine.queues() == named
+        assert await fixture.engine.queues() == named
         acme = Caller(tenant="acme")
-        assert await desk.engine.queues(caller=acme) == ["fair"]
+        assert await fixture.engine.queues(caller=acme) == ["fair"]
         inside = Caller(tenant="acme", scopes=("library:4",))
-        assert await desk.engine.queues(caller=inside) == []
+        assert await fixture.engine.queues(caller=inside) == []

@@ -35,139 +35,143 @@ class ReplayRules(Suite):
     """Who may come back, and how."""
 
     @on_engine
-    async def test_a_replayed_job_runs_now_under_its_own_id(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", priority=3, scope="library:42")
-        before = await desk.job("a")
-        desk.clock.advance(100)
-        done = await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
-        assert done == AdminResult([await desk.job("a")])
+    async def test_a_replayed_job_runs_now_under_its_own_id(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", priority=3, scope="library:42")
+        before = await fixture.job("a")
+        fixture.clock.advance(100)
+        done = await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
+        assert done == AdminResult([await fixture.job("a")])
         job = done.jobs[0]
-        assert (job.state, job.run_at_us) == (State.PENDING, desk.clock.now_us())
+        assert (job.state, job.run_at_us) == (State.PENDING, fixture.clock.now_us())
         assert (job.worker, job.claimed_at_us, job.lease_until_us) == ("", 0, 0)
         assert (job.finished_at_us, job.failure) == (0, before.failure)
         assert (job.created_at_us, job.priority) == (before.created_at_us, 3)
         assert job.arguments() == {"n": 1}
-        [again] = await desk.take()
+        [again] = await fixture.take()
         assert again.token > before.token
 
     @on_engine
     async def test_the_attempt_count_stays_and_the_budget_is_fresh(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put("a", max_attempts=2)
+        await fixture.put("a", max_attempts=2)
         for attempt in (1, 2, 3, 4):
             if attempt == 3:
-                await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
-            [job] = await desk.take()
+                await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
+            [job] = await fixture.take()
             assert job.attempt == attempt
-            await desk.settle(retry(job, FAILURE))
-        job = await desk.job("a")
+            await fixture.settle(retry(job, FAILURE))
+        job = await fixture.job("a")
         assert (job.state, job.attempt) == (State.DEAD, 4)
 
     @on_engine
-    async def test_losses_are_forgiven(self, desk: EngineFixture) -> None:
-        await desk.put("a", max_attempts=9)
+    async def test_losses_are_forgiven(self, fixture: EngineFixture) -> None:
+        await fixture.put("a", max_attempts=9)
         for _loss in range(3):
-            await desk.take()
-            await desk.lose()
-        assert await desk.state("a") is State.DEAD
-        [job] = (await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)).jobs
+            await fixture.take()
+            await fixture.lose()
+        assert await fixture.state("a") is State.DEAD
+        [job] = (await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)).jobs
         assert (job.losses, job.attempt) == (0, 3)
 
     @on_engine
-    async def test_who_why_when_how_often_and_which_run_are_kept(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a")
-        await desk.engine.operate(ReplayJobs(run="run7"), named("a"), OPERATION)
-        job = await desk.job("a")
-        first = Replays(1, desk.clock.now_us(), "ann", OPERATION.why, "run7")
+    async def test_who_why_when_how_often_and_which_run_are_kept(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put_dead("a")
+        await fixture.engine.operate(ReplayJobs(run="run7"), named("a"), OPERATION)
+        job = await fixture.job("a")
+        first = Replays(1, fixture.clock.now_us(), "ann", OPERATION.why, "run7")
         assert job.replays == first
-        await desk.bury("a")
-        assert (await desk.job("a")).replays == first
-        assert await desk.find(replay_run="run7") == ["a"]
-        desk.clock.advance(5)
-        await desk.engine.operate(ReplayJobs(), named("a"), Attribution("bob", "once more"))
-        again = (await desk.job("a")).replays
-        assert again == Replays(2, desk.clock.now_us(), "bob", "once more")
+        await fixture.bury("a")
+        assert (await fixture.job("a")).replays == first
+        assert await fixture.find(replay_run="run7") == ["a"]
+        fixture.clock.advance(5)
+        await fixture.engine.operate(ReplayJobs(), named("a"), Attribution("bob", "once more"))
+        again = (await fixture.job("a")).replays
+        assert again == Replays(2, fixture.clock.now_us(), "bob", "once more")
 
     @pytest.mark.parametrize("other", ["pending", "blocked", "flying", "done", "gone", "aside"])
     @on_engine
     async def test_what_is_not_dead_refuses_the_whole_call(
-        self, desk: EngineFixture, other: str
+        self, fixture: EngineFixture, other: str
     ) -> None:
-        await desk.put("flying", "done", "gone", "aside", "dead", "pending")
-        await desk.put("blocked", hold=True)
-        await desk.take()
-        await desk.work_off("done")
-        await desk.engine.operate(CancelJobs(), named("gone"), OPERATION)
-        await desk.bury("aside", "dead")
-        await desk.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
-        before = await desk.engine.get(["dead", other])
+        await fixture.put("flying", "done", "gone", "aside", "dead", "pending")
+        await fixture.put("blocked", hold=True)
+        await fixture.take()
+        await fixture.work_off("done")
+        await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
+        await fixture.bury("aside", "dead")
+        await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
+        before = await fixture.engine.get(["dead", other])
         with pytest.raises(IllegalTransition) as refused:
-            await desk.engine.operate(ReplayJobs(), named("dead", other), OPERATION)
+            await fixture.engine.operate(ReplayJobs(), named("dead", other), OPERATION)
         assert (refused.value.job_id, refused.value.move) == (other, "replay")
-        assert await desk.engine.get(["dead", other]) == before
+        assert await fixture.engine.get(["dead", other]) == before
 
     @on_engine
-    async def test_an_unknown_one_refuses_the_whole_call(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a")
+    async def test_an_unknown_one_refuses_the_whole_call(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a")
         with pytest.raises(JobNotFound) as refused:
-            await desk.engine.operate(ReplayJobs(), named("a", "nobody"), OPERATION)
+            await fixture.engine.operate(ReplayJobs(), named("a", "nobody"), OPERATION)
         assert refused.value.job_id == "nobody"
-        assert await desk.state("a") is State.DEAD
+        assert await fixture.state("a") is State.DEAD
 
     @on_engine
-    async def test_a_foreign_one_is_unknown(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", tenant="acme", scope="library:42")
-        await desk.put_dead("b", tenant="acme", scope="library:43")
+    async def test_a_foreign_one_is_unknown(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", tenant="acme", scope="library:42")
+        await fixture.put_dead("b", tenant="acme", scope="library:43")
         for caller in (Caller("other"), Caller("acme", ("library:42",))):
             with pytest.raises(JobNotFound):
-                await desk.engine.operate(ReplayJobs(), named("a", "b"), OPERATION, caller=caller)
-        done = await desk.engine.operate(
+                await fixture.engine.operate(
+                    ReplayJobs(), named("a", "b"), OPERATION, caller=caller
+                )
+        done = await fixture.engine.operate(
             ReplayJobs(), wanted(), OPERATION, caller=Caller("acme", ("library:42",))
         )
         assert ids(done) == ["a"]
-        assert await desk.find(states=(State.DEAD,)) == ["b"]
+        assert await fixture.find(states=(State.DEAD,)) == ["b"]
 
     @on_engine
     async def test_a_limit_takes_the_oldest_first_and_says_that_there_are_more(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
         for name in ("c", "b", "a", "d"):
-            await desk.put_dead(name)
-            desk.clock.advance(1)
-        first = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
+            await fixture.put_dead(name)
+            fixture.clock.advance(1)
+        first = await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
         assert (ids(first), first.more) == (["c", "b", "a"], True)
-        last = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
+        last = await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=3)
         assert (ids(last), last.more) == (["d"], False)
-        assert await desk.engine.operate(ReplayJobs(), wanted(), OPERATION) == AdminResult([])
+        assert await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION) == AdminResult([])
 
     @on_engine
-    async def test_a_limit_holds_for_named_ones_too(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", "b", "c", "d")
+    async def test_a_limit_holds_for_named_ones_too(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", "b", "c", "d")
         with pytest.raises(JobNotFound):
-            await desk.engine.operate(ReplayJobs(), named(*"abcdx"), OPERATION, limit=2)
-        done = await desk.engine.operate(ReplayJobs(), named(*"dcba"), OPERATION, limit=2)
+            await fixture.engine.operate(ReplayJobs(), named(*"abcdx"), OPERATION, limit=2)
+        done = await fixture.engine.operate(ReplayJobs(), named(*"dcba"), OPERATION, limit=2)
         assert (ids(done), done.more) == (["a", "b"], True)
-        assert await desk.find(states=(State.DEAD,)) == ["c", "d"]
+        assert await fixture.find(states=(State.DEAD,)) == ["c", "d"]
 
     @on_engine
-    async def test_more_than_a_page_is_replayed_in_one_call(self, desk: EngineFixture) -> None:
+    async def test_more_than_a_page_is_replayed_in_one_call(self, fixture: EngineFixture) -> None:
         names = [f"j{number:04}" for number in range(1_200)]
-        await desk.put_dead(*names)
-        done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1_100)
+        await fixture.put_dead(*names)
+        done = await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1_100)
         assert (ids(done), done.more) == (names[:1_100], True)
-        assert (await desk.counts()).pending == 1_100
+        assert (await fixture.counts()).pending == 1_100
 
     @on_engine
     async def test_a_filter_picks_by_reason_class_queue_tenant_scope_and_time(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put_dead("old")
-        desk.clock.advance(100)
-        await desk.put_dead("good", tenant="acme", scope="library:42/book:7")
-        await desk.put_dead("elsewhere", queue="mail")
-        await desk.put("pending")
-        done = await desk.engine.operate(
+        await fixture.put_dead("old")
+        fixture.clock.advance(100)
+        await fixture.put_dead("good", tenant="acme", scope="library:42/book:7")
+        await fixture.put_dead("elsewhere", queue="mail")
+        await fixture.put("pending")
+        done = await fixture.engine.operate(
             ReplayJobs(),
             wanted(
                 error_reasons=("upstream_5xx",),
@@ -175,7 +179,7 @@ class ReplayRules(Suite):
                 queues=("default",),
                 tenant="acme",
                 scope="library:42",
-                finished_from_us=desk.clock.now_us(),
+                finished_from_us=fixture.clock.now_us(),
             ),
             OPERATION,
         )
@@ -183,64 +187,64 @@ class ReplayRules(Suite):
 
     @on_engine
     async def test_deterministic_failures_are_kept_and_counted_unless_a_fix_is_named(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put_dead("wrong1", "wrong2", failure=WRONG)
-        await desk.put_dead("slow")
-        done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1)
+        await fixture.put_dead("wrong1", "wrong2", failure=WRONG)
+        await fixture.put_dead("slow")
+        done = await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=1)
         assert (ids(done), done.kept, done.more) == (["slow"], 2, False)
-        done = await desk.engine.operate(ReplayJobs(), named("wrong1"), OPERATION)
+        done = await fixture.engine.operate(ReplayJobs(), named("wrong1"), OPERATION)
         assert (ids(done), done.kept) == ([], 1)
-        done = await desk.engine.operate(
+        done = await fixture.engine.operate(
             ReplayJobs(fixed="the column is there"), wanted(), OPERATION
         )
         assert (ids(done), done.kept) == (["wrong1", "wrong2"], 0)
-        [note] = (await desk.history("wrong1")).notes
+        [note] = (await fixture.history("wrong1")).notes
         assert "the column is there" in note.text
         assert OPERATION.why in note.text
 
     @on_engine
     async def test_asking_for_deterministic_ones_alone_does_not_bring_back_others(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put_dead("wrong", failure=WRONG)
-        await desk.put_dead("slow")
+        await fixture.put_dead("wrong", failure=WRONG)
+        await fixture.put_dead("slow")
         only = wanted(classes=(FailureClass.DETERMINISTIC,))
-        done = await desk.engine.operate(ReplayJobs(), only, OPERATION)
+        done = await fixture.engine.operate(ReplayJobs(), only, OPERATION)
         assert done == AdminResult([], kept=1)
-        assert (await desk.counts()).dead == 2
+        assert (await fixture.counts()).dead == 2
 
     @on_engine
     async def test_one_whose_unique_key_is_taken_meanwhile_is_kept(
-        self, desk: EngineFixture
+        self, fixture: EngineFixture
     ) -> None:
-        await desk.put_dead("a", unique="k")
-        await desk.put_dead("b", unique="k")
-        await desk.put_dead("other")
-        done = await desk.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=2)
+        await fixture.put_dead("a", unique="k")
+        await fixture.put_dead("b", unique="k")
+        await fixture.put_dead("other")
+        done = await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION, limit=2)
         assert (ids(done), done.kept) == (["a", "other"], 1)
-        done = await desk.engine.operate(ReplayJobs(), named("b"), OPERATION)
+        done = await fixture.engine.operate(ReplayJobs(), named("b"), OPERATION)
         assert (ids(done), done.kept) == ([], 1)
-        assert await desk.state("b") is State.DEAD
-        await desk.work_off("a", "other")
-        assert ids(await desk.engine.operate(ReplayJobs(), named("b"), OPERATION)) == ["b"]
+        assert await fixture.state("b") is State.DEAD
+        await fixture.work_off("a", "other")
+        assert ids(await fixture.engine.operate(ReplayJobs(), named("b"), OPERATION)) == ["b"]
 
     @on_engine
-    async def test_a_replayed_one_has_its_unique_key_again(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a", unique="k")
-        await desk.engine.operate(ReplayJobs(), named("a"), OPERATION)
-        assert await desk.put("b", unique="k") == ["a"]
+    async def test_a_replayed_one_has_its_unique_key_again(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a", unique="k")
+        await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
+        assert await fixture.put("b", unique="k") == ["a"]
 
     @on_engine
-    async def test_a_waiting_claim_is_woken_by_a_replay(self, desk: EngineFixture) -> None:
-        await desk.put_dead("a")
-        waiting = WaitingClaim(desk)
+    async def test_a_waiting_claim_is_woken_by_a_replay(self, fixture: EngineFixture) -> None:
+        await fixture.put_dead("a")
+        waiting = WaitingClaim(fixture)
         await waiting.still_waits()
-        await desk.engine.operate(ReplayJobs(), wanted(), OPERATION)
+        await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION)
         assert await waiting.ids() == ["a"]
 
     @on_engine
-    async def test_a_filter_for_other_states_is_refused(self, desk: EngineFixture) -> None:
+    async def test_a_filter_for_other_states_is_refused(self, fixture: EngineFixture) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.operate(ReplayJobs(), wanted(states=(State.PENDING,)), OPERATION)
+            await fixture.engine.operate(ReplayJobs(), wanted(states=(State.PENDING,)), OPERATION)
         assert refused.value.field == "states"

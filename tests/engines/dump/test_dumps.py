@@ -251,7 +251,7 @@ def test_nothing_of_an_altered_dump_is_loaded():
 
 
 async def test_a_dump_is_only_loaded_into_what_is_new():
-    whole = file_of()
+    whole = await asyncio.to_thread(file_of)
 
     clock, disk = VirtualClock(), SimDisk()
     engine = await opened(disk, clock)

@@ -79,7 +79,7 @@ def test_control_a_dump_that_is_not_redacted_has_it_everywhere():
 
 async def test_nothing_of_a_redacted_dump_runs_when_it_is_loaded():
     disk = SimDisk()
-    restore(disk, read_dump(dumped(redact=True)))
+    restore(disk, read_dump(await asyncio.to_thread(dumped, redact=True)))
 
     engine = await JournalEngine.open(
         disk, options=JournalOptions(inline=True), clock=VirtualClock()

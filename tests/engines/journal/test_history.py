@@ -118,7 +118,7 @@ def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
 
 async def test_a_past_from_another_store_is_refused(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    lived(first)
+    await asyncio.to_thread(lived, first)
 
     engine = await opened(second)
     await engine.close()

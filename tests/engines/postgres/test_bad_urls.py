@@ -242,7 +242,7 @@ def test_foreign_tables_are_named(server, hold):
 async def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypatch):
     """The control."""
     execute(made, "DROP SCHEMA holdfast CASCADE")
-    assert "run holdfast migrate" in refusal(made)
+    assert "run holdfast migrate" in await asyncio.to_thread(refusal, made)
 
     def nothing(_schema: str, _where: str) -> Iterator[Any]:
         return
@@ -282,10 +282,10 @@ async def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
         ("GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO", "USAGE on holdfast.places"),
     ]
     for grant, said in steps:
-        assert said in refusal(url)
+        assert said in await asyncio.to_thread(refusal, url)
         execute(made, f"{grant} worker")
     execute(made, "REVOKE UPDATE, DELETE ON holdfast.audit FROM worker")
-    opened(url)
+    await asyncio.to_thread(opened, url)
 
     engine = await PostgresEngine.open(url)
     try:

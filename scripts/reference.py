@@ -1,7 +1,7 @@
-"""Writes docs/reference/ from what the code itself says: `make docs`, or `--check` to compare.
+"""Generate docs/reference/ from the code: `make docs`, or `--check` to compare.
 
-Everything comes from the places that the program goes by: the settings' struct and readers, the
-tree of commands, the error classes, the catalogues of metrics and log events, the alert rules.
+The sources are those that the program itself uses: the settings' struct and parsers, the tree of
+commands, the error classes, the catalogues of metrics and log events, the alert rules.
 """
 
 from __future__ import annotations
@@ -38,85 +38,88 @@ from holdfast.telemetry import metrics
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-MADE = "<!-- Made by scripts/reference.py from the code: change that, then run `make docs`. -->\n\n"
+MADE = "<!-- Generated from the code by scripts/reference.py: do not edit, run `make docs`. -->\n\n"
 YEAR_SECONDS = 365 * 86_400.0
 
 SETTINGS_INTRODUCTION = """# Settings
 
-One name, four doors: the key in the file (`configs/default.yaml`, or `--config FILE`; YAML or
-TOML), `HOLDFAST_…` in the environment, the flag of `holdfast run`. What a setting is also called
-works at every door. A flag wins over the environment, the environment over the file, the file over
-the default. Durations are written `500ms`, `3s`, `2m`, `1h30m`, or as plain seconds. What cannot be
-read is an error that names the field, the value and where it came from.
+A setting has one name everywhere: the key in the file (`configs/default.yaml`, or `--config FILE`;
+YAML or TOML), `HOLDFAST_…` in the environment, the flag of `holdfast run`. Its other names work in
+all of these too. A flag wins over the environment, the environment over the file, the file over
+the default. Durations are written `500ms`, `3s`, `2m`, `1h30m`, or as plain seconds. A value that
+cannot be read is an error that names the field, the value and its source.
 
-`holdfast config show --origin` prints what holds and why, `config check` everything that is wrong,
-`config diff` what differs from the defaults and from the running daemon, `config reload` (or
-SIGHUP) takes over what can change.
+`holdfast config show --origin` prints each value and its source, `config check` lists all errors,
+`config diff` shows what differs from the defaults and from the running daemon, and `config reload`
+(or SIGHUP) applies the settings that can change at run time.
 
 """
 
 CLI_INTRODUCTION = """# Commands
 
-`--help` of any command says the same. Commands work with the daemon up and without it; those about
-the daemon itself (`workers resize|drain|resume`, `config reload`) need one. `--json` prints one
-document, `--ndjson` an object per line. Without a terminal nothing is asked and nothing is coloured
-(`NO_COLOR` too). A change is kept with who made it (`--by`) and why (`--reason`).
+`--help` of any command prints the same. Commands work with and without a running daemon; those
+about the daemon itself (`workers resize|drain|resume`, `config reload`) need one. `--json` prints
+one document, `--ndjson` an object per line. Without a terminal there are no questions and no
+colours (`NO_COLOR` turns colours off too). A change is recorded with who made it (`--by`) and why
+(`--reason`).
 [Exit codes](exit-codes.md).
 
 """
 
 FORMS: Mapping[str, str] = {
-    "store": "a directory, or `memory:`",
+    "store": "a directory, `postgresql://user@host/database`, or `memory:`",
+    "schema": "a name of small letters, digits and `_`, 63 at most",
+    "listen_url": "`postgresql://user@host/database`",
     "wal_path": "the path of a file, in the store's directory",
     "snapshot_path": "the path of a file",
-    "queues": "names, with slots if you like: `mail:8,slow:2`; in a file also a list",
+    "queues": "names, optionally with slots: `mail:8,slow:2`; in a file also a list",
     "worker_id": "a name",
     "default_task": "the name of a task",
     "metrics_host": "a loopback address: `127.0.0.1`, `::1` or `localhost`",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
-"""What a setting takes that is neither a number, a duration nor one of a few words."""
+"""The values of settings that are neither a number, a duration nor one of a few words."""
 
 ADVICE: Mapping[str, str] = {
-    "HoldfastError": "Catch this one to catch them all.",
-    "InvalidInput": "Mend the field that the message names (`.field`, `.problem`).",
-    "PayloadInvalid": "Send a JSON object: `{}` at least, no list, no bare value.",
+    "HoldfastError": "The base class: catch it to catch all of them.",
+    "InvalidInput": "Correct the field that the message names (`.field`, `.problem`).",
+    "PayloadInvalid": "Send a JSON object: at least `{}`, not a list or a single value.",
     "UnknownDependency": "Enqueue the other job first, or both in one call.",
-    "TooLarge": "Keep the big thing elsewhere and send its address; send batches in parts.",
-    "AccessDenied": "Ask with a caller whose tenant and scopes reach it.",
-    "DuplicateId": "Nothing, if it was the same request again; else choose another id.",
-    "LeaseLost": "Stop working on the job: somebody else has it. Raise `lease_seconds` if often.",
-    "IllegalTransition": "Look at the job's state first: `holdfast jobs show ID`.",
-    "StaleVersion": "Read the job again and decide anew.",
-    "ChangedMeanwhile": "Look at what holds now and decide anew.",
-    "StorageError": "The message says what the disk said. `holdfast doctor` says what to do.",
-    "StorageFull": "Make room. What is under way goes on; enqueue works again by itself.",
-    "DurabilityLost": "See to the disk, then start the daemon again: it recovers what was safe.",
+    "TooLarge": "Store large data elsewhere and send a reference; split batches.",
+    "AccessDenied": "Use a caller whose tenant and scopes include the job.",
+    "DuplicateId": "Nothing, if it was the same request again; otherwise choose another id.",
+    "LeaseLost": "Stop working on the job: another worker has it. If often, raise `lease_seconds`.",
+    "IllegalTransition": "Check the job's state first: `holdfast jobs show ID`.",
+    "StaleVersion": "Read the job again, then decide again.",
+    "ChangedMeanwhile": "Check the current state, then decide again.",
+    "StorageError": "The message has the error of the disk. `holdfast doctor` shows what to do.",
+    "StorageFull": "Free disk space; enqueue then works again. Work in flight continues meanwhile.",
+    "DurabilityLost": "Check the disk, then start the daemon again: it recovers what was durable.",
     "CorruptLog": "Restore from a dump, or `holdfast journal verify`, then `salvage`.",
-    "CorruptHistory": "Restore the file, or start with `--history anew`: it is set aside.",
-    "HistoryMissing": "Put the file back, or start with `--history anew`.",
+    "CorruptHistory": "Restore the file, or start with `--history anew`, which sets it aside.",
+    "HistoryMissing": "Restore the file, or start with `--history anew`.",
     "UnknownFormat": "Use the version that wrote it, or a newer one.",
-    "CorruptDump": "Take another copy of the dump, or dump again.",
-    "DirectoryInUse": "Talk to the owner instead (commands do), or stop it first.",
-    "Unavailable": "Try again later; look with `holdfast status` before you repeat a change.",
+    "CorruptDump": "Use another copy of the dump, or dump again.",
+    "DirectoryInUse": "Use the owner (commands do this), or stop it first.",
+    "Unavailable": "Try again later; check with `holdfast status` before you repeat a change.",
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
-    "UnknownTask": "Name a registered task, or deploy the code that has it first.",
-    "JobNotFound": "Check id and tenant; finished jobs go after `remember_seconds`.",
-    "UnknownSchedule": "`holdfast schedules list` names those that are known.",
-    "JobFailed": "`holdfast dead show ID` says why; mend it, then replay.",
-    "ResultTimeout": "The job goes on: wait longer, or look at it later by its id.",
+    "UnknownTask": "Name a registered task, or first deploy the code that has it.",
+    "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
+    "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
+    "ResultTimeout": "The job continues: wait longer, or check it later by its id.",
     "WrongLoop": "Use `await task.enqueue(...)` on the loop, `enqueue_sync` off it.",
     "EngineClosed": "Do not use the application after `close()`.",
-    "InvariantViolation": "Report it, with the message and `holdfast journal verify`.",
+    "InvariantViolation": "Report it, with the message and what `holdfast journal verify` prints.",
 }
-"""What to do about each error. One that is missing here fails the generator."""
+"""What to do about each error. The generator fails if one is missing."""
 
 
 # --- Markdown -----------------------------------------------------------------------------------
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table; cells may have anything in them."""
+    """Return a table; cells may contain any text."""
     cells = [list(headings)]
     cells.append(["---"] * len(cells[0]))
     cells += [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
@@ -129,12 +132,12 @@ def code(text: str) -> str:
 
 
 def codes(texts: Iterable[str]) -> str:
-    """Return texts as code, in a row."""
+    """Return texts as code, separated by commas."""
     return ", ".join(map(code, texts))
 
 
-def said(docstring: str | None) -> str:
-    """Return a docstring, or its like, as Markdown."""
+def markdown(docstring: str | None) -> str:
+    """Return a docstring or a help text as Markdown."""
     text = inspect.cleandoc(docstring or "").replace("\b\n", "").replace("``", "`")
     return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
 
@@ -143,7 +146,7 @@ def said(docstring: str | None) -> str:
 
 
 def settings_page() -> str:
-    """Every key: what it takes, by which names, and whether it can change while running."""
+    """Every setting: its values, its names, and whether it can change at run time."""
     names = Settings.__struct_fields__
     meanings = _field_docstrings()
     parts = [
@@ -170,7 +173,7 @@ def _facts(name: str) -> Iterator[tuple[str, str]]:
     aliases = [other for other, field in ALIASES.items() if field == name]
     old = [other for other, field in {**OLD_ENVIRONMENT, **DATABASE_URL}.items() if field == name]
     yield "default", code(written(name, DEFAULTS[name]))
-    yield "takes", _taken(name)
+    yield "takes", _accepted(name)
     yield "environment", codes([f"HOLDFAST_{name.upper()}", *old])
     flag = f"--{name.replace('_', '-')}"
     flags = ["holdfast --store"] if name == "store" else [f"holdfast run {flag}"]
@@ -183,7 +186,7 @@ def _facts(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _refused(name: str, value: object) -> str:
-    """Return what is said of a value, or nothing if it is taken."""
+    """Return the error for a value; empty if it is accepted."""
     try:
         READERS[name](name, value)
     except InvalidInput as error:
@@ -191,8 +194,8 @@ def _refused(name: str, value: object) -> str:
     return ""
 
 
-def _taken(name: str) -> str:
-    """Return what a setting takes, found by asking it."""
+def _accepted(name: str) -> str:
+    """Return what a setting accepts, found by trying values."""
     complaint = _refused(name, object())
     if name in FORMS:
         text = FORMS[name]
@@ -229,7 +232,7 @@ def _durations(name: str) -> str:
 
 
 def _field_docstrings() -> dict[str, str]:
-    """Return the text under each field of the struct."""
+    """Return the docstring of each field of the struct."""
     (struct,) = ast.parse(inspect.getsource(fields.Settings)).body
     assert isinstance(struct, ast.ClassDef)
     found: dict[str, str] = {}
@@ -237,7 +240,7 @@ def _field_docstrings() -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             assert isinstance(text, ast.Expr), field.target.id
             assert isinstance(text.value, ast.Constant)
-            meaning = said(str(text.value.value)).replace(" See `queue_slots`.", "")
+            meaning = markdown(str(text.value.value)).replace(" See `queue_slots`.", "")
             found[field.target.id] = re.sub(r"\bNone\b", "`null`", meaning)
     return found
 
@@ -269,7 +272,7 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 def _command_text(path: str, command: click.Command) -> str:
     context = click.Context(command, info_name=path)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
-    text = f"```text\n{usage}\n```\n\n{said(command.help)}\n"
+    text = f"```text\n{usage}\n```\n\n{markdown(command.help)}\n"
     if isinstance(command, click.Group):
         others = [name for name, child in command.commands.items() if child.name != name]
         for other in others:
@@ -290,7 +293,7 @@ def _command_text(path: str, command: click.Command) -> str:
 
 
 def exit_codes_page() -> str:
-    """What each code means, and which errors end in it."""
+    """What each code means, and which errors lead to it."""
     rows = [
         (
             code(str(number)),
@@ -300,8 +303,8 @@ def exit_codes_page() -> str:
         for number, meaning in MEANINGS.items()
     ]
     return (
-        "# Exit codes\n\nOf every command. Errors are one sentence on standard error; "
-        "[errors](errors.md) says what to do about each.\n\n"
+        "# Exit codes\n\nThe exit codes of all commands. An error is one sentence on stderr; "
+        "[errors](errors.md) lists what to do about each.\n\n"
         + table(("code", "meaning", "errors"), rows)
     )
 
@@ -313,7 +316,7 @@ def errors_page() -> str:
             f"{'&nbsp;' * 4 * depth}`{kind.__name__}`",
             code(kind.code),
             code(str(exit_code_of(kind))),
-            said(kind.__doc__),
+            markdown(kind.__doc__),
             ADVICE[kind.__name__],
         )
         for depth, kind in _tree(HoldfastError)
@@ -321,21 +324,20 @@ def errors_page() -> str:
     reasons = [(code(name), str(one)) for name, one in failure.REASONS.items()]
     return (
         "# Errors\n\n"
-        "Everything that Holdfast raises on purpose, as a tree: whoever catches one catches what "
-        "stands under it. `code` is stable. The message says what happened, to what, and what to "
-        "do next. The common ones are in `holdfast`, all of them in `holdfast.model.errors`.\n\n"
+        "All exceptions that Holdfast raises on purpose, as a tree: catching one catches those "
+        "below it. `code` is stable. The message states what happened, to what, and what to do "
+        "next. The common ones are in `holdfast`, all of them in `holdfast.model.errors`.\n\n"
         + table(("error", "code", "exit code", "meaning", "what to do"), rows)
         + "\n## Reasons of failures\n\n"
-        "What a task raises is not one of these: it becomes the failure of an attempt, with an "
-        "`error_reason` and a class. These are the reasons that Holdfast itself gives; your own "
-        "rules may give others. Transient and unknown failures are tried again until the attempts "
-        "are used up, deterministic ones are dead at once.\n\n"
-        + table(("error_reason", "class"), reasons)
+        "An exception of a task is not one of these: it becomes the failure of an attempt, with an "
+        "`error_reason` and a class. Holdfast itself uses the reasons below; your own rules may "
+        "add others. Transient and unknown failures are retried until the attempts are used up, "
+        "deterministic ones are dead at once.\n\n" + table(("error_reason", "class"), reasons)
     )
 
 
 def exit_code_of(kind: type[HoldfastError]) -> int:
-    """Return the exit code of a class of errors."""
+    """Return the exit code of an error class."""
     return exit_code(kind.__new__(kind))
 
 
@@ -346,7 +348,7 @@ def _tree(kind: type[HoldfastError], depth: int = 0) -> Iterator[tuple[int, type
             yield from _tree(child, depth + 1)
 
 
-# --- what is counted and said -------------------------------------------------------------------
+# --- metrics, log events, alerts ----------------------------------------------------------------
 
 
 def metrics_page() -> str:
@@ -359,7 +361,7 @@ def metrics_page() -> str:
         "In Prometheus' text format at `http://metrics_host:metrics_port/metrics` of the daemon, "
         "with `/health/live` and `/health/ready`. Counters count from the start of the daemon. "
         f"Labels are bounded: beyond {metrics.MOST_NAMES:,} values of one label, or "
-        f"{metrics.MOST_SERIES:,} combinations, the others are `{metrics.OTHER}` together. "
+        f"{metrics.MOST_SERIES:,} combinations, the rest is counted as `{metrics.OTHER}`. "
         "`process` is 1 for the process that owns the store, and 2, 3, … for its worker "
         "processes.\n\n" + table(("name", "type", "labels", "meaning"), rows)
     )
@@ -380,12 +382,12 @@ def log_events_page() -> str:
     ]
     return (
         "# Log events\n\n"
-        "Every line that Holdfast itself logs, on standard error, as JSON or for people "
-        "(`log_format`). Names and fields are stable. Payloads, results, secrets and the texts of "
-        "a task's exceptions are never in them: those are kept with the job.\n\n"
+        "Everything that Holdfast itself logs, on standard error, as JSON or as readable text "
+        "(`log_format`). Names and fields are stable. They never contain payloads, results, "
+        "secrets or the texts of a task's exceptions: those are kept with the job.\n\n"
         f"Of events marked Σ the first {log_events.SUM_AFTER} in {log_events.SUM_SECONDS:g} "
-        "seconds of each queue and error_reason are written; `log.summed` says how many more "
-        "there were.\n\n"
+        "seconds of each queue and error_reason are logged; `log.summed` has the number of the "
+        "others.\n\n"
         + table(("event", "level", "fields", "meaning", "what to do"), rows)
         + "\n## Fields\n\n"
         + table(
@@ -396,7 +398,7 @@ def log_events_page() -> str:
 
 
 def alerts_page() -> str:
-    """Every alert rule that is delivered."""
+    """Every alert rule."""
     groups = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
     rows = [
         (
@@ -410,9 +412,9 @@ def alerts_page() -> str:
     ]
     return (
         "# Alerts\n\n"
-        "The rules in [deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml): a "
-        "start, with thresholds to be adapted to what you have promised. "
-        "[Operations](../operations.md#alerts) says more on each.\n\n"
+        "The rules in [deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml) are a "
+        "starting point: adapt the thresholds to your service levels. "
+        "[Operations](../operations.md#alerts) explains each.\n\n"
         + table(("alert", "severity", "when", "what to do first"), rows)
     )
 
@@ -431,7 +433,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
 def main() -> int:
     """Write every page, or compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="Write nothing; exit 1 if one is old.")
+    parser.add_argument(
+        "--check", action="store_true", help="Write nothing; exit 1 if a page is out of date."
+    )
     checking = parser.parse_args().check
     old = []
     for name, make in PAGES.items():

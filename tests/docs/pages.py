@@ -1,13 +1,13 @@
 """A page of the documents as a session: its blocks, in order, in a directory of its own.
 
-- ``console``: commands after ``$ `` (``> `` goes on with one), each followed by what it prints.
-  ``...`` stands for anything, on a line of its own for any number of lines. A command that ends in
-  ``&`` runs until the page ends it. A command that fails must be followed by ``$ echo $?``.
-- ``python``: the file that its first line names (``# jobs.py``), or a script that is run.
-- ``yaml``, ``toml``: a file likewise; each must be settings without a mistake.
+- ``console``: commands after ``$ `` (``> `` continues one), each followed by its output. ``...``
+  stands for any text, on a line of its own for any number of lines. A command that ends in ``&``
+  runs until the page ends it. A command that fails must be followed by ``$ echo $?``.
+- ``python``: the file that its first line names (``# jobs.py``), or a script to run.
+- ``yaml``, ``toml``: a file likewise; each must contain valid settings.
 - ``text``, ``mermaid``: nothing to run.
 
-A block under ``<!-- not run: why -->`` is left alone, and the test lists it by name.
+A block under ``<!-- not run: why -->`` is skipped, and the test lists it by name.
 """
 
 import re
@@ -34,18 +34,18 @@ class Block(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file that it is; empty if it is none."""
+        """The name of the file that it defines; empty if none."""
         found = _NAME.match(self.text)
         return "" if found is None else found[1]
 
     @property
     def place(self) -> str:
-        """Where a person finds it."""
+        """The page and line where it begins."""
         return f"{self.page}:{self.line}"
 
 
 class Command(NamedTuple):
-    """One command, and what the page says that it prints."""
+    """One command, and its expected output."""
 
     line: str
     output: str
@@ -82,7 +82,7 @@ def commands_of(text: str) -> list[Command]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether a command printed what the page says; blanks at the ends of lines do not count."""
+    """Whether a command printed the expected output; blanks at the ends of lines are ignored."""
     text = "".join(f"{line.rstrip()}\n" for line in expected.rstrip().splitlines())
     seen = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
     pattern = "".join(

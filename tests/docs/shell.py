@@ -1,4 +1,4 @@
-"""A real shell that keeps its state from one command to the next, as a reader's does."""
+"""A real shell that keeps its state from one command to the next, like a reader's."""
 
 import os
 import re
@@ -17,23 +17,23 @@ _LOOKING = re.compile(
     r"(holdfast (--\S+ \S+ )?(status|top|doctor|jobs (list|show)|(dead|failed) (groups|list|show)"
     r"|queues list|workers list|schedules list|journal dump|audit list)|curl|cat|ls)\b"
 )
-"""Commands that only look: they are made again until they show what is to come."""
+"""Commands that only read: they are repeated until their output matches."""
 _END = "--end-of-command--"
 _METRICS = re.compile(r"metrics: http://127\.0\.0\.1:(\d+)/")
 USUAL_PORT = "9090"
 USUAL_SERVER = "postgresql://shop@db/shop"
-"""The server that pages speak of: another one stands for it."""
+"""The server in the pages: replaced by the server of the test."""
 _CURL = """curl() {
   python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[-1]).read().decode())' "$@"
 }"""
-"""For machines that have none."""
+"""For machines without curl."""
 
 
 class Shell:
-    """Bash in a directory. What it starts in the background ends with it.
+    """Bash in a directory. Its background processes end with it.
 
-    Pages say port 9090 and several run at once: each daemon gets a port of its own, which stands
-    for 9090 in commands, and 9090 for it in what they print. Likewise for ``USUAL_SERVER``.
+    Pages use port 9090, and several run at once: each daemon gets a port of its own, which replaces
+    9090 in commands and is replaced by 9090 in their output. Likewise for ``USUAL_SERVER``.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Shell:
         return self._status
 
     def run(self, line: str) -> str:
-        """Run a command to its end; return what it printed."""
+        """Run a command to its end; return its output."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
-        # The code of the command before is there for `echo $?`, as it is for a reader.
+        # `echo $?` shows the code of the command before, as it does for a reader.
         text = f"(exit {self._status})\n{line}\n__code=$?; echo; echo {_END} $__code\n"
         self._bash.stdin.write(text)
         self._bash.stdin.flush()
@@ -83,7 +83,7 @@ class Shell:
         raise AssertionError(f"the shell ended at {line!r}: {''.join(printed)}")
 
     def check(self, command: Command) -> None:
-        """Run a command and compare what it prints; fail with both if they differ."""
+        """Run a command and compare its output; fail with both texts if they differ."""
         if command.line.endswith("&"):
             self._check_started(command)
             return
@@ -101,7 +101,7 @@ class Shell:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _check_started(self, command: Command) -> None:
-        """Start something and wait until it has printed what the page says."""
+        """Start a background command and wait until it has printed the expected output."""
         path = self._directory / f".started-{len(self._started)}"
         line = self._here(command.line).removesuffix("&").rstrip()
         path.touch()
@@ -127,7 +127,7 @@ class Shell:
         return printed.replace(self._server, USUAL_SERVER)
 
     def close(self) -> None:
-        """End what is left; what the page did not kill must end in order."""
+        """End the background processes; those that the page did not kill must end cleanly."""
         if self._bash.poll() is None:
             for process in self._started:
                 self.run(f"kill {process} 2> /dev/null; wait {process}")
@@ -136,7 +136,7 @@ class Shell:
             self._bash.communicate("exit\n", timeout=PATIENCE_SECONDS)
 
     def abandon(self) -> None:
-        """End everything at once: something has failed already."""
+        """Kill everything at once, after a failure."""
         for process in self._started:
             try:
                 os.killpg(process, signal.SIGKILL)
@@ -147,7 +147,7 @@ class Shell:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the surroundings of a reader: our commands, and nothing set."""
+    """Return the environment of a reader: our commands, and no settings."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(home),
@@ -160,7 +160,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def _without_notices(printed: str) -> str:
-    """Leave out what the shell itself says of the processes that it started."""
+    """Remove the shell's own messages about the processes that it started."""
     lines = printed.splitlines(keepends=True)
     ours = re.compile(r"(\[\d+\].*|(\S*/)?bash: line \d+: +\d+ (Killed|Terminated).*)\n?")
     return "".join(line for line in lines if not ours.fullmatch(line))

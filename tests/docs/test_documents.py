@@ -1,4 +1,4 @@
-"""What documents name exists, the references are up to date, and the README stays short."""
+"""Links and commands in documents exist, references are up to date, the README is short."""
 
 import re
 import subprocess
@@ -77,7 +77,7 @@ def headings(text: str) -> set[str]:
 
 
 def test_every_command_in_the_documents_exists():
-    """Also those that are not run, and those in the text: a name, and options that are known."""
+    """Also those that are not run, and those in the text: the command and its options are known."""
     lines = [
         command.line
         for page in PAGES

@@ -22,7 +22,7 @@ NOT_RUN = {
     "docs/transactional-enqueue.md": ["it needs a PostgreSQL server"] * 9,  # tests/engines/postgres
     "docs/tutorial.md": ["a unit file of systemd", "a Dockerfile"],
 }
-"""The blocks that cannot run here, by page, with the reason that the page gives."""
+"""The blocks that cannot run here, by page, with the reason in the page."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -84,7 +84,7 @@ def _do(block: Block, shell: Shell, directory: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_file_of_a_page_is_used_by_it(page):
-    """What a page has its reader write, it runs or imports."""
+    """A page runs or imports every file that it has its reader write."""
     blocks = [block for block in blocks_of(page) if not block.why_not]
     for block in blocks:
         stem = Path(block.name).stem
@@ -113,7 +113,7 @@ def test_comparing_output_can_fail():
 
 
 def test_a_page_that_is_wrong_is_found(tmp_path):
-    """Output that differs, and a command that fails unnoticed, both stop the session."""
+    """Different output and an unchecked failed command both stop the session."""
     shell = Shell(tmp_path, environment(tmp_path))
     try:
         for text in ("$ echo one\ntwo\n", "$ false\n$ echo on\non\n"):

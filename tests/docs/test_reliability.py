@@ -1,4 +1,4 @@
-"""What RELIABILITY.md names exists, and nothing that it should name is missing."""
+"""The tests that RELIABILITY.md names exist, and no control is missing from it."""
 
 import ast
 import re
@@ -53,7 +53,7 @@ def missing(names: list[str], collected: set[str]) -> list[str]:
 
 
 def test_every_test_that_is_named_exists(request):
-    """In a run of everything pytest knows them already; else it is asked for those it does not."""
+    """A run of all tests has collected them already; otherwise pytest collects the missing ones."""
     left = missing(every_name(), {item.nodeid for item in request.session.items})
     assert not left or unresolved(left) == ""
 
@@ -65,7 +65,7 @@ def test_a_test_that_does_not_exist_is_missed():
 
 
 def unresolved(names: list[str]) -> str:
-    """Return what pytest says when it cannot find these; nothing if it can."""
+    """Return the output of pytest if it cannot find these; empty if it can."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist"),
@@ -91,7 +91,7 @@ def test_a_promise_has_a_proof_for_each_fault_and_says_which_have_controls(promi
 
 
 def test_no_control_is_left_out():
-    """Every negative control of the suites that prove promises stands beside its promise."""
+    """Every negative control of the suites that prove promises is listed with its promise."""
     text = (ROOT / "RELIABILITY.md").read_text("utf-8")
     controls = [
         (path, node.name)

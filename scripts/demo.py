@@ -45,7 +45,7 @@ class Demo:
         return done.stdout
 
     def start(self) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it says so."""
+        """Start the daemon and wait until it reports that it has started."""
         console.print("[bold]$ holdfast run --workers 8 &[/bold]")
         daemon = subprocess.Popen(
             [

@@ -37,23 +37,23 @@ SAMPLES = 30
 PER_SECOND = float(os.environ.get("SOAK_PER_SECOND", "120"))
 """How many jobs are enqueued each second."""
 TEXT = "x" * 8_000
-"""So much that a snapshot is worth while every minute or so."""
+"""Large enough that a snapshot is due about every minute."""
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 APP = str(Path(__file__).with_name("soak_app.py"))
 TASKS = {"send": "mail", "render": "reports", "add_up": "numbers", "dawdle": "mail"}
 WEIGHTS = (60, 30, 9, 1)
 OPERATION = Attribution("soak", "because it is time")
 END_SECONDS = 60.0
-"""How long what is left may take once nothing more comes."""
+"""How long the remaining jobs may take after the last enqueue."""
 
 MEMORY_SHARE, MEMORY_MIB = 0.10, 8.0
 FILES = 8
 LATENCY_SHARE, LATENCY_MS = 1.0, 25.0
-"""What the last third may be above the second one: of shared machines no more can be said."""
+"""The allowed growth from the second third to the last; shared machines allow no tighter bound."""
 
 
 class Sample(NamedTuple):
-    """What was seen at one moment."""
+    """The measurements of one moment."""
 
     seconds: float
     memory_mib: float
@@ -77,9 +77,11 @@ def main() -> int:
         problems += verify(LocalDisk(f"{directory}/store")).problems
     problems += not_flat(samples)
     for problem in problems:
-        say(f"NOT GOOD: {problem}")
+        say(f"PROBLEM: {problem}")
     if not problems:
-        say(f"flat: {SECONDS:g} s, {samples[-1].enqueued} jobs, nothing lost, the journal is whole")
+        say(
+            f"flat: {SECONDS:g} s, {samples[-1].enqueued} jobs, nothing lost, the journal is intact"
+        )
     return 1 if problems else 0
 
 
@@ -93,7 +95,7 @@ def daemon(directory: str) -> Iterator[subprocess.Popen[bytes]]:
     }
     env |= {
         "HOLDFAST_STORE": f"{directory}/store",
-        # So short that what is remembered is soon as much as it will ever be.
+        # So short that the remembered jobs soon reach their final number.
         "HOLDFAST_REMEMBER_SECONDS": str(max(5.0, SECONDS / 15)),
         "HOLDFAST_BASE_BACKOFF_SECONDS": "0.2",
         "HOLDFAST_LOG_LEVEL": "error",
@@ -110,9 +112,9 @@ def daemon(directory: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def soak(pid: int, directory: str) -> tuple[list[Sample], list[str]]:
-    """Put load on the daemon and look at it; return what was seen, and what is wrong."""
+    """Put load on the daemon and measure it; return the samples and the problems."""
     load = Load(socket_path(f"{directory}/store"))
-    await load.engine.counts()  # it is there
+    await load.engine.counts()  # waits until the daemon answers
     working = [asyncio.create_task(work()) for work in load.works]
     began = time.monotonic()
     samples: list[Sample] = []
@@ -151,7 +153,7 @@ class Load:
         self._enqueued = 0
 
     async def sample(self, pid: int, seconds: float, directory: str) -> Sample:
-        """Look at the daemon."""
+        """Measure the daemon."""
         latencies, self._latencies = self._latencies, []
         shares = quantiles(latencies, n=100) if len(latencies) > 1 else [0.0] * 99
         counts = (await self.engine.counts()).values()
@@ -169,13 +171,13 @@ class Load:
         )
 
     async def end(self) -> list[str]:
-        """Wait until everything is done; return what is wrong."""
+        """Wait until all jobs are finished; return the problems."""
         give_up = time.monotonic() + END_SECONDS
         unfinished = Filter(states=(State.PENDING, State.IN_FLIGHT, State.BLOCKED))
         left: list[Job] = []
         while time.monotonic() < give_up:
             await asyncio.sleep(0.2)
-            # Those that died meanwhile hold up others of their key.
+            # Dead letters hold other jobs of their key.
             await self.engine.operate(PurgeJobs(), Filter(states=(State.DEAD,)), OPERATION)
             left = (await self.engine.find(unfinished, limit=5)).jobs
             if not left:
@@ -203,7 +205,7 @@ class Load:
             task=task,
             queue=TASKS[task],
             payload={"number": number, "text": TEXT},
-            # Only those that do not fail: what waits behind a dead one would pile up.
+            # Only tasks that do not fail: jobs behind a dead one would pile up.
             key=f"k{number % 70}" if number % 20 == 10 and task != "dawdle" else None,
             delay_seconds=0.5 if number % 30 == 0 else None,
             priority=number % 3,
@@ -218,7 +220,7 @@ class Load:
                 )
 
     async def _look_after(self) -> None:
-        """Bring some dead letters back, lay some aside, and forget the rest."""
+        """Replay some dead letters, archive some, and purge the rest."""
         while True:
             await asyncio.sleep(2.0)
             dead = Filter(states=(State.DEAD,))
@@ -253,7 +255,7 @@ def used(pid: int, directory: str) -> tuple[float, int, int, int]:
 
 
 def not_flat(samples: list[Sample]) -> list[str]:
-    """Hold the last third of the samples against the second one; return what has grown."""
+    """Compare the last third of the samples with the second; return what has grown."""
     third = len(samples) // 3
     before, after = samples[third : 2 * third], samples[2 * third :]
     found: list[str] = []

@@ -10,7 +10,7 @@ app = Holdfast()
 
 @app.task(queue="mail")
 async def send(number: int, text: str = "") -> int:
-    """Wait a little, on the event loop; one in twenty fails and is tried again."""
+    """Wait a little, on the event loop; one in twenty fails and is retried."""
     await asyncio.sleep(0.002 + number % 7 / 1000)
     if number % 20 == 0:
         raise ConnectionResetError("the mail server hung up")
@@ -19,7 +19,7 @@ async def send(number: int, text: str = "") -> int:
 
 @app.task(queue="reports")
 def render(number: int, text: str = "") -> None:
-    """Block a thread; one in fifty is hopeless."""
+    """Block a thread; one in fifty fails permanently."""
     time.sleep(0.001 + number % 5 / 1000)
     if number % 50 == 7:
         raise Dead(f"there is nothing to report in {len(text)} characters")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -48,6 +48,7 @@ def test_what_is_shown_is_a_settings_file_that_says_the_same() -> None:
     seconds=st.floats(0.001, 3_600),
     name=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20),
 )
+@example(seconds=1.0, name=".0")
 def test_every_value_is_written_so_that_it_is_read_again(seconds: float, name: str) -> None:
     for field, value in (("poll_interval_seconds", seconds), ("worker_id", name)):
         text = f"{field}: {written(field, value)}\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -12,9 +11,8 @@ from holdfast.model.masking import masked
 
 from .fields import DEFAULTS, Settings
 
-_PLAIN = re.compile(r"[A-Za-z./][A-Za-z0-9_./-]*")
-_NO_TEXT = {"on", "off", "yes", "no", "y", "n", "true", "false", "null", "none", ".inf", ".nan"}
-"""Words that YAML, or a reader, takes for something else than text."""
+_LOOKS_SPECIAL = {"y", "n", "none"}
+"""Strings for PyYAML, but not for every reader."""
 
 
 def written(field: str, value: object) -> str:
@@ -24,9 +22,19 @@ def written(field: str, value: object) -> str:
         return text if seconds_of(field, text) == value else repr(value)
     if isinstance(value, str):
         value = masked(value)
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT
-        return value if plain else msgspec.json.encode(value).decode()
+        return value if _reads_back(value) else msgspec.json.encode(value).decode()
     return msgspec.json.encode(value).decode()
+
+
+def _reads_back(text: str) -> bool:
+    """Return whether YAML reads the unquoted text as the same string."""
+    import yaml  # noqa: PLC0415 - most commands need none
+
+    try:
+        found = yaml.safe_load(f"field: {text}\n")
+    except yaml.YAMLError:
+        return False
+    return bool(found == {"field": text}) and text.lower() not in _LOOKS_SPECIAL
 
 
 def plain(settings: Settings) -> dict[str, object]:

@@ -17,10 +17,27 @@ text on standard error: the first may be unable to log, the second has no log ye
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Literal
 
-from .log_event import SUM_AFTER, SUM_SECONDS, Level, LogEvent
+import msgspec
 
-__all__ = ["EVENTS", "SUM_AFTER", "SUM_SECONDS", "Level", "LogEvent"]
+Level = Literal["debug", "info", "warning", "error"]
+
+SUM_AFTER = 10
+SUM_SECONDS = 10.0
+
+
+class LogEvent(msgspec.Struct, frozen=True):
+    """One kind of line: when it is written, what is in it, and what to do about it."""
+
+    name: str
+    level: Level
+    fields: tuple[str, ...]
+    meaning: str
+    action: str
+    summed: bool
+    """Whether many of them at once are summed up."""
 
 
 FIELDS: Mapping[str, str] = {
@@ -75,416 +92,323 @@ FIELDS: Mapping[str, str] = {
 }
 """Every field that an event may have. ``trace`` comes with an unforeseen ``error`` by itself."""
 
-JOB_FIELDS = ("job", "task", "queue", "attempt", "tenant", "worker")
+_JOB = "job task queue attempt tenant worker"
+_FAILED = f"{_JOB} error_reason failure_class"
+
+JOB_FIELDS = tuple(_JOB.split())
 """What an event of a job that somebody holds has in it."""
-_FAILED = (*JOB_FIELDS, "error_reason", "failure_class")
+
+
+def _event(
+    level: Level,
+    name: str,
+    fields: str,
+    meaning: str,
+    action: str = "Nothing.",
+    *,
+    summed: bool = False,
+) -> LogEvent:
+    return LogEvent(name, level, tuple(fields.split()), meaning, action, summed)
+
+
+_debug = partial(_event, "debug")
+_info, _info_summed = partial(_event, "info"), partial(_event, "info", summed=True)
+_warning, _warning_summed = partial(_event, "warning"), partial(_event, "warning", summed=True)
+_error, _error_summed = partial(_event, "error"), partial(_event, "error", summed=True)
 
 _ALL = (
-    # --- jobs ------------------------------------------------------------------------------
-    LogEvent(
-        name="job.enqueued",
-        level="debug",
-        fields=("job", "task", "queue", "tenant"),
-        meaning="A job was taken in.",
-        action="Nothing.",
+    # --- jobs ----------------------------------------------------------------------------
+    _debug("job.enqueued", "job task queue tenant", "A job was taken in."),
+    _debug("job.dispatched", _JOB, "A worker holds the job under a lease."),
+    _debug(
+        "job.settled",
+        f"{_JOB} outcome seconds",
+        "An attempt ended and its outcome was recorded.",
     ),
-    LogEvent(
-        name="job.dispatched",
-        level="debug",
-        fields=JOB_FIELDS,
-        meaning="A worker holds the job under a lease.",
-        action="Nothing.",
+    _warning_summed(
+        "job.failed",
+        f"{_FAILED} outcome",
+        "An attempt failed, as the worker that ran it sees it.",
+        "One that is tried again needs nothing. Many with one error_reason: see whether what the "
+        "task depends on works.",
     ),
-    LogEvent(
-        name="job.settled",
-        level="debug",
-        fields=(*JOB_FIELDS, "outcome", "seconds"),
-        meaning="An attempt ended and its outcome was recorded.",
-        action="Nothing.",
+    _warning_summed(
+        "job.dead",
+        f"{_FAILED} losses",
+        "A job failed for good and is a dead letter now.",
+        "Look at it with `holdfast dead show`, mend the cause, replay it.",
     ),
-    LogEvent(
-        name="job.failed",
-        level="warning",
-        fields=(*_FAILED, "outcome"),
-        meaning="An attempt failed, as the worker that ran it sees it.",
-        action="One that is tried again needs nothing. Many with one error_reason: see whether "
-        "what the task depends on works.",
-        summed=True,
+    _warning_summed(
+        "job.lease_lost",
+        f"{_JOB} error_reason losses state",
+        "Nobody renewed the lease in time, or the job was held too long, or an operator ended its "
+        "lease: it runs again, alone after two losses, or is dead or cancelled.",
+        "See whether its worker died, hung or was cut off. If the task simply takes longer, raise "
+        "max_processing_seconds or let it extend its lease.",
     ),
-    LogEvent(
-        name="job.dead",
-        level="warning",
-        fields=(*_FAILED, "losses"),
-        meaning="A job failed for good and is a dead letter now.",
-        action="Look at it with `holdfast dead show`, mend the cause, replay it.",
-        summed=True,
+    _warning_summed(
+        "task.result_dropped",
+        "task job queue tenant bytes error",
+        "The task is done, but what it returned is too large or not JSON and is not kept.",
+        "Have the task return less, or a reference to where the result is.",
     ),
-    LogEvent(
-        name="job.lease_lost",
-        level="warning",
-        fields=(*JOB_FIELDS, "error_reason", "losses", "state"),
-        meaning="Nobody renewed the lease in time, or the job was held too long, or an operator "
-        "ended its lease: it runs again, alone after two losses, or is dead or cancelled.",
-        action="See whether its worker died, hung or was cut off. If the task simply takes longer, "
-        "raise max_processing_seconds or let it extend its lease.",
-        summed=True,
+    _warning_summed(
+        "task.verdict_failed",
+        "task job queue tenant error",
+        "The application's own classifier, retry policy or exception could not be used; the "
+        "failure counts as unexpected.",
+        "Mend the rule or the exception that the trace names.",
     ),
-    LogEvent(
-        name="task.result_dropped",
-        level="warning",
-        fields=("task", "job", "queue", "tenant", "bytes", "error"),
-        meaning="The task is done, but what it returned is too large or not JSON and is not kept.",
-        action="Have the task return less, or a reference to where the result is.",
-        summed=True,
+    # --- worker --------------------------------------------------------------------------
+    _warning_summed(
+        "worker.heartbeat_failed",
+        "worker running error",
+        "Leases could not be renewed for now; attempts go on until theirs run out.",
+        "See why the store does not answer: the disk, or the owner's process.",
     ),
-    LogEvent(
-        name="task.verdict_failed",
-        level="warning",
-        fields=("task", "job", "queue", "tenant", "error"),
-        meaning="The application's own classifier, retry policy or exception could not be used; "
-        "the failure counts as unexpected.",
-        action="Mend the rule or the exception that the trace names.",
-        summed=True,
+    _warning_summed(
+        "worker.claim_failed",
+        "worker error",
+        "No work could be claimed; it is tried again.",
+        "See why the store does not answer: the disk, or the owner's process.",
     ),
-    # --- worker ----------------------------------------------------------------------------
-    LogEvent(
-        name="worker.heartbeat_failed",
-        level="warning",
-        fields=("worker", "running", "error"),
-        meaning="Leases could not be renewed for now; attempts go on until theirs run out.",
-        action="See why the store does not answer: the disk, or the owner's process.",
-        summed=True,
+    _error(
+        "worker.stopped_claiming",
+        "worker error",
+        "The store has stopped or is closed: this worker takes no more work.",
+        "If nobody stopped it, see the error of the store before this line.",
     ),
-    LogEvent(
-        name="worker.claim_failed",
-        level="warning",
-        fields=("worker", "error"),
-        meaning="No work could be claimed; it is tried again.",
-        action="See why the store does not answer: the disk, or the owner's process.",
-        summed=True,
+    _warning_summed(
+        "worker.settle_failed",
+        "worker count error",
+        "Outcomes could not be recorded; they are kept and sent again, until the worker stops. "
+        "Leases may run out meanwhile.",
+        "See why the store does not answer: the disk, or the owner's process.",
     ),
-    LogEvent(
-        name="worker.stopped_claiming",
-        level="error",
-        fields=("worker", "error"),
-        meaning="The store has stopped or is closed: this worker takes no more work.",
-        action="If nobody stopped it, see the error of the store before this line.",
+    _error(
+        "worker.outcome_dropped",
+        "job tenant worker error",
+        "The store refuses this outcome itself; the job's lease will run out, and it runs again.",
+        "The error says what is wrong with it. Without a reason in the task: report a bug.",
     ),
-    LogEvent(
-        name="worker.settle_failed",
-        level="warning",
-        fields=("worker", "count", "error"),
-        meaning="Outcomes could not be recorded; they are kept and sent again, until the worker "
-        "stops. Leases may run out meanwhile.",
-        action="See why the store does not answer: the disk, or the owner's process.",
-        summed=True,
+    _warning_summed(
+        "worker.late_outcome_refused",
+        "job worker error",
+        "An attempt ended after its lease: its outcome does not count, somebody else has the job.",
+        "Now and then after a pause is normal. Often: leases are too short, or the event loop is "
+        "blocked.",
     ),
-    LogEvent(
-        name="worker.outcome_dropped",
-        level="error",
-        fields=("job", "tenant", "worker", "error"),
-        meaning="The store refuses this outcome itself; the job's lease will run out, and it runs "
-        "again.",
-        action="The error says what is wrong with it. Without a reason in the task: report a bug.",
+    _error(
+        "worker.slot_failed",
+        f"{_JOB} error",
+        "A bug in Holdfast: the attempt was not concluded, and its lease will run out.",
+        "Report it, with the trace.",
     ),
-    LogEvent(
-        name="worker.late_outcome_refused",
-        level="warning",
-        fields=("job", "worker", "error"),
-        meaning="An attempt ended after its lease: its outcome does not count, somebody else has "
-        "the job.",
-        action="Now and then after a pause is normal. Often: leases are too short, or the event "
-        "loop is blocked.",
-        summed=True,
+    _warning_summed(
+        "worker.task_abandoned",
+        _JOB,
+        "An attempt was told to end and did not: it goes on without its slot, its outcome no "
+        "longer counts.",
+        "Let the task heed cancellation, or declare it with run_in='process', where a time-out can "
+        "kill it.",
     ),
-    LogEvent(
-        name="worker.slot_failed",
-        level="error",
-        fields=(*JOB_FIELDS, "error"),
-        meaning="A bug in Holdfast: the attempt was not concluded, and its lease will run out.",
-        action="Report it, with the trace.",
+    _info("worker.process_started", "worker pid", "One more worker process is up."),
+    _error_summed(
+        "worker.process_not_started",
+        "worker error",
+        "The system would not start a worker process. It is tried again, twice a second.",
+        "Look at the limits that the error is about: open files, processes, memory.",
     ),
-    LogEvent(
-        name="worker.task_abandoned",
-        level="warning",
-        fields=JOB_FIELDS,
-        meaning="An attempt was told to end and did not: it goes on without its slot, its outcome "
-        "no longer counts.",
-        action="Let the task heed cancellation, or declare it with run_in='process', where a "
-        "time-out can kill it.",
-        summed=True,
+    _warning(
+        "worker.process_ended",
+        "worker pid code",
+        "A worker process ended by itself: its jobs count as lost, and another one starts.",
+        "See what it wrote before its end; -9 is often the system's lack of memory.",
     ),
-    LogEvent(
-        name="worker.process_started",
-        level="info",
-        fields=("worker", "pid"),
-        meaning="One more worker process is up.",
-        action="Nothing.",
+    _error_summed(
+        "worker.process_failed",
+        "worker error",
+        "A worker process could not begin, or failed: the application cannot be imported there, or "
+        "a start hook failed. Another one starts.",
+        "Mend what the error or the trace names.",
     ),
-    LogEvent(
-        name="worker.process_not_started",
-        level="error",
-        fields=("worker", "error"),
-        meaning="The system would not start a worker process. It is tried again, twice a second.",
-        action="Look at the limits that the error is about: open files, processes, memory.",
-        summed=True,
+    # --- loops ---------------------------------------------------------------------------
+    _warning(
+        "loop.clock_leapt",
+        "seconds",
+        "The clock was set forward, or the machine slept: leases are renewed, and for the time of "
+        "a lease nobody's is taken.",
+        "Nothing once. Again and again: mend the machine's time keeping.",
     ),
-    LogEvent(
-        name="worker.process_ended",
-        level="warning",
-        fields=("worker", "pid", "code"),
-        meaning="A worker process ended by itself: its jobs count as lost, and another one starts.",
-        action="See what it wrote before its end; -9 is often the system's lack of memory.",
+    _warning_summed(
+        "loop.step_failed",
+        "loop error",
+        "Periodic work failed and is tried again.",
+        "See why the store does not answer; with a trace, report a bug.",
     ),
-    LogEvent(
-        name="worker.process_failed",
-        level="error",
-        fields=("worker", "error"),
-        meaning="A worker process could not begin, or failed: the application cannot be imported "
-        "there, or a start hook failed. Another one starts.",
-        action="Mend what the error or the trace names.",
-        summed=True,
+    _info(
+        "schedule.left_out",
+        "job",
+        "A tick was left out: its schedule is paused, was skipped, or was not known yet.",
+        "Nothing; `holdfast schedules resume` if it should run again.",
     ),
-    # --- loops -----------------------------------------------------------------------------
-    LogEvent(
-        name="loop.clock_leapt",
-        level="warning",
-        fields=("seconds",),
-        meaning="The clock was set forward, or the machine slept: leases are renewed, and for the "
-        "time of a lease nobody's is taken.",
-        action="Nothing once. Again and again: mend the machine's time keeping.",
+    _info_summed(
+        "schedule.overlap",
+        "job unfinished",
+        "A scheduled job was left out because the one before it is not finished.",
+        "If it happens often, the schedule is denser than the work is quick.",
     ),
-    LogEvent(
-        name="loop.step_failed",
-        level="warning",
-        fields=("loop", "error"),
-        meaning="Periodic work failed and is tried again.",
-        action="See why the store does not answer; with a trace, report a bug.",
-        summed=True,
+    # --- journal and history -------------------------------------------------------------
+    _info(
+        "journal.opened",
+        "directory sync jobs last_seq seconds",
+        "The store was recovered and is owned by this process.",
     ),
-    LogEvent(
-        name="schedule.left_out",
-        level="info",
-        fields=("job",),
-        meaning="A tick was left out: its schedule is paused, was skipped, or was not known yet.",
-        action="Nothing; `holdfast schedules resume` if it should run again.",
+    _warning(
+        "journal.torn_tail_cut",
+        "file offset bytes",
+        "The last record was cut off in the midst of writing, by a crash or a power cut: it is "
+        "kept aside. Nobody had been told that it was durable.",
+        "Nothing after a crash. Without one, have the disk looked at.",
     ),
-    LogEvent(
-        name="schedule.overlap",
-        level="info",
-        fields=("job", "unfinished"),
-        meaning="A scheduled job was left out because the one before it is not finished.",
-        action="If it happens often, the schedule is denser than the work is quick.",
-        summed=True,
+    _warning(
+        "journal.snapshot_damaged",
+        "error",
+        "A snapshot cannot be read: the one before it is used, and nothing is lost.",
+        "Have the disk looked at: it has altered a file.",
     ),
-    # --- journal and history ---------------------------------------------------------------
-    LogEvent(
-        name="journal.opened",
-        level="info",
-        fields=("directory", "sync", "jobs", "last_seq", "seconds"),
-        meaning="The store was recovered and is owned by this process.",
-        action="Nothing.",
+    _info(
+        "journal.snapshot_written",
+        "file bytes",
+        "A snapshot is in place, and what it makes needless is gone.",
     ),
-    LogEvent(
-        name="journal.torn_tail_cut",
-        level="warning",
-        fields=("file", "offset", "bytes"),
-        meaning="The last record was cut off in the midst of writing, by a crash or a power cut: "
-        "it is kept aside. Nobody had been told that it was durable.",
-        action="Nothing after a crash. Without one, have the disk looked at.",
+    _warning(
+        "journal.compaction_failed",
+        "error",
+        "No snapshot could be written; the log is whole without it and grows.",
+        "Make room on the disk; with a trace, report a bug.",
     ),
-    LogEvent(
-        name="journal.snapshot_damaged",
-        level="warning",
-        fields=("error",),
-        meaning="A snapshot cannot be read: the one before it is used, and nothing is lost.",
-        action="Have the disk looked at: it has altered a file.",
+    _warning(
+        "journal.forgetting_failed",
+        "error",
+        "Jobs that finished long ago could not be let go of; it is tried again.",
+        "See whether the disk is full or the file of history cannot be written.",
     ),
-    LogEvent(
-        name="journal.snapshot_written",
-        level="info",
-        fields=("file", "bytes"),
-        meaning="A snapshot is in place, and what it makes needless is gone.",
-        action="Nothing.",
+    _info(
+        "journal.migrated",
+        "file from_schema to_schema",
+        "A file of an earlier version was read and is written anew in time.",
+        "Nothing. An older Holdfast cannot read what is written from now on.",
     ),
-    LogEvent(
-        name="journal.compaction_failed",
-        level="warning",
-        fields=("error",),
-        meaning="No snapshot could be written; the log is whole without it and grows.",
-        action="Make room on the disk; with a trace, report a bug.",
+    _warning(
+        "history.begun_anew",
+        "set_aside last_seq error",
+        "The file of finished work was damaged or missing, and history=anew: a new one was begun. "
+        "Unfinished work is whole.",
+        "Keep the file that was set aside if finished work matters; set history to required again.",
     ),
-    LogEvent(
-        name="journal.forgetting_failed",
-        level="warning",
-        fields=("error",),
-        meaning="Jobs that finished long ago could not be let go of; it is tried again.",
-        action="See whether the disk is full or the file of history cannot be written.",
+    _error(
+        "history.failed",
+        "unfed error",
+        "Finished work cannot be written to history. It is safe in the log and tried again; after "
+        "most_unkept of it no more is claimed.",
+        "Make room on the disk, or mend what the error names.",
     ),
-    LogEvent(
-        name="journal.migrated",
-        level="info",
-        fields=("file", "from_schema", "to_schema"),
-        meaning="A file of an earlier version was read and is written anew in time.",
-        action="Nothing. An older Holdfast cannot read what is written from now on.",
+    _info("history.recovered", "file", "History takes in finished work again."),
+    _warning(
+        "history.unfiltered",
+        "error",
+        "The names of finished jobs could not be read into memory: to look them up takes longer.",
+        "See whether the file of history can be read.",
     ),
-    LogEvent(
-        name="history.begun_anew",
-        level="warning",
-        fields=("set_aside", "last_seq", "error"),
-        meaning="The file of finished work was damaged or missing, and history=anew: a new one was "
-        "begun. Unfinished work is whole.",
-        action="Keep the file that was set aside if finished work matters; set history to required "
-        "again.",
-    ),
-    LogEvent(
-        name="history.failed",
-        level="error",
-        fields=("unfed", "error"),
-        meaning="Finished work cannot be written to history. It is safe in the log and tried "
-        "again; after most_unkept of it no more is claimed.",
-        action="Make room on the disk, or mend what the error names.",
-    ),
-    LogEvent(
-        name="history.recovered",
-        level="info",
-        fields=("file",),
-        meaning="History takes in finished work again.",
-        action="Nothing.",
-    ),
-    LogEvent(
-        name="history.unfiltered",
-        level="warning",
-        fields=("error",),
-        meaning="The names of finished jobs could not be read into memory: to look them up takes "
-        "longer.",
-        action="See whether the file of history can be read.",
-    ),
-    # --- PostgreSQL ------------------------------------------------------------------------
-    LogEvent(
-        name="postgres.not_notified",
-        level="warning",
-        fields=("store", "seconds", "error"),
-        meaning="New work is not told of: the connection that listens cannot be made, or hears "
-        "nothing, as through a pooler in transaction mode (PgBouncer). Work is still found, by "
-        "looking every so many seconds.",
-        action="Give listen_url the address of the server itself, past the pooler; or set wake "
-        "to poll if looking is enough.",
-    ),
-    LogEvent(
-        name="postgres.notified",
-        level="info",
-        fields=("store",),
-        meaning="New work is told of at once again.",
-        action="Nothing.",
-    ),
-    # --- daemon ----------------------------------------------------------------------------
-    LogEvent(
-        name="daemon.started",
-        level="info",
-        fields=("version", "pid", "store", "worker", "slots", "metrics"),
-        meaning="Everything is up: work is claimed and commands are answered.",
-        action="Nothing.",
-    ),
-    LogEvent(
-        name="daemon.draining",
-        level="info",
-        fields=("running", "seconds"),
-        meaning="It was told to stop: nothing more is claimed, and what runs may end within "
+    # --- PostgreSQL ----------------------------------------------------------------------
+    _warning(
+        "postgres.not_notified",
+        "store seconds error",
+        "New work is not told of: the connection that listens cannot be made, or hears nothing, as "
+        "through a pooler in transaction mode (PgBouncer). Work is still found, by looking every "
         "so many seconds.",
-        action="Nothing.",
+        "Give listen_url the address of the server itself, past the pooler; or set wake to poll if "
+        "looking is enough.",
     ),
-    LogEvent(
-        name="daemon.closing",
-        level="info",
-        meaning="The worker has stopped; everything is made durable and closed.",
-        action="Nothing.",
+    _info("postgres.notified", "store", "New work is told of at once again."),
+    # --- daemon --------------------------------------------------------------------------
+    _info(
+        "daemon.started",
+        "version pid store worker slots metrics",
+        "Everything is up: work is claimed and commands are answered.",
     ),
-    LogEvent(
-        name="daemon.stopped",
-        level="info",
-        fields=("code",),
-        meaning="The last line of an orderly end.",
-        action="Nothing.",
+    _info(
+        "daemon.draining",
+        "running seconds",
+        "It was told to stop: nothing more is claimed, and what runs may end within so many "
+        "seconds.",
     ),
-    LogEvent(
-        name="daemon.store_failed",
-        level="error",
-        fields=("error",),
-        meaning="The disk could not be written: the daemon stops with exit code 1, and nothing is "
-        "tried again. What was acknowledged is on the disk.",
-        action="Mend the disk, then start again.",
+    _info("daemon.closing", "", "The worker has stopped; everything is made durable and closed."),
+    _info("daemon.stopped", "code", "The last line of an orderly end."),
+    _error(
+        "daemon.store_failed",
+        "error",
+        "The disk could not be written: the daemon stops with exit code 1, and nothing is tried "
+        "again. What was acknowledged is on the disk.",
+        "Mend the disk, then start again.",
     ),
-    LogEvent(
-        name="daemon.reloaded",
-        level="info",
-        fields=("changed", "needs_restart"),
-        meaning="Settings were read again, and those that can change while running hold now.",
-        action="Restart when it suits you, if something needs it.",
+    _info(
+        "daemon.reloaded",
+        "changed needs_restart",
+        "Settings were read again, and those that can change while running hold now.",
+        "Restart when it suits you, if something needs it.",
     ),
-    LogEvent(
-        name="daemon.settings_doubtful",
-        level="warning",
-        fields=("warning",),
-        meaning="Settings were read again, and something in them may not be what was meant.",
-        action="See whether it is.",
+    _warning(
+        "daemon.settings_doubtful",
+        "warning",
+        "Settings were read again, and something in them may not be what was meant.",
+        "See whether it is.",
     ),
-    LogEvent(
-        name="daemon.reload_refused",
-        level="warning",
-        fields=("error",),
-        meaning="Settings were read again and are wrong: all stays as it was.",
-        action="Correct the setting that is named, and reload again.",
+    _warning(
+        "daemon.reload_refused",
+        "error",
+        "Settings were read again and are wrong: all stays as it was.",
+        "Correct the setting that is named, and reload again.",
     ),
-    LogEvent(
-        name="daemon.hook_failed",
-        level="error",
-        fields=("error",),
-        meaning="A stop hook of the application failed; the stop goes on.",
-        action="Mend the hook that the trace names.",
+    _error(
+        "daemon.hook_failed",
+        "error",
+        "A stop hook of the application failed; the stop goes on.",
+        "Mend the hook that the trace names.",
     ),
-    # --- requests --------------------------------------------------------------------------
-    LogEvent(
-        name="http.failed",
-        level="error",
-        fields=("route", "request_id", "error"),
-        meaning="A bug in Holdfast: a request was answered with 500.",
-        action="Report it, with the trace.",
-        summed=True,
+    # --- requests ------------------------------------------------------------------------
+    _error_summed(
+        "http.failed",
+        "route request_id error",
+        "A bug in Holdfast: a request was answered with 500.",
+        "Report it, with the trace.",
     ),
-    LogEvent(
-        name="engine.failed",
-        level="error",
-        fields=("verb", "error"),
-        meaning="A bug in Holdfast: a verb of the engine failed for a client, which was told so.",
-        action="Report it, with the trace.",
-        summed=True,
+    _error_summed(
+        "engine.failed",
+        "verb error",
+        "A bug in Holdfast: a verb of the engine failed for a client, which was told so.",
+        "Report it, with the trace.",
     ),
-    # --- operators -------------------------------------------------------------------------
-    LogEvent(
-        name="audit.operation",
-        level="info",
-        fields=(
-            *("action", "resource", "user", "why", "count", "kept", "more"),
-            *("queue", "job", "tenant"),
-        ),
-        meaning="An operator changed work or what governs it; committed with its audit entries.",
-        action="Nothing. A filter's operation has a count, an edit its job, a policy its queue.",
+    # --- operators -----------------------------------------------------------------------
+    _info(
+        "audit.operation",
+        "action resource user why count kept more queue job tenant",
+        "An operator changed work or what governs it; committed with its audit entries.",
+        "Nothing. A filter's operation has a count, an edit its job, a policy its queue.",
     ),
-    LogEvent(
-        name="audit.entry",
-        level="info",
-        fields=("action", "resource", "user", "why", "tenant"),
-        meaning="An entry was added to the audit by itself, such as a denial.",
-        action="Many denials of one user: find out what they are after.",
+    _info(
+        "audit.entry",
+        "action resource user why tenant",
+        "An entry was added to the audit by itself, such as a denial.",
+        "Many denials of one user: find out what they are after.",
     ),
-    # --- the log itself --------------------------------------------------------------------
-    LogEvent(
-        name="log.summed",
-        level="warning",
-        fields=("of", "count", "seconds", "queue", "error_reason", "job"),
-        meaning="So many more lines of one event were left out; the job is the last one's.",
-        action="What the event itself asks for.",
+    # --- the log itself ------------------------------------------------------------------
+    _warning(
+        "log.summed",
+        "of count seconds queue error_reason job",
+        "So many more lines of one event were left out; the job is the last one's.",
+        "What the event itself asks for.",
     ),
 )
 

@@ -70,12 +70,12 @@ class Holdfast:
         config: str | None = None,
         classifier: Classifier | None = None,
     ) -> None:
-        self.definition = Registry(classifier)
+        self.registry = Registry(classifier)
         self._flags = {"store": None if store is None else os.fspath(store)}
         self._config = config
         self._settings: Settings | None = None
         self._binding = Binding(lambda: self.settings, own=own)
-        self.definition.adopt = self._binding.adopt
+        self.registry.adopt = self._binding.adopt
 
     @property
     def settings(self) -> Settings:
@@ -136,7 +136,7 @@ class Holdfast:
                 estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
                 max_processing_seconds=_seconds("max_processing", max_processing),
             )
-            self.definition.add_task(spec)
+            self.registry.add_task(spec)
             return Task(declared, spec, self._binding, lambda: self.settings.max_attempts)
 
         return declare if function is None else declare(function)
@@ -163,7 +163,7 @@ class Holdfast:
                 raise InvalidInput("cron", "put @app.cron(...) above @app.task")
             spec = task.spec
             budget = spec.retry.max_attempts if spec.retry is not None else None
-            self.definition.add_schedule(
+            self.registry.add_schedule(
                 Schedule(
                     name=name or spec.name,
                     expression=expression,
@@ -184,17 +184,17 @@ class Holdfast:
 
     def on_start(self, hook: H) -> H:
         """Call this when a worker process starts, before its first job."""
-        self.definition.on_start.append(hook)
+        self.registry.on_start.append(hook)
         return hook
 
     def on_stop(self, hook: H) -> H:
         """Call this when a worker process has drained."""
-        self.definition.on_stop.append(hook)
+        self.registry.on_stop.append(hook)
         return hook
 
     def middleware(self, around: M) -> M:
         """Put an async context manager around every attempt: ``around(attempt)``."""
-        self.definition.middlewares.append(around)
+        self.registry.middlewares.append(around)
         return around
 
     # --- use ---------------------------------------------------------------------------------
@@ -235,9 +235,9 @@ class Holdfast:
         """Own the store and work until told to stop, as ``holdfast run`` does; return its code."""
         from .cli.commands.run import run  # noqa: PLC0415 - a web server and more
 
-        self.definition.reference = self.definition.reference or self._main_reference()
+        self.registry.reference = self.registry.reference or self._main_reference()
         loaded = lambda: load(self._config, environ=os.environ, flags={**self._flags, **flags})
-        return run(loaded, None, self.definition)
+        return run(loaded, None, self.registry)
 
     @asynccontextmanager
     async def running(self, **flags: object) -> AsyncIterator[Holdfast]:
@@ -247,7 +247,7 @@ class Holdfast:
         """
         from .daemon.daemon import Daemon  # noqa: PLC0415 - a web server and more
 
-        self.definition.reference = self.definition.reference or self._main_reference()
+        self.registry.reference = self.registry.reference or self._main_reference()
         wanted = {"metrics_port": "off", **self._flags, **flags}
 
         def read() -> LoadedSettings:
@@ -255,9 +255,9 @@ class Holdfast:
 
         loaded = read()
         daemon = Daemon(
-            self.definition,
+            self.registry,
             loaded.settings,
-            adopt=self.definition.adopt,
+            adopt=self.registry.adopt,
             origins=loaded.origins,
             reload=read,
         )
@@ -271,7 +271,7 @@ class Holdfast:
         """Run everything in this thread, in virtual time: see ``holdfast.testing.Rehearsal``."""
         from .testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
-        return Rehearsal(self.definition, self._binding)
+        return Rehearsal(self.registry, self._binding)
 
     def _named(self, task: str, payload: Mapping[str, object] | None, queue: str | None) -> NewJob:
         job = NewJob(
@@ -280,7 +280,7 @@ class Holdfast:
             queue=DEFAULT_QUEUE if queue is None else queue,
             max_attempts=self.settings.max_attempts,
         )
-        spec = self.definition.tasks.get(task)
+        spec = self.registry.tasks.get(task)
         if spec is None:
             return job
         encoded = encode_payload(job.payload)

@@ -256,7 +256,7 @@ async def test_a_start_hook_that_fails_keeps_it_from_starting_and_lets_go_of_the
     with pytest.raises(ZeroDivisionError):
         async with app.running():
             pytest.fail("it started")
-    app.definition.on_start.clear()
+    app.registry.on_start.clear()
     async with app.running():
         pass
 
@@ -287,11 +287,11 @@ def test_middlewares_are_around_every_kind_of_task_and_their_context_reaches_it(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "kinds.py"
     path.write_text(PROCESS_APP.format(store=str(tmp_path / "data")))
-    definition = load_registry(f"{path}:app")
+    registry = load_registry(f"{path}:app")
     app: Holdfast = next(
         value
         for value in vars(__import__("kinds")).values()
-        if isinstance(value, Holdfast) and value.definition is definition
+        if isinstance(value, Holdfast) and value.registry is registry
     )
     trace: list[tuple[str, str, object]] = []
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")

@@ -61,7 +61,7 @@ def test_a_call_is_a_call(app: Holdfast):
 
 
 def test_current_is_for_tasks_only():
-    with pytest.raises(LookupError, match=r"no attempt is under way here: holdfast\.current\(\)"):
+    with pytest.raises(LookupError, match=r"no attempt runs here: holdfast\.current\(\)"):
         current()
 
 

@@ -60,7 +60,7 @@ async def furnish(path: Path) -> None:
     await engine.close()
 
 
-def definition() -> Registry:
+def registry() -> Registry:
     """An application with a task and a schedule."""
 
     async def tick() -> None: ...
@@ -109,7 +109,7 @@ def owner_of(path: Path) -> Iterator[Daemon]:
     thread.start()
 
     async def start() -> Daemon:
-        made = Daemon(definition(), settings)
+        made = Daemon(registry(), settings)
         await made.start()
         return made
 

@@ -16,7 +16,7 @@ from holdfast.operations.operation_types import Author
 from holdfast.operations.operations import Operations
 from holdfast.settings import DEFAULT_FILE, LoadedSettings, Settings, load
 from holdfast.stores.opening import worker_options
-from holdfast.worker.worker import WorkerOptions
+from holdfast.worker.options import WorkerOptions
 from tests.settings.samples import FIELDS, SAMPLES
 from tests.worker.world import World, spec_of
 
@@ -258,7 +258,7 @@ async def test_a_store_that_refuses_a_flag_refuses_the_reload(
 def changing(scenario: Callable[[World], Coroutine[Any, Any, None]], **said: object) -> None:
     world = World()
     world.options = options(**said)
-    world.definition.add_task(spec_of(world.busy))
+    world.registry.add_task(spec_of(world.busy))
     world.run(scenario)
 
 
@@ -308,7 +308,7 @@ def test_failures_are_judged_by_the_new_backoff() -> None:
         async def fail() -> None:
             raise ConnectionError("it is away")
 
-        world.definition.add_task(spec_of(fail))
+        world.registry.add_task(spec_of(fail))
         worker = world.start()
         worker.change(options(base_backoff_seconds=0, max_backoff_seconds=0))
         before = world.clock.now_us()
@@ -326,7 +326,7 @@ def test_a_child_of_old_limits_ends_with_its_job() -> None:
     async def scenario(world: World) -> None:
         from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-        world.definition = load_registry(str(Path(__file__).parents[1] / "settings" / "app.py"))
+        world.registry = load_registry(str(Path(__file__).parents[1] / "settings" / "app.py"))
         worker = world.start(leases=None)
         for step, (limit, state) in enumerate(
             [(None, "completed"), (None, "completed"), (512 << 20, "dead"), (None, "completed")], 1

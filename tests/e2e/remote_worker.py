@@ -13,7 +13,8 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.socket_path import socket_path
 from holdfast.worker.loops import LeaseLoop, Supervisor
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
     from . import jobs
@@ -25,7 +26,7 @@ async def main(name: str, lease_seconds: float) -> None:
     os.environ["DAEMON_TEST_NAME"] = name
     engine = ClientEngine(socket_path(os.environ["HOLDFAST_STORE"]))
     options = WorkerOptions(slots=1, queues=["remote"], lease_seconds=lease_seconds)
-    worker = Worker(engine, jobs.app.definition, name, options)
+    worker = Worker(engine, jobs.app.registry, name, options)
     worker.start()
     Supervisor([LeaseLoop(engine, worker, 0.1, SystemClock())], SystemClock()).start()
     said = 0

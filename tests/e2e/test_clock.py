@@ -14,9 +14,10 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.job import NewJob, State
 from holdfast.worker.loops import LeaseLoop, Supervisor
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry, TaskSpec, execution_of
 from holdfast.worker.signature import Signature
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.worker import Worker
 
 JOBS = 120
 
@@ -41,7 +42,7 @@ class Shop:
 
     def __init__(self, directory: Path, lease_seconds: float) -> None:
         self.executions: Counter[str] = Counter()
-        self.definition = Registry()
+        self.registry = Registry()
         self._directory = directory
         self._lease_seconds = lease_seconds
 
@@ -50,7 +51,7 @@ class Shop:
             await asyncio.sleep(seconds)
 
         signature = Signature(nap, "nap")
-        self.definition.add_task(TaskSpec("nap", nap, signature, execution_of(nap, None)))
+        self.registry.add_task(TaskSpec("nap", nap, signature, execution_of(nap, None)))
 
     def _leases(
         self, engine: JournalEngine, worker: Worker, interval: float, *, owner: bool
@@ -64,7 +65,7 @@ class Shop:
         options = WorkerOptions(
             slots=8, lease_seconds=self._lease_seconds, task_timeout_seconds=30.0
         )
-        crew = [Worker(engine, self.definition, f"w{n}", options) for n in range(workers)]
+        crew = [Worker(engine, self.registry, f"w{n}", options) for n in range(workers)]
         supervisors = [
             Supervisor(
                 [self._leases(engine, worker, interval, owner=worker is crew[0])], engine.clock

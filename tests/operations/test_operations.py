@@ -32,8 +32,9 @@ from holdfast.operations.operations import Operations, created
 from holdfast.operations.views import JobView, ProcessSlots, status_of
 from holdfast.testing import VirtualClock
 from holdfast.worker.builtin_tasks import BY_TYPE, SIMULATE, add_builtin
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.worker import Worker
 from tests.worker.world import spec_of
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ def mail(to: str) -> None: ...
 def report(when: datetime, **rest: object) -> None: ...
 
 
-def definition() -> Registry:
+def registry() -> Registry:
     found = Registry()
     found.add_task(
         spec_of(
@@ -183,14 +184,14 @@ def test_without_an_application_at_hand_the_worker_decides_by_type():
 def test_with_one_the_type_in_the_payload_names_the_task_and_else_the_default_is_taken():
     jobs = take(
         b'[{"payload":{"type":"mail","to":"ann"}},{"payload":{"type":"odd"}},{"payload":{}}]',
-        definition(),
+        registry(),
     )
     assert [job.task for job in jobs] == ["mail", SIMULATE, SIMULATE]
     assert jobs[0].payload == b'{"to":"ann"}'
 
 
 def test_what_a_task_declares_holds_for_jobs_from_a_file_too():
-    (job,) = take(b'{"task":"mail","payload":{"to":"ann"}}', definition())
+    (job,) = take(b'{"task":"mail","payload":{"to":"ann"}}', registry())
     assert (job.queue, job.priority, job.max_attempts) == ("mail", 7, 9)
     assert (job.estimated_seconds, job.max_processing_seconds) == (60.0, 900.0)
 
@@ -198,7 +199,7 @@ def test_what_a_task_declares_holds_for_jobs_from_a_file_too():
 def test_what_the_file_says_goes_over_what_the_task_declares():
     (job,) = take(
         b'{"task":"mail","payload":{"to":"ann"},"queue":"q","priority":0,"max_attempts":1}',
-        definition(),
+        registry(),
     )
     assert (job.queue, job.priority, job.max_attempts) == ("q", 0, 1)
 
@@ -237,7 +238,7 @@ def test_the_job_that_is_wrong_is_named_by_its_place_and_none_is_taken(wrong, wh
         assert said in str(refused.value)
         assert await desk.engine.counts() == {}
 
-    run(scenario, definition())
+    run(scenario, registry())
 
 
 def test_duplicates_are_refused_all_together_or_skipped():
@@ -270,8 +271,8 @@ def test_status_adds_up_the_queues():
 
 def test_status_says_what_runs_and_how_many_slots_there_are():
     async def scenario(desk: Desk) -> None:
-        worker = Worker(desk.engine, definition(), "w", WorkerOptions(slots=3))
-        operations = Operations(desk.engine, definition(), worker)
+        worker = Worker(desk.engine, registry(), "w", WorkerOptions(slots=3))
+        operations = Operations(desk.engine, registry(), worker)
         assert (await operations.status()).slots == {"": 3}
         await operations.resize(5, WHO)
         found = await operations.status()
@@ -295,8 +296,8 @@ def test_status_says_what_runs_and_how_many_slots_there_are():
 
 def test_slots_stay_as_they_are_where_the_audit_cannot_be_kept(monkeypatch):
     async def scenario(desk: Desk) -> None:
-        worker = Worker(desk.engine, definition(), "w", WorkerOptions(slots=3))
-        operations = Operations(desk.engine, definition(), worker)
+        worker = Worker(desk.engine, registry(), "w", WorkerOptions(slots=3))
+        operations = Operations(desk.engine, registry(), worker)
 
         async def full(*_args: object, **_more: object) -> None:
             raise StorageFull("no room")

@@ -54,11 +54,11 @@ async def until(condition: Callable[[], Awaitable[T]], what: str) -> T:
 
 @contextlib.asynccontextmanager
 async def daemon_of(
-    settings: Settings, lines: list[str] | None = None, definition: Registry | None = None
+    settings: Settings, lines: list[str] | None = None, registry: Registry | None = None
 ) -> AsyncIterator[tuple[Daemon, Engine]]:
     """A daemon in this process, and a client of it."""
     said: list[str] = [] if lines is None else lines
-    daemon = Daemon(definition or Registry(), settings, say=said.append)
+    daemon = Daemon(registry or Registry(), settings, say=said.append)
     await daemon.start()
     client = ClientEngine(socket_path(settings.store))
     try:
@@ -201,7 +201,7 @@ def in_virtual_time(scenario: Callable[[World], Awaitable[T]], **said: object) -
 
 def at_once(**said: object) -> int:
     async def scenario(world: World) -> int:
-        world.definition.add_task(spec_of(world.busy))
+        world.registry.add_task(spec_of(world.busy))
         await world.enqueue("busy", 20, payload={"seconds": 1})
         await world.until_state(completed=20)
         return world.most_running
@@ -211,7 +211,7 @@ def at_once(**said: object) -> int:
 
 def largest_claim(**said: object) -> int:
     async def scenario(world: World) -> int:
-        world.definition.add_task(spec_of(world.busy))
+        world.registry.add_task(spec_of(world.busy))
         await world.enqueue("busy", 20, payload={"seconds": 1})
         await world.until_state(completed=20)
         return max(world.engine.demands)
@@ -230,7 +230,7 @@ def claims_in_ten_seconds(**said: object) -> int:
 
 def queues_served(**said: object) -> list[str]:
     async def scenario(world: World) -> list[str]:
-        world.definition.add_task(spec_of(world.busy, queue="mail"))
+        world.registry.add_task(spec_of(world.busy, queue="mail"))
         for queue in ("mail", "slow"):
             await world.enqueue("busy", queue=queue, payload={"seconds": 0})
         await asyncio.sleep(5.0)
@@ -247,7 +247,7 @@ async def failed(world: World, job_id: str) -> list[Job]:
 
 def timed_out_after(**said: object) -> float:
     async def scenario(world: World) -> float:
-        world.definition.add_task(spec_of(world.busy))
+        world.registry.add_task(spec_of(world.busy))
         started = asyncio.get_running_loop().time()
         [job_id] = await world.enqueue("busy", payload={"seconds": 60})
         [job] = await until(lambda: failed(world, job_id), "it fails")
@@ -260,7 +260,7 @@ def timed_out_after(**said: object) -> float:
 
 def held_for(**said: object) -> float:
     async def scenario(world: World) -> float:
-        world.definition.add_task(spec_of(world.busy))
+        world.registry.add_task(spec_of(world.busy))
         [job_id] = await world.enqueue("busy", payload={"seconds": 1})
         [job] = await in_flight(world.engine, [job_id])
         return (job.lease_until_us - job.claimed_at_us) / MICROSECONDS
@@ -273,7 +273,7 @@ def waits_after_a_failure(**said: object) -> bool:
         async def fail() -> None:
             raise ConnectionError("it is away")
 
-        world.definition.add_task(spec_of(fail))
+        world.registry.add_task(spec_of(fail))
         [job_id] = await world.enqueue("fail", max_attempts=2)
         while (job := await world.job(job_id)).failure is None:  # noqa: ASYNC110 - no time passes
             await asyncio.sleep(0)
@@ -302,8 +302,8 @@ def worker_names(**said: object) -> list[str]:
 
 def task_of_a_job_that_names_none(**said: object) -> str:
     async def look() -> str:
-        definition = load_registry(APP)
-        async with daemon_of(settings_of(**said), definition=definition) as (daemon, engine):
+        registry = load_registry(APP)
+        async with daemon_of(settings_of(**said), registry=registry) as (daemon, engine):
             assert daemon._operations is not None
             [receipt] = await daemon._operations.enqueue([JobInput({})])
             [job] = await engine.get([receipt.id])
@@ -464,7 +464,7 @@ def room_for_a_task(megabytes: int, **said: object) -> str:
 
     async def look() -> str:
         settings = settings_of(task_timeout_seconds=60, **said)
-        async with daemon_of(settings, definition=load_registry(APP)) as (_daemon, engine):
+        async with daemon_of(settings, registry=load_registry(APP)) as (_daemon, engine):
             job = NewJob(task="fill", id="a", payload={"megabytes": megabytes}, max_attempts=1)
             await engine.enqueue([job])
 

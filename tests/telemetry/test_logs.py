@@ -270,13 +270,13 @@ def test_a_flood_of_kinds_is_bounded(time: Time, as_json: Written):
 
 def test_levels_and_terms(root: logging.Logger, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(log_output, "_terms", None)
-    assert log_output.log_terms() is None, "the application's own business"
+    assert log_output.log_options() is None, "the application's own business"
     log_output.configure_logging(log_output.LogOptions("warning", "json"))
     ours = logging.getLogger("holdfast")
     assert ours.level == logging.WARNING
     log_output.set_log_level("debug")
     assert ours.level == logging.DEBUG
-    assert log_output.log_terms() == log_output.LogOptions("debug", "json"), (
+    assert log_output.log_options() == log_output.LogOptions("debug", "json"), (
         "processes started now get this"
     )
     assert len(root.handlers) == 1

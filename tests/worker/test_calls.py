@@ -202,7 +202,7 @@ def test_stopping_waits_for_what_is_being_settled(calls_at_once):
 
 
 def test_control_who_stops_without_it_leaves_what_is_done_in_flight(monkeypatch):
-    monkeypatch.setattr(OutcomeBuffer, "by", lambda settling, _give_up: settling.quietly())
+    monkeypatch.setattr(OutcomeBuffer, "flush_until", lambda buffer, _give_up: buffer.try_flush())
     assert states_after_stopping(2) == {"in_flight": 1}
 
 

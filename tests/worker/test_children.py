@@ -102,23 +102,23 @@ def app_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def definition(app_file: Path) -> Registry:
+def registry(app_file: Path) -> Registry:
     return load_registry(f"{app_file}:app")
 
 
-def attempt_of(definition: Registry, task: str, payload: bytes = b"{}", **fields: Any) -> Attempt:
+def attempt_of(registry: Registry, task: str, payload: bytes = b"{}", **fields: Any) -> Attempt:
     fields = {"token": 9, "attempt": 1, **fields}
     job = Job("j", "default", "", "default", task, payload, 0, 3, 0, 0, 1, **fields)
-    return Attempt(job, definition.tasks[task], 30.0)
+    return Attempt(job, registry.tasks[task], 30.0)
 
 
 def with_children(
-    definition: Registry,
+    registry: Registry,
     scenario: Callable[[Children], Coroutine[Any, Any, T]],
     **charter: Any,
 ) -> T:
     async def main() -> T:
-        fields = {"reference": definition.reference, "default_task": SIMULATE, **charter}
+        fields = {"reference": registry.reference, "default_task": SIMULATE, **charter}
         children = Children(ChildConfig(retry=RetryPolicy(), **fields))
         try:
             return await scenario(children)
@@ -128,7 +128,7 @@ def with_children(
     return asyncio.run(main())
 
 
-def test_results_and_failures_come_back_as_if_the_task_had_run_here(definition):
+def test_results_and_failures_come_back_as_if_the_task_had_run_here(registry):
     cases: list[tuple[str, bytes, OutcomeKind, object]] = [
         ("echo", b'{"value":{"a":[1,null]}}', OutcomeKind.COMPLETED, b'{"a":[1,null]}'),
         ("later", b'{"when":"2027-01-01T00:00:00Z"}', OutcomeKind.COMPLETED, b'"datetime 2027"'),
@@ -142,7 +142,7 @@ def test_results_and_failures_come_back_as_if_the_task_had_run_here(definition):
 
     async def scenario(children: Children) -> None:
         for task, payload, kind, expected in cases:
-            outcome = await children.run(attempt_of(definition, task, payload), alone=False)
+            outcome = await children.run(attempt_of(registry, task, payload), alone=False)
             assert (outcome.kind, outcome.id, outcome.token) == (kind, "j", 9)
             reason = outcome.failure.error_reason if outcome.failure else None
             assert expected == (reason if outcome.result is None else outcome.result)
@@ -152,7 +152,7 @@ def test_results_and_failures_come_back_as_if_the_task_had_run_here(definition):
                 assert "child_app.py" in outcome.failure.traceback
         assert len(children._all) == 1  # one child did it all
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
 def result_of(outcome: Outcome) -> str:
@@ -160,10 +160,10 @@ def result_of(outcome: Outcome) -> str:
     return (outcome.result or b"").decode()
 
 
-def test_a_child_is_used_again_unless_the_job_must_run_alone(definition):
+def test_a_child_is_used_again_unless_the_job_must_run_alone(registry):
     async def scenario(children: Children) -> None:
         async def count(*, alone: bool) -> list[int]:
-            text = result_of(await children.run(attempt_of(definition, "count"), alone=alone))
+            text = result_of(await children.run(attempt_of(registry, "count"), alone=alone))
             return [int(number) for number in text.strip("[]").split(",")]
 
         first, calls = await count(alone=False)
@@ -177,7 +177,7 @@ def test_a_child_is_used_again_unless_the_job_must_run_alone(definition):
         many = await asyncio.gather(*(count(alone=False) for _ in range(3)))
         assert len({pid for pid, _calls in many}) == 3
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
 async def gone(pid: int) -> bool:
@@ -203,9 +203,9 @@ async def eventually(reached: Callable[[], object], seconds: float = 10.0) -> bo
     return True
 
 
-def test_progress_is_seen_while_it_runs_and_the_child_knows_its_attempt(definition):
+def test_progress_is_seen_while_it_runs_and_the_child_knows_its_attempt(registry):
     async def scenario(children: Children) -> None:
-        attempt = attempt_of(definition, "steps")
+        attempt = attempt_of(registry, "steps")
         seen: list[tuple[float | None, str]] = []
         attempt.report_progress_to(lambda share, note: seen.append((share, note)))
         outcome = await children.run(attempt, alone=False)
@@ -213,16 +213,16 @@ def test_progress_is_seen_while_it_runs_and_the_child_knows_its_attempt(definiti
         assert (attempt.progress_share, attempt.progress_note) == (0.5, "step 2")
         assert result_of(outcome) == '"j 1 9 True"'
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
 @pytest.mark.parametrize(
     ("how", "said"), [("SIGKILL", "SIGKILL"), ("SIGSEGV", "SIGSEGV"), ("exit", "exit code 9")]
 )
-def test_a_child_that_dies_is_a_loss_that_says_how(definition, how, said):
+def test_a_child_that_dies_is_a_loss_that_says_how(registry, how, said):
     async def scenario(children: Children) -> None:
         payload = f'{{"how":"{how}"}}'.encode()
-        outcome = await children.run(attempt_of(definition, "die", payload), alone=False)
+        outcome = await children.run(attempt_of(registry, "die", payload), alone=False)
         assert outcome.kind is OutcomeKind.LOST
         assert outcome.failure is not None
         assert outcome.failure.error_reason == "worker_lost"
@@ -230,27 +230,27 @@ def test_a_child_that_dies_is_a_loss_that_says_how(definition, how, said):
             f"the child process that ran attempt 1 ended with {said}"
         )
         # And the next one has another child.
-        result_of(await children.run(attempt_of(definition, "count"), alone=False))
+        result_of(await children.run(attempt_of(registry, "count"), alone=False))
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
-def test_a_child_that_died_while_it_was_idle_costs_the_next_job_nothing(definition):
+def test_a_child_that_died_while_it_was_idle_costs_the_next_job_nothing(registry):
     async def scenario(children: Children) -> None:
-        result_of(await children.run(attempt_of(definition, "count"), alone=False))
+        result_of(await children.run(attempt_of(registry, "count"), alone=False))
         (child,) = children._all
         os.kill(child._process.pid, signal.SIGKILL)
         await child._process.wait()
-        result_of(await children.run(attempt_of(definition, "count"), alone=False))
+        result_of(await children.run(attempt_of(registry, "count"), alone=False))
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
-def test_cancelling_kills_the_child(definition):
+def test_cancelling_kills_the_child(registry):
     async def scenario(children: Children) -> None:
-        result_of(await children.run(attempt_of(definition, "count"), alone=False))
+        result_of(await children.run(attempt_of(registry, "count"), alone=False))
         (child,) = children._all
-        running = asyncio.ensure_future(children.run(attempt_of(definition, "sleep"), alone=False))
+        running = asyncio.ensure_future(children.run(attempt_of(registry, "sleep"), alone=False))
         await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running])
@@ -258,14 +258,14 @@ def test_cancelling_kills_the_child(definition):
         assert await gone(child._process.pid)
         assert not children._all
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
-def test_a_child_leaves_when_its_worker_is_gone(definition):
+def test_a_child_leaves_when_its_worker_is_gone(registry):
     async def scenario(children: Children) -> None:
-        result_of(await children.run(attempt_of(definition, "count"), alone=False))
+        result_of(await children.run(attempt_of(registry, "count"), alone=False))
         (child,) = children._all
-        running = asyncio.ensure_future(children.run(attempt_of(definition, "sleep"), alone=False))
+        running = asyncio.ensure_future(children.run(attempt_of(registry, "sleep"), alone=False))
         await asyncio.sleep(0)
         assert child._process.stdin is not None
         child._process.stdin.close()  # as the system does when the worker dies
@@ -273,17 +273,17 @@ def test_a_child_leaves_when_its_worker_is_gone(definition):
         outcome = await running
         assert outcome.kind is OutcomeKind.LOST
 
-    with_children(definition, scenario)
+    with_children(registry, scenario)
 
 
-def test_memory_is_limited_if_asked_and_running_out_is_a_failure(definition):
+def test_memory_is_limited_if_asked_and_running_out_is_a_failure(registry):
     async def scenario(children: Children) -> None:
-        outcome = await children.run(attempt_of(definition, "memory"), alone=False)
+        outcome = await children.run(attempt_of(registry, "memory"), alone=False)
         assert outcome.kind is OutcomeKind.RETRY
         assert outcome.failure is not None
         assert "MemoryError" in outcome.failure.message
 
-    with_children(definition, scenario, memory_limit_bytes=512 * 1024 * 1024)
+    with_children(registry, scenario, memory_limit_bytes=512 * 1024 * 1024)
 
 
 @pytest.mark.parametrize(
@@ -294,33 +294,33 @@ def test_memory_is_limited_if_asked_and_running_out_is_a_failure(definition):
     ],
 )
 def test_an_application_that_cannot_be_imported_in_a_child_is_a_clear_error(
-    definition, reference, said
+    registry, reference, said
 ):
     async def scenario(children: Children) -> None:
         with pytest.raises(ChildBroken, match=said):
-            await children.run(attempt_of(definition, "count"), alone=False)
+            await children.run(attempt_of(registry, "count"), alone=False)
         assert not children._all
 
-    with_children(definition, scenario, reference=reference)
+    with_children(registry, scenario, reference=reference)
 
 
-def test_an_application_that_ends_the_child_is_a_clear_error(tmp_path, definition):
+def test_an_application_that_ends_the_child_is_a_clear_error(tmp_path, registry):
     path = tmp_path / "leaves.py"
     path.write_text("import os\nos._exit(4)\n")
 
     async def scenario(children: Children) -> None:
-        with pytest.raises(ChildBroken, match="it ended while it started"):
-            await children.run(attempt_of(definition, "count"), alone=False)
+        with pytest.raises(ChildBroken, match="it exited during its start"):
+            await children.run(attempt_of(registry, "count"), alone=False)
 
-    with_children(definition, scenario, reference=f"{path}:app")
+    with_children(registry, scenario, reference=f"{path}:app")
 
 
 # --- under a worker ----------------------------------------------------------------------------
 
 
-def worker_on(definition: Registry, scenario: Callable[[World], Awaitable[None]]) -> None:
+def worker_on(registry: Registry, scenario: Callable[[World], Awaitable[None]]) -> None:
     world = World(real=True, slots=2, task_timeout_seconds=20.0)
-    world.definition = definition
+    world.registry = registry
 
     async def main(world: World) -> None:
         world.start()
@@ -332,8 +332,8 @@ def worker_on(definition: Registry, scenario: Callable[[World], Awaitable[None]]
     world.run(main)
 
 
-def test_a_broken_application_is_the_jobs_failure_and_says_why(definition, tmp_path):
-    definition.reference = str(tmp_path / "moved_away.py")
+def test_a_broken_application_is_the_jobs_failure_and_says_why(registry, tmp_path):
+    registry.reference = str(tmp_path / "moved_away.py")
 
     async def scenario(world: World) -> None:
         (job,) = await world.enqueue("count", max_attempts=1)
@@ -343,10 +343,10 @@ def test_a_broken_application_is_the_jobs_failure_and_says_why(definition, tmp_p
         assert "no child process can run this application" in failure.message
         assert "moved_away.py" in failure.message
 
-    worker_on(definition, scenario)
+    worker_on(registry, scenario)
 
 
-def test_a_time_out_really_kills_what_runs_in_a_child(definition):
+def test_a_time_out_really_kills_what_runs_in_a_child(registry):
     async def scenario(world: World) -> None:
         (job,) = await world.enqueue("sleep", max_attempts=1)
         children = world.worker._executor._children
@@ -358,18 +358,18 @@ def test_a_time_out_really_kills_what_runs_in_a_child(definition):
         assert failure.error_reason == "timeout"
         assert await gone(child._process.pid)
 
-    definition.tasks["sleep"] = replace_timeout(definition, "sleep", 1.0)
-    worker_on(definition, scenario)
+    registry.tasks["sleep"] = replace_timeout(registry, "sleep", 1.0)
+    worker_on(registry, scenario)
 
 
-def replace_timeout(definition: Registry, name: str, seconds: float) -> Any:
+def replace_timeout(registry: Registry, name: str, seconds: float) -> Any:
     import msgspec  # noqa: PLC0415 - only here
 
-    return msgspec.structs.replace(definition.tasks[name], timeout_seconds=seconds)
+    return msgspec.structs.replace(registry.tasks[name], timeout_seconds=seconds)
 
 
 def test_a_job_that_killed_two_workers_runs_alone_in_a_child_and_is_dead_after_the_third(
-    definition,
+    registry,
 ):
     async def scenario(world: World) -> None:
         (job,) = await world.enqueue("die", payload={"how": "SIGKILL"}, max_attempts=10)
@@ -385,10 +385,10 @@ def test_a_job_that_killed_two_workers_runs_alone_in_a_child_and_is_dead_after_t
         result = (await world.job(other)).result
         assert result == f"[{os.getpid()},7]".encode()  # a bystander is not hurt
 
-    worker_on(definition, scenario)
+    worker_on(registry, scenario)
 
 
-def test_even_a_plain_task_runs_in_a_child_once_it_was_lost_twice(definition):
+def test_even_a_plain_task_runs_in_a_child_once_it_was_lost_twice(registry):
     async def scenario(world: World) -> None:
         await world.worker.stop(0)
         (job,) = await world.enqueue("in_thread", payload={"number": 7})
@@ -400,4 +400,4 @@ def test_even_a_plain_task_runs_in_a_child_once_it_was_lost_twice(definition):
         result = (await world.job(job)).result or b""
         assert int(result.strip(b"[]").split(b",")[0]) != os.getpid()
 
-    worker_on(definition, scenario)
+    worker_on(registry, scenario)

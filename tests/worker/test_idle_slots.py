@@ -9,7 +9,7 @@ class Slots:
     """Slots that do jobs which never wait, or do."""
 
     def __init__(self, count: int) -> None:
-        self.resting = IdleSlots(asyncio.get_running_loop())
+        self.idle = IdleSlots(asyncio.get_running_loop())
         self.ready: list[asyncio.Future[None] | None] = []
         self.done = 0
         self.woken = 0
@@ -18,19 +18,19 @@ class Slots:
     async def _serve(self) -> None:
         while True:
             if not self.ready:
-                await self.resting.rest()
+                await self.idle.wait()
                 self.woken += 1
                 continue
             job = self.ready.pop()
             if self.ready:
-                self.resting.wake_one()
+                self.idle.wake_one()
             if job is not None:
                 await job
             self.done += 1
 
     async def bring(self, jobs: list[asyncio.Future[None] | None]) -> None:
         self.ready += jobs
-        self.resting.wake_one()
+        self.idle.wake_one()
         await turns()
 
 
@@ -72,7 +72,7 @@ async def test_a_slot_that_is_ended_when_it_was_woken_hands_the_wake_up_on():
     slots = Slots(5)
     await turns()
     slots.ready.append(None)
-    slots.resting.wake_one()
+    slots.idle.wake_one()
     slots.tasks[-1].cancel()  # it was woken, and has not run yet
     await turns()
     assert slots.done == 1
@@ -81,6 +81,6 @@ async def test_a_slot_that_is_ended_when_it_was_woken_hands_the_wake_up_on():
 async def test_all_are_woken_when_there_may_be_too_many():
     slots = Slots(5)
     await turns()
-    slots.resting.wake_all()
+    slots.idle.wake_all()
     await turns()
     assert slots.woken == 5

@@ -59,7 +59,7 @@ def test_a_lease_is_renewed_before_two_thirds_of_it_are_left_over():
         assert world.engine.calls["extend"] == 0
         await asyncio.sleep(3)
         assert world.engine.calls["extend"] == 1
-        (attempt,) = world.worker._crews[""].running.values()
+        (attempt,) = world.worker._pools[""].running.values()
         assert attempt.lease_ends - asyncio.get_running_loop().time() > 20
         await world.stop(0)
 

@@ -6,7 +6,7 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.testing import VirtualClock
-from holdfast.worker.schedules import Schedule, ScheduleLoop, make_known
+from holdfast.worker.schedules import Schedule, ScheduleLoop, store_schedules
 
 MINUTE_US = 60_000_000
 WHO = Attribution("ann", "a holiday")
@@ -46,7 +46,7 @@ class World:
 def test_a_tick_is_skipped_once_and_the_next_one_runs():
     async def scenario(heeds: bool) -> tuple[int, int]:
         world = World(heeds=heeds)
-        await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+        await store_schedules(world.engine, [EACH_MINUTE], world.clock.now_us())
         await world.loop.step(world.clock.now_us())
         tick_us = EACH_MINUTE.next_us(world.clock.now_us())
         await world.change(skip_until_us=tick_us)
@@ -58,7 +58,7 @@ def test_a_tick_is_skipped_once_and_the_next_one_runs():
 
 async def test_a_schedule_that_is_paused_makes_nothing_and_catches_up_on_nothing():
     world = World()
-    await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+    await store_schedules(world.engine, [EACH_MINUTE], world.clock.now_us())
     await world.loop.step(world.clock.now_us())
     await world.change(paused=True)
     assert await world.pass_minutes(5) == 0
@@ -68,15 +68,15 @@ async def test_a_schedule_that_is_paused_makes_nothing_and_catches_up_on_nothing
 
 async def test_what_the_application_declares_is_known_and_what_people_decided_stays():
     world = World()
-    await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+    await store_schedules(world.engine, [EACH_MINUTE], world.clock.now_us())
     await world.change(paused=True, skip_until_us=7)
     moved = Schedule(name="s", expression="0 3 * * *", task="other", queue="q")
-    await make_known(world.engine, [moved], world.clock.now_us())
+    await store_schedules(world.engine, [moved], world.clock.now_us())
     assert (await world.engine.schedules())["s"] == ScheduleState(
         "0 3 * * *", "UTC", "other", "q", paused=True, skip_until_us=7
     )
     before = await world.engine.audited()
-    await make_known(world.engine, [moved], world.clock.now_us())
+    await store_schedules(world.engine, [moved], world.clock.now_us())
     assert await world.engine.audited() == before
 
 
@@ -84,9 +84,9 @@ def test_what_came_before_a_schedule_was_known_was_not_missed():
     async def scenario(known: bool) -> int:
         world = World()
         if known:
-            await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+            await store_schedules(world.engine, [EACH_MINUTE], world.clock.now_us())
         world.clock.advance(90)  # nobody runs it meanwhile
-        await make_known(world.engine, [EACH_MINUTE], world.clock.now_us())
+        await store_schedules(world.engine, [EACH_MINUTE], world.clock.now_us())
         await world.loop.step(world.clock.now_us())
         return await world.pending()
 

@@ -6,8 +6,9 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed
 from holdfast.testing.loop import VirtualLoop
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.worker import Worker
 
 
 class Slow(MemoryEngine):

@@ -36,22 +36,22 @@ class Called:
 
 
 def test_two_functions_of_one_name_are_refused_and_both_are_named():
-    definition = Registry()
-    definition.add_task(spec_of(plain, name="mail"))
+    registry = Registry()
+    registry.add_task(spec_of(plain, name="mail"))
     with pytest.raises(InvalidInput, match=r"plain.*on_loop.*another name="):
-        definition.add_task(spec_of(on_loop, name="mail"))
-    assert definition.task("mail").function is plain
+        registry.add_task(spec_of(on_loop, name="mail"))
+    assert registry.task("mail").function is plain
 
 
 def test_the_same_function_read_a_second_time_takes_its_own_place():
     # A main script that is imported again by its name, or a reloaded module.
     source = "def mail(): ...\n"
-    definition = Registry()
+    registry = Registry()
     scopes: list[dict[str, Any]] = [{}, {}]
     for scope in scopes:
         exec(compile(source, "/somewhere/jobs.py", "exec"), scope)  # noqa: S102 - a module
-        definition.add_task(spec_of(scope["mail"]))
-    assert definition.task("mail").function is scopes[1]["mail"]
+        registry.add_task(spec_of(scope["mail"]))
+    assert registry.task("mail").function is scopes[1]["mail"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "two\nlines"])
@@ -61,25 +61,25 @@ def test_a_task_needs_a_printable_name(name):
 
 
 def test_an_unknown_task_is_an_error_that_lists_the_known_ones():
-    definition = Registry()
-    definition.add_task(spec_of(plain, name="b"))
-    definition.add_task(spec_of(plain, name="a"))
+    registry = Registry()
+    registry.add_task(spec_of(plain, name="b"))
+    registry.add_task(spec_of(plain, name="a"))
     with pytest.raises(UnknownTask, match="no task is named 'c'; known are: a, b"):
-        definition.task("c")
+        registry.task("c")
 
 
 def test_queues_are_those_of_tasks_and_schedules_and_the_default_one():
-    definition = Registry()
-    definition.add_task(spec_of(plain, queue="mail"))
-    definition.add_schedule(Schedule(name="s", expression="* * * * *", task="t", queue="night"))
-    assert definition.queues == [DEFAULT_QUEUE, "mail", "night"]
+    registry = Registry()
+    registry.add_task(spec_of(plain, queue="mail"))
+    registry.add_schedule(Schedule(name="s", expression="* * * * *", task="t", queue="night"))
+    assert registry.queues == [DEFAULT_QUEUE, "mail", "night"]
 
 
 def test_two_schedules_of_one_name_are_refused():
-    definition = Registry()
-    definition.add_schedule(Schedule(name="s", expression="* * * * *", task="t"))
+    registry = Registry()
+    registry.add_schedule(Schedule(name="s", expression="* * * * *", task="t"))
     with pytest.raises(InvalidInput, match="two schedules are named 's'"):
-        definition.add_schedule(Schedule(name="s", expression="0 * * * *", task="t"))
+        registry.add_schedule(Schedule(name="s", expression="0 * * * *", task="t"))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_middlewares_nest_with_the_first_one_outermost():
     async def work() -> None:
         trace.append("work")
 
-    world.definition.middlewares += [middleware(name, trace) for name in "abc"]
+    world.registry.middlewares += [middleware(name, trace) for name in "abc"]
 
     async def scenario(world: World) -> None:
         await world.enqueue("work", id="j")
@@ -161,7 +161,7 @@ def test_what_a_task_raises_passes_through_every_middleware():
     async def work() -> None:
         raise ZeroDivisionError
 
-    world.definition.middlewares += [middleware(name, trace) for name in "ab"]
+    world.registry.middlewares += [middleware(name, trace) for name in "ab"]
 
     async def scenario(world: World) -> None:
         await world.enqueue("work", id="j", max_attempts=1)
@@ -185,7 +185,7 @@ def test_a_middleware_that_fails_is_the_attempts_failure_and_the_task_does_not_r
         raise ConnectionRefusedError("no pool")
         yield
 
-    world.definition.middlewares.append(around)
+    world.registry.middlewares.append(around)
 
     async def scenario(world: World) -> None:
         (job,) = await world.enqueue("work", max_attempts=1)
@@ -205,13 +205,13 @@ def test_a_middleware_that_fails_is_the_attempts_failure_and_the_task_does_not_r
 
 
 def test_builtin_tasks_are_added_and_never_replace_an_applications_own():
-    definition = Registry()
-    definition.add_task(spec_of(plain, name=SIMULATE))
-    assert add_builtin(definition) is definition
-    assert definition.task(SIMULATE).function is plain
-    assert set(definition.tasks) == {SIMULATE, BY_TYPE}
-    assert definition.default_task == SIMULATE
-    add_builtin(definition)  # a second time changes nothing
+    registry = Registry()
+    registry.add_task(spec_of(plain, name=SIMULATE))
+    assert add_builtin(registry) is registry
+    assert registry.task(SIMULATE).function is plain
+    assert set(registry.tasks) == {SIMULATE, BY_TYPE}
+    assert registry.default_task == SIMULATE
+    add_builtin(registry)  # a second time changes nothing
 
 
 def test_a_default_task_that_is_not_there_is_refused():
@@ -239,11 +239,11 @@ def test_a_job_without_a_task_goes_by_its_payloads_type_and_else_to_the_default(
     def typed(type: str, to: str) -> None: ...  # noqa: A002 - a field of that name
     def rest(**fields: object) -> None: ...
 
-    definition = Registry()
+    registry = Registry()
     for function in (mail, typed, rest):
-        definition.add_task(spec_of(function))
-    add_builtin(definition, "rest")
-    found, fields = by_type(definition, payload)
+        registry.add_task(spec_of(function))
+    add_builtin(registry, "rest")
+    found, fields = by_type(registry, payload)
     assert (found.name, fields) == (task, passed_on)
     found.signature.check(fields)
 
@@ -256,7 +256,7 @@ def test_a_job_without_a_task_is_run_by_the_task_that_its_type_names():
         await asyncio.sleep(50)
         return f"sent to {to}"
 
-    add_builtin(world.definition)
+    add_builtin(world.registry)
 
     async def scenario(world: World) -> None:
         (job,) = await world.enqueue(BY_TYPE, payload={"type": "mail", "to": "ann"})
@@ -338,9 +338,9 @@ def write_app(path: Path, name: str = "app") -> None:
 )
 def test_an_application_is_found_by_module_or_file(here, file, name, reference, found_as):
     write_app(here / file, name)
-    definition = load_registry(reference)
-    assert "work" in definition.tasks
-    assert definition.reference == found_as
+    registry = load_registry(reference)
+    assert "work" in registry.tasks
+    assert registry.reference == found_as
 
 
 @pytest.mark.parametrize(

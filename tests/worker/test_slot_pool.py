@@ -5,6 +5,7 @@ import contextvars
 import logging
 import threading
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -255,7 +256,7 @@ def test_a_changed_time_out_holds_for_the_next_attempt():
 
     async def scenario(world: World) -> None:
         worker = world.start()
-        worker.task_timeout_seconds = 20.0
+        worker.change(msgspec.structs.replace(world.options, task_timeout_seconds=20.0))
         await world.enqueue("work")
         await world.until_state(completed=1)
         await world.stop()

@@ -100,7 +100,7 @@ def test_a_size_that_makes_no_sense_is_refused(slots):
         worker = world.start()
         with pytest.raises(InvalidInput, match="workers"):
             worker.resize(slots)
-        with pytest.raises(InvalidInput, match="no slots are set aside for 'mail'"):
+        with pytest.raises(InvalidInput, match="no slots are reserved for 'mail'"):
             worker.resize(3, "mail")
         assert worker.slots == {"": 2}
         await world.stop()

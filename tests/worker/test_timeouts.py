@@ -42,8 +42,8 @@ def test_what_is_taken_off_is_not_called_back_and_later_ones_still_are():
         book = Book()
         book.deadlines.set("soon", 1.0)
         book.deadlines.set("later", 5.0)
-        book.deadlines.take_off("soon")
-        book.deadlines.take_off("never set")
+        book.deadlines.remove("soon")
+        book.deadlines.remove("never set")
         await asyncio.sleep(10)
         return book.called
 
@@ -91,7 +91,7 @@ def test_a_callback_may_take_off_and_set_others():
 
         def overdue(key: Hashable) -> None:
             called.append(key)
-            deadlines.take_off("b")
+            deadlines.remove("b")
             if key == "a":
                 deadlines.set("c", asyncio.get_running_loop().time() + 1)
 
@@ -130,7 +130,7 @@ def test_thousands_of_short_attempts_need_hardly_any_timer(monkeypatch):
         book = Book()
         for number in range(5_000):
             book.deadlines.set(number, loop.time() + 30)
-            book.deadlines.take_off(number)
+            book.deadlines.remove(number)
 
     run(scenario)
     assert timers == [30.0]
@@ -160,7 +160,7 @@ def test_every_deadline_that_is_not_taken_off_in_time_is_called_back_at_its_time
             await asyncio.sleep(max(0.0, at + 0.05 - loop.time()))
             reach(loop.time())
             if lasts is None:
-                book.deadlines.take_off(key)
+                book.deadlines.remove(key)
                 due.pop(key, None)
             else:
                 when = round(at + lasts + 0.1, 1)

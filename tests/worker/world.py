@@ -16,9 +16,10 @@ from holdfast.model.retry import RetryPolicy
 from holdfast.testing import VirtualClock
 from holdfast.testing.loop import VirtualLoop
 from holdfast.worker.loops import LeaseLoop, Supervisor
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry, TaskSpec, execution_of
 from holdfast.worker.signature import Signature
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.worker import Worker
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -84,7 +85,7 @@ class World:
 
     def __init__(self, *, real: bool = False, **options: Any) -> None:
         self.clock: Clock = SystemClock() if real else VirtualClock()
-        self.definition = Registry()
+        self.registry = Registry()
         self.engine = BusyEngine(self.clock, options.pop("engine_options", None))
         self.running = 0
         self.most_running = 0
@@ -95,7 +96,7 @@ class World:
 
     def task(self, **fields: Any) -> Callable[[F], F]:
         def declare(function: F) -> F:
-            self.definition.add_task(spec_of(function, **fields))
+            self.registry.add_task(spec_of(function, **fields))
             return function
 
         return declare
@@ -108,7 +109,7 @@ class World:
 
     def start(self, *, leases: float | None = 1.0) -> Worker:
         """Start a worker, and its lease loop with this interval."""
-        worker = Worker(self.engine, self.definition, "w", self.options)
+        worker = Worker(self.engine, self.registry, "w", self.options)
         worker.start()
         self.worker = worker
         self.supervisor: Supervisor | None = None

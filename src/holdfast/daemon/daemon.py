@@ -29,7 +29,7 @@ from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
 from holdfast.worker.registry import Hook, Registry
-from holdfast.worker.schedules import ScheduleLoop, make_known
+from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
 
 from .control_socket import control_path, in_control
@@ -126,11 +126,11 @@ class Daemon:
             },
         )
         self._operations = operations
-        await make_known(engine, self._definition.schedules.values(), store.clock.now_us())
+        await store_schedules(engine, self._definition.schedules.values(), store.clock.now_us())
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)
-        metrics.processes = lambda: {"1": worker.figures(lag.seconds), **processes.figures}
+        metrics.processes = lambda: {"1": worker.metrics(lag.seconds), **processes.figures}
         probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
         governing = config_routes(await self._governed(operations, worker))
         await self._listen(engine, {**probes, **governing, **operation_routes(operations)})

@@ -32,7 +32,7 @@ from holdfast.telemetry.log_output import (
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import add_builtin
-from holdfast.worker.child_process import leave_no_input, outlive_nobody
+from holdfast.worker.child_process import close_stdin, exit_with_parent
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
@@ -52,7 +52,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, _leave_it_to_the_owner)
     signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
     life_line = os.fdopen(os.dup(0), "rb")
-    leave_no_input()  # what a task reads must not be the owner's word
+    close_stdin()  # a task must not read the owner's messages
     line = life_line.readline()
     if not line:
         os._exit(1)  # the owner is gone, or could not keep us
@@ -79,7 +79,7 @@ async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
     definition = load_registry(charter.reference) if charter.reference else Registry()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
-    outlive_nobody(os.getppid(), lambda: os._exit(1))
+    exit_with_parent(os.getppid(), lambda: os._exit(1))
     for hook in definition.on_start:
         pending = hook()
         if inspect.isawaitable(pending):
@@ -185,7 +185,7 @@ class ReportLoop:
     def report(self) -> None:
         """Tell it; if the owner does not listen, leave it."""
         counted = self._metrics.take()
-        report = ProcessReport(self._worker.figures(self._lag.seconds), counted)
+        report = ProcessReport(self._worker.metrics(self._lag.seconds), counted)
         try:
             os.write(self._into, msgspec.json.encode(report) + b"\n")
         except OSError:

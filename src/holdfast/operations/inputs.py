@@ -58,7 +58,7 @@ def read_inputs(text: bytes) -> list[JobInput]:
 
 
 def new_jobs(
-    inputs: Sequence[JobInput], definition: Registry | None, default_max_attempts: int
+    inputs: Sequence[JobInput], registry: Registry | None, default_max_attempts: int
 ) -> list[NewJob]:
     """Return what these ask for; raise ``InvalidInput`` naming the place of a wrong one.
 
@@ -67,7 +67,7 @@ def new_jobs(
     jobs: list[NewJob] = []
     for place, item in enumerate(inputs, 1):
         try:
-            job = _new_job(item, definition, default_max_attempts)
+            job = _new_job(item, registry, default_max_attempts)
             # The engine checks again; only here is it known which job is wrong.
             admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
         except InvalidInput as error:
@@ -83,16 +83,16 @@ _FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "
 """How a person calls a field of a job."""
 
 
-def _new_job(item: JobInput, definition: Registry | None, default_max_attempts: int) -> NewJob:
+def _new_job(item: JobInput, registry: Registry | None, default_max_attempts: int) -> NewJob:
     from holdfast.worker.builtin_tasks import BY_TYPE, by_type  # noqa: PLC0415 - with all that tasks need
 
     payload = encode_payload(item.payload)
     declared: dict[str, object] = {"task": BY_TYPE}
-    if definition is not None:
+    if registry is not None:
         if item.task is None:
-            spec, payload = by_type(definition, payload)
+            spec, payload = by_type(registry, payload)
         else:
-            spec = definition.task(item.task)
+            spec = registry.task(item.task)
         spec.signature.check(payload)
         declared = {
             "task": spec.name,

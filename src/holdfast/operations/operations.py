@@ -72,7 +72,7 @@ class Operations:
     def __init__(
         self,
         engine: Engine,
-        definition: Registry | None = None,
+        registry: Registry | None = None,
         worker: WorkerControl | None = None,
         *,
         default_max_attempts: int = 3,
@@ -80,7 +80,7 @@ class Operations:
     ) -> None:
         """Take what is there: without a definition no task is known here."""
         self.engine = engine
-        self._definition = definition
+        self._registry = registry
         self._worker = worker
         self.default_max_attempts = default_max_attempts
         self._totals = totals
@@ -98,7 +98,7 @@ class Operations:
             self._worker.slots,
             self._worker.processes,
             self._totals(),
-            [] if self._definition is None else self._definition.tasks,
+            [] if self._registry is None else self._registry.tasks,
             draining=self._worker.draining,
         )
 
@@ -164,7 +164,7 @@ class Operations:
         self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
     ) -> list[Receipt]:
         """Take all of these, or none; a wrong one is named by its place."""
-        jobs = new_jobs(inputs, self._definition, self.default_max_attempts)
+        jobs = new_jobs(inputs, self._registry, self.default_max_attempts)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
     # --- operate on jobs ---------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Operations:
 
     async def run_schedule(self, name: str, who: Author, now_us: int) -> Receipt:
         """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
-        known = {} if self._definition is None else self._definition.schedules
+        known = {} if self._registry is None else self._registry.schedules
         if name not in known:
             raise UnknownSchedule(name, known)
         job = replace(known[name].job_at(now_us), id=f"cron/{name}/{now_us}")

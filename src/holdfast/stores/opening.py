@@ -16,7 +16,8 @@ from holdfast.model.errors import DirectoryInUse, InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.settings import Settings, queue_slots
 from holdfast.worker.loops import LeaseLoop
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.engine import PostgresEngine

@@ -187,7 +187,7 @@ def set_log_level(level: LogLevel) -> None:
     logging.getLogger("holdfast").setLevel(LEVELS[level.upper()])
 
 
-def log_terms() -> LogOptions | None:
+def log_options() -> LogOptions | None:
     """Return how this process logs; None if that is the application's own business."""
     return _terms
 

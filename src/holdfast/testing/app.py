@@ -14,9 +14,10 @@ from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.job import Job, State
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry
 from holdfast.worker.schedules import ScheduleLoop
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.worker import Worker
 
 from .clock import VirtualClock
 from .disk import SimDisk

@@ -1,4 +1,4 @@
-"""Finding an application by name: ``module:attribute`` or ``path/to/file.py:attribute``."""
+"""Imports an application by name: ``module:attribute`` or ``path/to/file.py:attribute``."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from holdfast.model.errors import InvalidInput
 
 from .registry import Registry
 
-_BY_DEFAULT = ("app", "holdfast", "application")
+_DEFAULT_NAMES = ("app", "holdfast", "application")
 
 
 def load_registry(reference: str) -> Registry:
     """Import the application that the reference names and return what it declares.
 
-    Raise ``InvalidInput`` saying which part of the reference is wrong. Without an attribute the
-    module's ``app`` is meant.
+    Without an attribute, use the module's ``app``. Raise ``InvalidInput`` naming the wrong part.
     """
     module_name, _, attribute = reference.partition(":")
     module = _import(module_name)
-    for name in [attribute] if attribute else _BY_DEFAULT:
+    for name in [attribute] if attribute else _DEFAULT_NAMES:
         found = getattr(module, name, None)
-        definition = getattr(found, "definition", None)
-        if isinstance(definition, Registry):
-            definition.reference = f"{module_name}:{name}"
-            return definition
+        registry = getattr(found, "registry", None)
+        if isinstance(registry, Registry):
+            registry.reference = f"{module_name}:{name}"
+            return registry
         if attribute:
             problem = "has no such attribute" if found is None else f"is a {type(found).__name__}"
             raise InvalidInput("app", f"{reference!r} {problem}, not a Holdfast application")
@@ -41,7 +40,7 @@ def _import(name: str) -> ModuleType:
     if path is not None and not path.is_file():
         raise InvalidInput("app", f"there is no file {name!r}")
     if path is None and not all(name.split(".")):
-        raise InvalidInput("app", f"{name!r} names neither a module nor a file that ends in .py")
+        raise InvalidInput("app", f"{name!r} is neither a module nor a .py file")
     try:
         return _import_module(name) if path is None else _import_file(path)
     except (Exception, SystemExit) as error:
@@ -54,7 +53,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    # As `python -m` does: what is in the current directory can be named.
+    # As `python -m` does: modules in the current directory can be imported.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     return importlib.import_module(name)
@@ -73,11 +72,11 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _why(error: BaseException) -> str:
-    """Say what went wrong in an application's own code, and where."""
-    said = f"{type(error).__name__}: {error}"
+    """Return what went wrong in the application's code, and where."""
+    text = f"{type(error).__name__}: {error}"
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<frozen") and frame.filename != __file__
     ]
-    return f"{said} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else said
+    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text

@@ -1,4 +1,4 @@
-"""One run of a job, as the task itself may see it."""
+"""One run of a job, as its task sees it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Attempt:
         claim_sent: float = 0.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Begin now. ``claim_sent`` is what the clock said when its claim went out."""
+        """Start now. ``claim_sent`` is the time at which its claim was sent."""
         self.job = job
         self.task = task
         self.timeout_seconds = timeout_seconds
@@ -59,17 +59,17 @@ class Attempt:
 
     @property
     def number(self) -> int:
-        """Which run this is: 1 for the first."""
+        """The number of this run; the first is 1."""
         return self.job.attempt
 
     @property
     def token(self) -> int:
-        """The lease's token: pass it on to whatever must refuse a late writer."""
+        """The lease's token, a fencing token: pass it to systems that must refuse late writers."""
         return self.job.token
 
     @property
     def deadline_seconds(self) -> float | None:
-        """How many seconds are left before the time-out; None when there is none."""
+        """Seconds until the timeout; None without a timeout."""
         if self.timeout_seconds is None:
             return None
         return self.started + self.timeout_seconds - self._clock()
@@ -87,7 +87,7 @@ class Attempt:
         return logging.LoggerAdapter(logger, fields)
 
     def progress(self, share: float | None = None, note: str = "") -> None:
-        """Say how far it is, from 0 to 1, and what it is doing. It is shown, not kept."""
+        """Report progress from 0 to 1, and a note. It is shown, not stored."""
         if share is not None and not 0 <= share <= 1:
             raise InvalidInput("share", f"{share!r} is not between 0 and 1")
         self.progress_share, self.progress_note = share, note
@@ -95,7 +95,7 @@ class Attempt:
             self._on_progress(share, note)
 
     def report_progress_to(self, listener: Callable[[float | None, str], None]) -> None:
-        """Hand what the task says of its progress on: a child process does."""
+        """Call the listener on every progress report."""
         self._on_progress = listener
 
 
@@ -105,10 +105,10 @@ _CURRENT: contextvars.ContextVar[Attempt | None] = contextvars.ContextVar(
 
 
 def current() -> Attempt:
-    """Return the attempt that this code runs in; raise ``LookupError`` outside of one."""
+    """Return the attempt that runs this code; raise ``LookupError`` outside of one."""
     attempt = _CURRENT.get()
     if attempt is None:
-        raise LookupError("no attempt is under way here: holdfast.current() is for tasks")
+        raise LookupError("no attempt runs here: holdfast.current() is for tasks")
     return attempt
 
 
@@ -118,5 +118,5 @@ def enter(attempt: Attempt) -> contextvars.Token[Attempt | None]:
 
 
 def leave(token: contextvars.Token[Attempt | None]) -> None:
-    """Make what was current before so again."""
+    """Restore the attempt that was current before."""
     _CURRENT.reset(token)

@@ -1,4 +1,4 @@
-"""The tasks that come with Holdfast: enough to try a queue before there is any code."""
+"""The tasks that come with Holdfast, to try a queue without any code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BY_TYPE = "holdfast.by_type"
 
 
 class SimulatedFailure(Exception):
-    """What the simulated work raises in one run of ten."""
+    """Raised by one run of ten of the simulated work."""
 
 
 async def simulate(**payload: object) -> None:
     """Pretend to work for 100 to 500 ms, and fail in one run of ten.
 
-    ``seconds`` and ``fail_rate`` in the payload say otherwise.
+    ``seconds`` and ``fail_rate`` in the payload override this.
     """
     seconds, fail_rate = payload.get("seconds"), payload.get("fail_rate")
     await asyncio.sleep(
@@ -32,28 +32,28 @@ async def simulate(**payload: object) -> None:
         raise SimulatedFailure("simulated failure: one run of ten ends like this")
 
 
-def add_builtin(definition: Registry, default_task: str | None = None) -> Registry:
-    """Give an application the built-in tasks as well, unless it has its own of that name."""
+def add_builtin(registry: Registry, default_task: str | None = None) -> Registry:
+    """Add the built-in tasks to an application, unless it has its own of these names."""
     default_task = default_task or SIMULATE
     for name in (SIMULATE, BY_TYPE):
-        if name not in definition.tasks:
+        if name not in registry.tasks:
             spec = TaskSpec(name, simulate, Signature(simulate, name), Execution.LOOP)
-            definition.add_task(spec)
-    definition.task(default_task)
-    definition.default_task = default_task
-    return definition
+            registry.add_task(spec)
+    registry.task(default_task)
+    registry.default_task = default_task
+    return registry
 
 
-def by_type(definition: Registry, payload: bytes) -> tuple[TaskSpec, bytes]:
+def by_type(registry: Registry, payload: bytes) -> tuple[TaskSpec, bytes]:
     """Return the task for a job that names none, and the payload to call it with.
 
-    That is the task of the name in ``payload.type``, if there is one, else the default task.
+    That is the task named by ``payload.type``, if there is one, else the default task.
     """
     fields = msgspec.json.decode(payload, type=dict[str, object])
     named = fields.get("type")
-    spec = definition.tasks.get(named) if isinstance(named, str) else None
+    spec = registry.tasks.get(named) if isinstance(named, str) else None
     if spec is None or named == BY_TYPE:
-        return definition.task(definition.default_task), payload
+        return registry.task(registry.default_task), payload
     if not spec.signature.takes("type"):
-        del fields["type"]  # it has done its duty
+        del fields["type"]
     return spec, msgspec.json.encode(fields)

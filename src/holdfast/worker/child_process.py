@@ -1,7 +1,7 @@
 """The child process that runs one job at a time: ``python -m holdfast.worker.child_process``.
 
-Orders come in on the standard input and reports go out on what was the standard output, each a
-length and a msgpack body. The child leaves when its input ends: it never outlives its worker.
+Jobs come in on the standard input and reports go out on the original standard output, each a
+length and a msgpack body. The child exits when its input ends: it never outlives its worker.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .registry import Registry, is_async
 from .verdicts import Verdicts
 
 LENGTH = struct.Struct(">I")
-_LOOK_SECONDS = 0.5
+_PARENT_CHECK_SECONDS = 0.5
 
 
 class ChildConfig(msgspec.Struct, frozen=True):
-    """What a child is told once."""
+    """The first message to a child."""
 
     reference: str | None
     retry: RetryPolicy
@@ -46,14 +46,14 @@ class ChildConfig(msgspec.Struct, frozen=True):
 
 
 class ChildJob(msgspec.Struct, frozen=True):
-    """Run this job."""
+    """The message to run a job."""
 
     job: Job
     timeout_seconds: float | None
 
 
 class ChildReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How it goes, and in the end the outcome. ``ready`` and ``broken`` are about the child."""
+    """Progress, and in the end the outcome. ``ready`` and ``broken`` are about the child."""
 
     ready: bool = False
     broken: str | None = None
@@ -63,7 +63,7 @@ class ChildReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the next body, or None at the end."""
+    """Return the next message body, or None at the end."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -72,85 +72,85 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def frame(body: msgspec.Struct) -> bytes:
-    """Return the body with its length before it."""
+    """Return the message with its length in front."""
     encoded = msgspec.msgpack.encode(body)
     return LENGTH.pack(len(encoded)) + encoded
 
 
 def main() -> None:
     """Serve until the input ends."""
-    orders_in, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a task prints must not get between the reports
-    leave_no_input()  # and what it reads must not be our orders
-    # Ctrl-C is the worker's to handle. Not SIG_IGN: whatever a task starts would inherit it.
+    jobs_in, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a task prints must not mix with the reports
+    close_stdin()  # and it must not read our jobs
+    # The worker handles Ctrl-C. Not SIG_IGN: processes that a task starts would inherit it.
     signal.signal(signal.SIGINT, lambda _signal, _frame: None)
-    charter_body = read_frame(orders_in)
-    if charter_body is None:
+    config_body = read_frame(jobs_in)
+    if config_body is None:
         return
-    charter = msgspec.msgpack.decode(charter_body, type=ChildConfig)
-    if charter.logs is not None:
-        configure_logging(charter.logs)
-    orders: queue.SimpleQueue[ChildJob] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(orders_in, orders), daemon=True).start()
-    outlive_nobody(os.getppid(), _leave)
+    config = msgspec.msgpack.decode(config_body, type=ChildConfig)
+    if config.logs is not None:
+        configure_logging(config.logs)
+    jobs: queue.SimpleQueue[ChildJob] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(jobs_in, jobs), daemon=True).start()
+    exit_with_parent(os.getppid(), _exit)
     try:
-        if charter.memory_limit_bytes is not None:
-            _limit_memory(charter.memory_limit_bytes)
-        definition = load_registry(charter.reference) if charter.reference else Registry()
-        add_builtin(definition, charter.default_task)
-    except BaseException as error:  # noqa: BLE001 - the worker must hear why there is no child
-        _tell(out, ChildReport(broken=f"{type(error).__name__}: {error}"))
+        if config.memory_limit_bytes is not None:
+            _limit_memory(config.memory_limit_bytes)
+        registry = load_registry(config.reference) if config.reference else Registry()
+        add_builtin(registry, config.default_task)
+    except BaseException as error:  # noqa: BLE001 - reported to the worker
+        _send(out, ChildReport(broken=f"{type(error).__name__}: {error}"))
         return
-    verdicts = Verdicts(definition.classifier, charter.retry)
-    _tell(out, ChildReport(ready=True))
+    verdicts = Verdicts(registry.classifier, config.retry)
+    _send(out, ChildReport(ready=True))
     while True:
-        outcome = _run(orders.get(), definition, verdicts, out)
-        _tell(out, ChildReport(outcome=outcome))
+        outcome = _run(jobs.get(), registry, verdicts, out)
+        _send(out, ChildReport(outcome=outcome))
 
 
-def leave_no_input() -> None:
-    """Let whoever reads the standard input find its end there."""
+def close_stdin() -> None:
+    """Replace the standard input by an empty one."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
 
 
-def _receive(orders_in: BinaryIO, orders: queue.SimpleQueue[ChildJob]) -> None:
+def _receive(jobs_in: BinaryIO, jobs: queue.SimpleQueue[ChildJob]) -> None:
     decoder = msgspec.msgpack.Decoder(ChildJob)
-    while (body := read_frame(orders_in)) is not None:
-        orders.put(decoder.decode(body))
-    _leave()
+    while (body := read_frame(jobs_in)) is not None:
+        jobs.put(decoder.decode(body))
+    _exit()
 
 
-def outlive_nobody(parent: int, leave: Callable[[], None]) -> None:
-    """Leave when this process is no longer its parent's.
+def exit_with_parent(parent: int, leave: Callable[[], None]) -> None:
+    """Call ``leave`` when the parent process is gone.
 
-    The end of the input says so sooner, unless something that the parent forked holds it open.
+    The end of the input usually comes first, unless a fork of the parent holds it open.
     """
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_PARENT_CHECK_SECONDS)
         leave()
 
     threading.Thread(target=watch, name="holdfast-parent", daemon=True).start()
 
 
-def _leave() -> None:
-    # The worker is gone, whatever is going on here: leave, with all that was started here.
+def _exit() -> None:
+    # The worker is gone: exit at once, with every process that was started here.
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
-def _run(order: ChildJob, definition: Registry, verdicts: Verdicts, out: BinaryIO) -> Outcome:
-    job = order.job
-    task = definition.tasks.get(job.task)
+def _run(child_job: ChildJob, registry: Registry, verdicts: Verdicts, out: BinaryIO) -> Outcome:
+    job = child_job.job
+    task = registry.tasks.get(job.task)
     if task is None:
-        return verdicts.of_error(job, None, LookupError(f"the child knows no task {job.task!r}"))
-    attempt = Attempt(job, task, order.timeout_seconds)
+        return verdicts.of_error(job, None, LookupError(f"the child has no task {job.task!r}"))
+    attempt = Attempt(job, task, child_job.timeout_seconds)
     attempt.report_progress_to(
-        lambda share, note: _tell(out, ChildReport(progress_share=share, progress_note=note))
+        lambda share, note: _send(out, ChildReport(progress_share=share, progress_note=note))
     )
     token = enter(attempt)
     try:
@@ -159,13 +159,13 @@ def _run(order: ChildJob, definition: Registry, verdicts: Verdicts, out: BinaryI
         if is_async(task.function):
             value = asyncio.run(value)  # type: ignore[arg-type]
         return verdicts.of_value(job, task, value)
-    except BaseException as error:  # noqa: BLE001 - SystemExit too is only this job's failure
+    except BaseException as error:  # noqa: BLE001 - even SystemExit fails only this job
         return verdicts.of_error(job, task, error)
     finally:
         leave(token)
 
 
-def _tell(out: BinaryIO, report: ChildReport) -> None:
+def _send(out: BinaryIO, report: ChildReport) -> None:
     with contextlib.suppress(OSError):
         out.write(frame(report))
         out.flush()
@@ -173,7 +173,7 @@ def _tell(out: BinaryIO, report: ChildReport) -> None:
 
 def _limit_memory(limit_bytes: int) -> None:
     if sys.platform == "win32":
-        return  # Windows has no such limit for a process to set itself
+        return  # Windows has no such limit
     import resource  # noqa: PLC0415 - not on Windows
 
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))

@@ -1,33 +1,30 @@
-"""Leaps of the engine's clock, as a worker can see them: there, every lease may have run out.
+"""Forward jumps of the engine's clock, after which every lease may have ended there.
 
-The worker's own clock may not show it, if it is still making up for having been set back.
+The worker's own clock need not show them: it may still be catching up after having been set back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .slot_options import SlotOptions
-
 
 class ClockJumps:
-    """Compares what answers say of the engine's clock with our own, and notices a leap forward."""
+    """Compares times in the engine's answers with our clock and detects a jump forward."""
 
-    def __init__(self, clock: Callable[[], float], terms: SlotOptions) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._terms = terms
-        self._ahead: float | None = None
-        """How many seconds the engine's clock is ahead of ours, at least."""
-        self._seen = False
+        self._ahead_seconds: float | None = None
+        """How far the engine's clock is ahead of ours, at least."""
+        self._jumped = False
 
-    def look(self, theirs: float) -> None:
-        """Take a moment that was not later, by the engine's clock, than it is now."""
-        ahead, before = theirs - self._clock(), self._ahead
-        self._ahead = ahead if before is None else max(before, ahead)
-        if before is not None and ahead - before >= min(1.0, self._terms.lease_seconds / 10):
-            self._seen = True
+    def observe(self, engine_time: float, lease_seconds: float) -> None:
+        """Take a time of the engine's clock, in seconds, that is not in its future."""
+        ahead, before = engine_time - self._clock(), self._ahead_seconds
+        self._ahead_seconds = ahead if before is None else max(before, ahead)
+        if before is not None and ahead - before >= min(1.0, lease_seconds / 10):
+            self._jumped = True
 
-    def seen(self) -> bool:
-        """Whether there was a leap since this was last asked."""
-        seen, self._seen = self._seen, False
-        return seen
+    def take(self) -> bool:
+        """Return whether there was a jump since the last call."""
+        jumped, self._jumped = self._jumped, False
+        return jumped

@@ -1,4 +1,4 @@
-"""Runs one attempt where its task belongs: on the loop, in a thread, in a child process."""
+"""Runs one attempt: on the event loop, in a thread, or in a child process."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .verdicts import Verdicts
 
 
 class Executor:
-    """Runs attempts and judges them. ``inline`` runs everything on the loop, for tests."""
+    """Runs attempts to their outcomes. ``inline`` runs everything on the loop, for tests."""
 
     def __init__(
         self,
-        definition: Registry,
+        registry: Registry,
         retry: RetryPolicy,
         *,
         memory_limit_bytes: int | None = None,
         inline: bool = False,
     ) -> None:
-        self._definition = definition
-        self._verdicts = Verdicts(definition.classifier, retry)
+        self._registry = registry
+        self._verdicts = Verdicts(registry.classifier, retry)
         self._inline = inline
         self._threads = ThreadPool()
-        self._children = Children(self._charter(retry, memory_limit_bytes))
+        self._children = Children(self._child_config(retry, memory_limit_bytes))
 
     @property
     def abandoned_threads(self) -> int:
@@ -43,13 +43,13 @@ class Executor:
 
     @property
     def child_kills(self) -> int:
-        """How many child processes were killed over their job."""
+        """How many child processes were killed while they ran a job."""
         return self._children.kills
 
     def change(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> None:
-        """Judge by another policy from now on, and limit child processes that begin otherwise."""
+        """Use another retry policy, and another memory limit for new child processes."""
         self._verdicts.default_policy = retry
-        self._children.change(self._charter(retry, memory_limit_bytes))
+        self._children.change(self._child_config(retry, memory_limit_bytes))
 
     def in_child(self, attempt: Attempt) -> bool:
         """Whether it runs in a child process."""
@@ -58,23 +58,23 @@ class Executor:
         return attempt.task.execution is Execution.PROCESS or lifecycle.runs_alone(attempt.job)
 
     async def run(
-        self, attempt: Attempt, began: Callable[[Attempt], None] = lambda _attempt: None
+        self, attempt: Attempt, on_start: Callable[[Attempt], None] = lambda _attempt: None
     ) -> Outcome:
-        """Run it to its outcome. Only cancellation from outside gets out of here.
+        """Run it to its outcome. Only a cancellation from outside is raised.
 
-        ``began`` is called when an attempt in a child process really begins.
+        ``on_start`` is called when a child process is ready to run the attempt.
         """
         job, task = attempt.job, attempt.task
         token = enter(attempt)
         try:
-            if self._definition.middlewares:
-                async with self._definition.around(attempt):
-                    result = await self._call(attempt, began)
+            if self._registry.middlewares:
+                async with self._registry.around(attempt):
+                    result = await self._call(attempt, on_start)
             else:
-                result = await self._call(attempt, began)
+                result = await self._call(attempt, on_start)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit too is only this job's failure
+        except BaseException as error:  # noqa: BLE001 - even SystemExit fails only this job
             return self._verdicts.of_error(job, task, error)
         finally:
             leave(token)
@@ -83,22 +83,22 @@ class Executor:
         return self._verdicts.of_value(job, task, result)
 
     def failed(self, attempt: Attempt, error: BaseException) -> Outcome:
-        """Return the outcome of an attempt that was ended from outside."""
+        """Return the outcome of an attempt that was stopped from outside."""
         return self._verdicts.of_error(attempt.job, attempt.task, error)
 
     async def close(self) -> None:
-        """Let go of threads and children."""
+        """Close threads and child processes."""
         self._threads.close()
         await self._children.close()
 
-    def _charter(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> ChildConfig:
-        default_task = self._definition.default_task or SIMULATE
-        return ChildConfig(self._definition.reference, retry, default_task, memory_limit_bytes)
+    def _child_config(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> ChildConfig:
+        default_task = self._registry.default_task or SIMULATE
+        return ChildConfig(self._registry.reference, retry, default_task, memory_limit_bytes)
 
-    async def _call(self, attempt: Attempt, began: Callable[[Attempt], None]) -> object:
+    async def _call(self, attempt: Attempt, on_start: Callable[[Attempt], None]) -> object:
         task, job = attempt.task, attempt.job
         if self.in_child(attempt):
-            return await self._children.run(attempt, began, alone=lifecycle.runs_alone(job))
+            return await self._children.run(attempt, on_start, alone=lifecycle.runs_alone(job))
         args, kwargs = task.signature.arguments(job.payload)
         if task.execution is Execution.LOOP:
             return await task.function(*args, **kwargs)  # type: ignore[misc]

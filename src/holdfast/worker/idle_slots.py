@@ -1,4 +1,4 @@
-"""Slots that have nothing to do, and how they are woken."""
+"""Slots that wait for work, and how they are woken."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 
 
 class IdleSlots:
-    """Wakes slots one by one: whoever finds work for two wakes the next.
+    """Wakes slots one by one: a slot that finds more than one job wakes the next.
 
-    So jobs that never wait are all done by the first, and one other at most wakes up for nothing.
+    So one slot runs all jobs that never wait, and at most one other wakes up for nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False
-        """Whether one was woken that has not looked for work yet."""
+        """Whether a slot was woken that has not looked for work yet."""
 
-    async def rest(self) -> None:
+    async def wait(self) -> None:
         """Wait to be woken."""
         idle = self._loop.create_future()
         self._idle.append(idle)
@@ -28,24 +28,24 @@ class IdleSlots:
                 self._idle.remove(idle)
             elif not idle.cancelled():
                 self._waking = False
-                self.wake_one()  # that was for whoever is next
+                self.wake_one()  # pass the wakeup on to the next slot
             raise
         self._waking = False
 
     def wake_one(self) -> None:
-        """Wake a slot, unless one is on its way."""
+        """Wake a slot, unless one was woken and has not looked for work yet."""
         while self._idle and not self._waking:
             self._waking = _wake(self._idle.pop())
 
     def wake_all(self) -> None:
-        """Have every slot look whether it is still wanted."""
+        """Wake every slot, so that it checks whether it is still needed."""
         idle, self._idle = self._idle, []
         for one in idle:
             _wake(one)
 
 
 def _wake(idle: asyncio.Future[None]) -> bool:
-    """Wake this one; return False if it was cancelled and only does not know yet."""
+    """Wake this slot; return False if it was cancelled."""
     if idle.done():
         return False
     idle.set_result(None)

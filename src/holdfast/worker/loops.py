@@ -1,4 +1,4 @@
-"""Periodic work: small objects with a step, and the supervisor that calls them."""
+"""Periodic work: loops with a ``step``, and the supervisor that drives them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .worker import Worker
 log = StructuredLog("holdfast.loops")
 
 _AFTER_ERROR_SECONDS = 1.0
-_MOST_LEASES = 10
-"""For how many leases' time our own renewals may hold up the reclaiming of others'."""
+_MAX_RENEW_LEASES = 10
+"""For how many lease durations renewing our own leases may delay a reclaim."""
 
 
 class Loop(Protocol):
-    """Something to do again and again. The simulator calls the same steps."""
+    """Periodic work. The simulator calls the same steps."""
 
     async def step(self, now_us: int) -> int | None:
-        """Do what is due; return when to be called again, or None for never."""
+        """Do what is due; return the time of the next call, or None for never."""
 
 
 class LeaseLoop:
-    """Renews this worker's leases, then ends those that others let run out.
+    """Renews this worker's leases, then reclaims expired leases of all workers.
 
     One loop, in this order: after the event loop was blocked, our own leases are renewed before
-    anybody takes them away. When the clock leaps (it was set, the machine slept), every lease
-    seems to have run out: ours are renewed, and for the time of a lease nobody's is taken, so
-    that all who are alive can renew theirs.
+    they can be reclaimed. When the clock jumps forward (it was set, the machine slept), every
+    lease seems expired: ours are renewed, and nothing is reclaimed for the length of a lease, so
+    that every live worker can renew its own.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class LeaseLoop:
         *,
         reclaims: bool = True,
     ) -> None:
-        """Take the clock that the engine goes by, to notice a leap up to the last moment.
+        """Take the engine's own clock, to detect a jump just before a reclaim.
 
-        It must be that very one: a leap forward and back again that only one of two clocks
-        was asked in between is a leap for that one alone. A process that has another clock
-        than the engine renews its own leases, and leaves it to the owner to end others'.
+        It must be the same object: a jump forward and back is seen only by a clock that was read
+        in between. A process with another clock than the engine's renews its own leases and
+        leaves reclaiming to the owner (``reclaims=False``).
         """
         self.interval_seconds = interval_seconds
         self._engine = engine
@@ -59,16 +59,16 @@ class LeaseLoop:
         self._clock = clock
         self._reclaims = reclaims
         self._ahead_us: int | None = None
-        self._spare_until = -math.inf
+        self._no_reclaim_until = -math.inf
 
     async def step(self, now_us: int) -> int:
-        """Renew, reclaim, look for new queues."""
-        leapt = self._leapt(now_us)
+        """Renew, reclaim, find new queues."""
+        jumped = self._jumped(now_us)
         if self._worker is not None:
-            await self._renew(self._worker, everything=leapt)
+            await self._renew(self._worker, everything=jumped)
         if self._clock is not None:
-            self._leapt(self._clock.now_us())
-        if self._reclaims and asyncio.get_running_loop().time() >= self._spare_until:
+            self._jumped(self._clock.now_us())
+        if self._reclaims and asyncio.get_running_loop().time() >= self._no_reclaim_until:
             await self._engine.reclaim(every_seconds=self.interval_seconds)
         interval_seconds = self.interval_seconds
         if self._worker is not None:
@@ -76,8 +76,8 @@ class LeaseLoop:
             interval_seconds = min(interval_seconds, self._worker.lease_seconds / 3)
         return now_us + int(interval_seconds * MICROSECONDS)
 
-    def _leapt(self, now_us: int) -> bool:
-        """Whether the clock has run ahead of the event loop's since it was last looked at."""
+    def _jumped(self, now_us: int) -> bool:
+        """Whether the clock has jumped ahead of the event loop's since the last call."""
         loop_time = asyncio.get_running_loop().time()
         lease_seconds = (
             DEFAULT_LEASE_SECONDS if self._worker is None else self._worker.lease_seconds
@@ -86,36 +86,36 @@ class LeaseLoop:
         least_us = min(1.0, lease_seconds / 10) * MICROSECONDS
         if before_us is None or self._ahead_us - before_us < least_us:
             return False
-        self._spare_until = loop_time + lease_seconds
-        leapt_seconds = (self._ahead_us - before_us) / MICROSECONDS
-        log.emit("loop.clock_leapt", seconds=round(leapt_seconds, 1))
+        self._no_reclaim_until = loop_time + lease_seconds
+        jump_seconds = (self._ahead_us - before_us) / MICROSECONDS
+        log.emit("loop.clock_leapt", seconds=round(jump_seconds, 1))
         return True
 
     async def _renew(self, worker: Worker, *, everything: bool) -> None:
-        """Renew until no lease of ours has run out: a slow disk may take longer than a lease."""
+        """Renew until none of our leases is expired: a slow disk may take longer than a lease."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + _MOST_LEASES * worker.lease_seconds
+        give_up = loop.time() + _MAX_RENEW_LEASES * worker.lease_seconds
         await worker.heartbeat(everything=everything)
         while worker.has_overdue() and loop.time() < give_up:
             await worker.heartbeat()
 
 
 class Prunable(Protocol):
-    """An engine that forgets when it is told to; the journal does so by itself."""
+    """An engine that prunes on request; the journal prunes by itself."""
 
     async def prune(self, *, every_seconds: float) -> object:
-        """Forget what need not be remembered, if nobody has for so long."""
+        """Delete what is past its retention, unless a process did so within this time."""
 
 
 class PruneLoop:
-    """Has an engine forget what need not be remembered."""
+    """Prunes an engine periodically."""
 
     def __init__(self, engine: Prunable, interval_seconds: float = 60.0) -> None:
         self.interval_seconds = interval_seconds
         self._engine = engine
 
     async def step(self, now_us: int) -> int:
-        """Forget, unless another process has just done it."""
+        """Prune, unless another process has just done it."""
         await self._engine.prune(every_seconds=self.interval_seconds)
         return now_us + int(self.interval_seconds * MICROSECONDS)
 
@@ -129,7 +129,7 @@ class Supervisor:
         clock: Clock,
         on_failure: Callable[[DurabilityLost], None] = lambda _error: None,
     ) -> None:
-        """Take the loops; ``on_failure`` hears that the store has stopped for good."""
+        """Take the loops; ``on_failure`` is called when the store has stopped for good."""
         self._loops = loops
         self._clock = clock
         self._on_failure = on_failure
@@ -137,13 +137,13 @@ class Supervisor:
         self._stopping = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start every loop."""
         running = asyncio.get_running_loop()
         self._tasks = [running.create_task(self._drive(loop)) for loop in self._loops]
 
     async def stop(self) -> None:
-        """End them; a step under way is cancelled."""
-        self._stopping = True  # a cancellation may be swallowed where something comes just then
+        """Stop every loop; a running step is cancelled."""
+        self._stopping = True  # a cancellation may be swallowed by a step that ends just then
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -160,13 +160,13 @@ class Supervisor:
             except DurabilityLost as error:
                 self._on_failure(error)
                 return
-            except Exception as error:  # noqa: BLE001 - said, and tried again
+            except Exception as error:  # noqa: BLE001 - logged, and retried
                 log.emit("loop.step_failed", loop=type(loop).__name__, error=error)
             if next_us is None or self._stopping:
                 return
-            await self._until(next_us)
+            await self._sleep_until(next_us)
 
-    async def _until(self, when_us: int) -> None:
+    async def _sleep_until(self, when_us: int) -> None:
         due = asyncio.Event()
         timer = self._clock.call_at(when_us, due.set)
         try:

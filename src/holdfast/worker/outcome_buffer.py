@@ -1,4 +1,4 @@
-"""Outcomes on their way to the engine."""
+"""Outcomes that wait to be sent to the engine."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from holdfast.model.outcome import Outcome
 
 log = StructuredLog("holdfast.worker")
 
-PATIENCE_SECONDS = 0.5
-"""How long to wait before the engine, which is away, is asked again."""
+RETRY_SECONDS = 0.5
+"""How long to wait before calling an unavailable engine again."""
 _GRACE_SECONDS = 1.0
-"""How long what is being settled is waited for at the end, at least."""
+"""The least time that the last flush gets when the worker stops."""
 
 
 class OutcomeBuffer:
-    """What is done and not recorded yet. It goes with a claim, or by itself while a claim waits."""
+    """Outcomes that are not recorded yet. They go with a claim, or alone while a claim waits."""
 
-    def __init__(self, engine: Engine, worker: str, stir: Callable[[], None]) -> None:
-        """Take the engine, and whom to tell that outcomes went, or could not."""
+    def __init__(self, engine: Engine, worker: str, on_flush: Callable[[], None]) -> None:
+        """Take the engine; ``on_flush`` is called after each flush, failed or not."""
         self.refused = 0
-        """How many outcomes came too late."""
+        """How many outcomes were refused because their lease was lost."""
         self._engine = engine
         self._worker = worker
-        self._stir = stir
+        self._on_flush = on_flush
         self._outcomes: list[Outcome] = []
         self._task: asyncio.Task[None] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything that nobody has taken yet."""
+        """Whether there are outcomes to send."""
         return bool(self._outcomes)
 
     @property
-    def under_way(self) -> bool:
-        """Whether outcomes go out by themselves at this moment."""
+    def flushing(self) -> bool:
+        """Whether a flush started by ``start_flush`` is running."""
         return self._task is not None
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take these in."""
+        """Add these outcomes."""
         self._outcomes += outcomes
 
     def take(self) -> list[Outcome]:
-        """Hand over all that there is, to go with a claim."""
+        """Remove and return all outcomes, to be sent with a claim."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def put_back(self, outcomes: list[Outcome]) -> None:
-        """Take back what could not be settled: it goes first."""
+        """Return outcomes that could not be sent: they go first."""
         self._outcomes = outcomes + self._outcomes
 
-    def count(self, settled: Iterable[LeaseLost | None]) -> None:
-        """Take note of what the engine answered."""
+    def count_refused(self, settled: Iterable[LeaseLost | None]) -> None:
+        """Count and log the outcomes that the engine refused."""
         for refusal in settled:
             if refusal is not None:
                 self.refused += 1
@@ -72,49 +72,49 @@ class OutcomeBuffer:
                     error=refusal,
                 )
 
-    def begin(self) -> None:
-        """Settle what there is, and what comes meanwhile, in a task of its own."""
+    def start_flush(self) -> None:
+        """Settle everything, in a task of its own."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._meanwhile())
+            self._task = asyncio.get_running_loop().create_task(self._run_flush())
 
-    async def _meanwhile(self) -> None:
+    async def _run_flush(self) -> None:
         try:
-            await self.quietly()
+            await self.try_flush()
         finally:
             self._task = None
-            self._stir()
+            self._on_flush()
 
-    async def quietly(self) -> None:
-        """Settle until nothing is left; if that fails it is said, and what is left stays here."""
+    async def try_flush(self) -> None:
+        """Settle everything; log a failure and keep the outcomes that are left."""
         try:
             while self._outcomes:
-                await self.all()
-        except Exception as error:  # noqa: BLE001 - said, and tried again
-            self._say_unsettled(error)
+                await self.flush()
+        except Exception as error:  # noqa: BLE001 - logged, and retried
+            self._log_failure(error)
 
-    async def by(self, give_up: float) -> None:
-        """Settle what is left, trying until this time of the loop if the engine is away."""
+    async def flush_until(self, give_up: float) -> None:
+        """Settle everything; while the engine is unavailable retry until this loop time."""
         loop = asyncio.get_running_loop()
         if self._task is not None:
             left = max(give_up - loop.time(), _GRACE_SECONDS)
             await asyncio.wait([self._task], timeout=left)
         while self._outcomes:
             try:
-                await self.all()
+                await self.flush()
             except HoldfastError as error:
                 left = give_up - loop.time()
                 if left <= 0 or not isinstance(error, Unavailable | StorageFull):
-                    self._say_unsettled(error)
+                    self._log_failure(error)
                     return
-                await asyncio.sleep(min(PATIENCE_SECONDS, left))
+                await asyncio.sleep(min(RETRY_SECONDS, left))
 
-    async def all(self) -> None:
-        """Settle what there is; what is refused together goes in halves."""
+    async def flush(self) -> None:
+        """Settle everything; split a batch in halves if it is refused as a whole."""
         most = len(self._outcomes)
         while self._outcomes:
             outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
             try:
-                self.count(await self._engine.settle(outcomes))
+                self.count_refused(await self._engine.settle(outcomes))
             except (Unavailable, StorageError, EngineClosed):
                 self.put_back(outcomes)
                 raise
@@ -124,7 +124,7 @@ class OutcomeBuffer:
                     self.put_back(outcomes)
                 else:
                     most = 1
-                    # Its lease will run out: it counts as lost.
+                    # Its lease will end, and the job counts as lost.
                     log.emit(
                         "worker.outcome_dropped",
                         job=outcomes[0].id,
@@ -136,7 +136,7 @@ class OutcomeBuffer:
                 self.put_back(outcomes)
                 raise
 
-    def _say_unsettled(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         log.emit(
             "worker.settle_failed", worker=self._worker, count=len(self._outcomes), error=error
         )

@@ -1,4 +1,4 @@
-"""What an application declares: tasks, schedules, hooks and middlewares. It runs nothing."""
+"""The tasks, schedules, hooks and middlewares that an application declares."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Execution(enum.StrEnum):
     THREAD = "thread"
     """In a thread of the worker: for code that blocks."""
     PROCESS = "process"
-    """In a child process: for code that computes, or that cannot be trusted to end."""
+    """In a child process: for CPU-bound code, or code that may hang."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
-    """A task as it was declared. None means that the setting decides."""
+    """A task as it was declared. None: the setting applies."""
 
     name: str
     function: Callable[..., object]
@@ -64,9 +64,9 @@ class Registry:
         self.middlewares: list[Middleware] = []
         self.classifier = classifier or Classifier()
         self.adopt: Callable[[Engine | None], None] = lambda _engine: None
-        """Told which engine tasks of this process should enqueue with; None is their own again."""
+        """Sets the engine that tasks of this process enqueue with; None restores their own."""
         self.default_task = ""
-        """The task of jobs that name none and whose payload has no known ``type``."""
+        """The task of a job that names none and whose payload has no known ``type``."""
         self.reference: str | None = None
         """How a child process finds this application again: ``module:name`` or ``file.py:name``."""
 
@@ -107,14 +107,14 @@ class Registry:
         return _nested(self.middlewares, attempt)
 
 
-def execution_of(function: Callable[..., object], asked: str | None) -> Execution:
+def execution_of(function: Callable[..., object], run_in: str | None) -> Execution:
     """Return where the function runs: coroutines on the loop, others in a thread."""
-    if asked is not None:
+    if run_in is not None:
         try:
-            wanted = Execution(asked)
+            wanted = Execution(run_in)
         except ValueError:
             words = ", ".join(Execution)
-            raise InvalidInput("run_in", f"{asked!r} is not one of {words}") from None
+            raise InvalidInput("run_in", f"{run_in!r} is not one of {words}") from None
         if wanted is Execution.THREAD and is_async(function):
             raise InvalidInput("run_in", "a coroutine function runs on the loop or in a process")
         if wanted is Execution.LOOP and not is_async(function):
@@ -128,7 +128,7 @@ def is_async(function: Callable[..., object]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method itself is looked at
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is inspected
     )
 
 
@@ -146,7 +146,7 @@ def _where(function: Callable[..., object]) -> str:
 
 
 def _same_source(one: Callable[..., object], other: Callable[..., object]) -> bool:
-    """Whether this is one function, read a second time: a reloaded module, a main script."""
+    """Whether both are one function that was imported twice, as by a reload."""
     code, other_code = getattr(one, "__code__", None), getattr(other, "__code__", None)
     return (
         code is not None

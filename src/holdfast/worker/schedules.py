@@ -1,8 +1,8 @@
 """Cron without a leader: any number of processes run the same loop, and each tick runs once.
 
-A tick becomes a job whose id is made of the schedule's name and the tick's time. Whoever enqueues
-it second is told that the job exists, also after a restart: engines remember finished ids for
-``remember_seconds``, and no loop looks further back than that.
+A tick becomes a job whose id is the schedule's name and the tick's time. The second enqueue of it
+finds that the job exists, even after a restart: engines remember finished ids for
+``remember_seconds``, and no loop looks further back.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ _MICROSECOND = timedelta(microseconds=1)
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A job for each tick of a cron expression: five fields, or six with seconds (cronsim).
 
-    **Missed ticks**: those that nobody saw in time, because no loop ran or time leapt forward. Of
-    those within ``catch_up_seconds`` (older ones never run), ``latest`` runs the newest alone,
-    ``all`` runs each, oldest first, and ``skip`` none. A loop that starts counts what came before
-    as missed, but for what came before the store knew the schedule; one that runs may be
+    **Missed ticks**: those that no loop saw in time, because none ran or the clock jumped forward.
+    Of those within ``catch_up_seconds`` (older ones never run), ``latest`` runs the newest only,
+    ``all`` runs each, oldest first, and ``skip`` runs none. A loop that starts counts earlier ticks
+    as missed, except those before the store knew the schedule; a running loop may be
     ``ON_TIME_SECONDS`` late before ``skip`` drops a tick.
 
     **Overlap**: with ``skip`` a tick is dropped while the job of an earlier one is unfinished,
-    retries included. Nothing remembers the drop: a loop that comes by later, when that job is
-    finished, may still run the tick, once. ``allow`` runs every tick.
+    retries included. The drop is not stored: a later loop may still run the tick, once, when that
+    job is finished. ``allow`` runs every tick.
 
-    **Daylight saving**, as Debian's cron has it. Five fields whose minute and hour do not begin
-    with ``*`` name a time of day, and run once on each: at the end of the gap if spring skips that
-    time (02:30 becomes 03:00), the first time if autumn repeats it. Everything else follows
-    elapsed time: no tick in the hour that is skipped, and ticks in both of those that are equal.
+    **Daylight saving**, as in Debian's cron. Five fields whose minute and hour do not begin with
+    ``*`` name a time of day, and run once a day: at the end of the gap if spring skips that time
+    (02:30 becomes 03:00), the first time if autumn repeats it. Everything else follows elapsed
+    time: no tick in the skipped hour, and ticks in both of the repeated ones.
     """
 
     name: str
@@ -112,19 +112,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         except (KeyError, ValueError, OSError):
             raise InvalidInput(
                 "time_zone",
-                f"{self.time_zone!r} is not a time zone that this machine knows, such as "
-                "Europe/Berlin (the tzdata package brings them)",
+                f"{self.time_zone!r} is not a time zone on this machine, such as Europe/Berlin "
+                "(the tzdata package has them)",
             ) from None
         try:
-            comes = self.next_us(0) is not None
+            has_ticks = self.next_us(0) is not None
         except CronSimError as error:
             problem = f"{self.expression!r} is not a cron expression: {error}"
             raise InvalidInput("expression", problem) from None
-        if not comes:
-            raise InvalidInput("expression", f"{self.expression!r} never comes")
+        if not has_ticks:
+            raise InvalidInput("expression", f"{self.expression!r} has no tick")
 
     def job_at(self, tick_us: int) -> NewJob:
-        """Return the job of this tick: the same one whoever asks."""
+        """Return the job of this tick: the same one in every process."""
         tick = _EPOCH + tick_us * _MICROSECOND
         return NewJob(
             task=self.task,
@@ -149,7 +149,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def newest_us(self, after_us: int, until_us: int) -> int | None:
         """Return the last tick after the one time and up to the other."""
-        # From the end, in growing strides: a tick each second makes a long line.
+        # From the end, in growing steps: there may be a tick each second.
         span_us = 60 * MICROSECONDS
         while True:
             from_us = max(after_us, until_us - span_us)
@@ -162,17 +162,17 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         start = (_EPOCH + after_us * _MICROSECOND).astimezone(ZoneInfo(self.time_zone))
         for tick in CronSim(self.expression, start):
             tick_us = (tick - _EPOCH) // _MICROSECOND
-            # Asked in the second of two equal hours, cronsim names a tick of the first.
+            # In the second of two repeated hours, cronsim returns a tick of the first.
             if tick_us > after_us:
                 after_us = tick_us
                 yield tick_us
 
 
 class ScheduleLoop:
-    """Enqueues the ticks of these schedules as they come due. Give it the engine's own time.
+    """Enqueues the ticks of these schedules as they come due, by the engine's time.
 
-    ``remember_seconds`` is the engine's; a schedule that catches up on more is refused, because a
-    tick could then run twice. One caller steps it at a time.
+    ``remember_seconds`` is the engine's; a schedule with a longer ``catch_up_seconds`` is refused,
+    because a tick could run twice. Do not call ``step`` concurrently.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class ScheduleLoop:
         remember_seconds: float,
         states: States | None = None,
     ) -> None:
-        """Take the schedules. ``states`` is what operators have to say of them, if anything."""
+        """Take the schedules. ``states`` returns what operators have paused or skipped."""
         self._enqueue = enqueue
         self._states = states
         self._progress: dict[str, _Progress] = {}
@@ -202,19 +202,18 @@ class ScheduleLoop:
     async def step(self, now_us: int) -> int | None:
         """Enqueue what came due since the last step; return when the next tick is, in µs.
 
-        The first step looks back ``catch_up_seconds``. The answer is not after ``now_us`` while
-        there is more to catch up on, and None when nothing will ever come. If an enqueue fails,
-        the other schedules go on, the first error is raised, and the next step takes those ticks
-        up again.
+        The first step looks back ``catch_up_seconds``. The result is not after ``now_us`` while
+        there is more to catch up on, and None if there are no more ticks. If an enqueue fails, the
+        other schedules go on, the first error is raised, and the next step retries those ticks.
         """
         due = [(progress, progress.due(now_us)) for progress in self._progress.values()]
-        left_out = await self._left_out(due)
-        # Together, so that an engine can make it one commit; apart, so that one which is refused
-        # holds up no other.
+        skipped_until = await self._skipped_until(due)
+        # Concurrent calls, so that an engine can make one commit of them; one call per schedule,
+        # so that a refused one does not stop the others.
         answers = await asyncio.gather(
             *(
                 self._enqueue_ticks(progress.schedule, [one for one in ticks if one > until_us])
-                for (progress, ticks), until_us in zip(due, left_out, strict=True)
+                for (progress, ticks), until_us in zip(due, skipped_until, strict=True)
             ),
             return_exceptions=True,
         )
@@ -227,35 +226,35 @@ class ScheduleLoop:
         coming = [progress.next_us for progress in self._progress.values()]
         return min((next_us for next_us in coming if next_us is not None), default=None)
 
-    async def _left_out(self, due: Sequence[tuple[_Progress, Sequence[int]]]) -> list[float]:
-        """Return for each of these up to when its ticks are left out: operators want it so."""
+    async def _skipped_until(self, due: Sequence[tuple[_Progress, Sequence[int]]]) -> list[float]:
+        """Return up to when operators skip the ticks of each schedule."""
         if self._states is None or not any(ticks for _progress, ticks in due):
             return [-math.inf] * len(due)
         states = await self._states()
-        left_out: list[float] = []
+        skipped_until: list[float] = []
         for progress, ticks in due:
             state = states.get(progress.schedule.name)
             until_us = -math.inf if state is None else state.skip_until_us
-            left_out.append(math.inf if state is not None and state.paused else until_us)
+            skipped_until.append(math.inf if state is not None and state.paused else until_us)
             for tick_us in ticks:
-                if tick_us <= left_out[-1]:
+                if tick_us <= skipped_until[-1]:
                     log.emit("schedule.left_out", job=progress.schedule.job_at(tick_us).id)
-        return left_out
+        return skipped_until
 
     async def _enqueue_ticks(self, schedule: Schedule, ticks: Sequence[int]) -> None:
         if not ticks:
             return
         jobs = [schedule.job_at(tick_us) for tick_us in ticks]
-        # Neither answer is an error: a tick that somebody has enqueued, or one that overlaps.
+        # A tick that is enqueued already, or one that overlaps, is not an error.
         for job, receipt in zip(jobs, await self._enqueue(jobs, "skip"), strict=True):
             if receipt.id != job.id:
                 log.emit("schedule.overlap", job=job.id, unfinished=receipt.id)
 
 
-async def make_known(engine: Engine, schedules: Iterable[Schedule], now_us: int) -> None:
-    """Have the store know these, so that people can see and skip them; keep what they decided.
+async def store_schedules(engine: Engine, schedules: Iterable[Schedule], now_us: int) -> None:
+    """Store these schedules, so that operators can see and skip them; keep what they have set.
 
-    What came before a schedule was known was not missed: it begins now.
+    Ticks before a schedule was stored do not count as missed.
     """
     known = await engine.schedules()
     who = Attribution("holdfast run", "the application declares it")
@@ -274,7 +273,7 @@ async def make_known(engine: Engine, schedules: Iterable[Schedule], now_us: int)
 
 
 class _Progress:
-    """How far a schedule has come."""
+    """How far the ticks of a schedule are enqueued."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -301,7 +300,7 @@ class _Progress:
         return [] if newest_us is None else [newest_us]
 
     def done(self, ticks: Sequence[int], now_us: int) -> None:
-        """Take note that these are enqueued."""
+        """Record that these are enqueued."""
         more = self.schedule.missed == "all" and len(ticks) == self._limit
         seen_us = ticks[-1] if more else max(now_us, self._seen_us or now_us)
         self._seen_us = seen_us

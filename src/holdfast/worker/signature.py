@@ -26,9 +26,9 @@ _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 class Signature:
     """Turns a call into a payload and back.
 
-    The payload has one field per argument that was given; the rest are the function's defaults.
-    Values are JSON; dates, UUIDs, decimals, dataclasses and structs are made of it again by the
-    annotations.
+    The payload has one field per given argument; the function's defaults fill in the rest.
+    Values are JSON; the annotations tell how to decode dates, UUIDs, decimals, dataclasses and
+    structs.
     """
 
     def __init__(self, function: Callable[..., object], name: str) -> None:
@@ -62,7 +62,7 @@ class Signature:
             raise InvalidInput("task", problem) from None
         self._names = {field[0] for field in fields}
         self._in_order = tuple(parameters) if self._takes_in_order() else ()
-        # Then what decodes has no number that the encoder wrote as null.
+        # Then a payload that decodes has no NaN, which the encoder writes as null.
         self._never_null = all(hints.get(name) in _NEVER_NULL for name in self._in_order)
         self._needed = sum(p.default is inspect.Parameter.empty for p in parameters.values())
 
@@ -75,7 +75,7 @@ class Signature:
                     payload = _ENCODE(values)
                     self._decoder.decode(payload)
                 except BAD_PAYLOAD:
-                    pass  # what is wrong is said below
+                    pass  # the checks below name the problem
                 else:
                     return payload
         else:
@@ -98,7 +98,7 @@ class Signature:
             rest = {key: value for key, value in everything.items() if key not in self._names}
             values[self._rest] = rest
         bound = inspect.BoundArguments(self._signature, values)
-        bound.apply_defaults()  # what comes after one that was left out must not take its place
+        bound.apply_defaults()  # a gap must not shift positional arguments
         return bound.args, bound.kwargs
 
     def takes(self, name: str) -> bool:
@@ -106,7 +106,7 @@ class Signature:
         return self._open or name in self._names
 
     def _takes_in_order(self) -> bool:
-        """Whether a tuple of arguments is one value for each of the first parameters."""
+        """Whether positional arguments map one to one to the first parameters."""
         return all(
             parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
             for parameter in self._signature.parameters.values()
@@ -123,7 +123,7 @@ class Signature:
         return values
 
     def _spread(self, values: dict[str, object]) -> None:
-        """Put what ``**`` takes beside the rest: each name has one place in the payload."""
+        """Move the arguments of ``**`` beside the others: each name is one field of the payload."""
         rest = values.pop(self._rest, {})
         if isinstance(rest, dict):
             if twice := sorted(rest.keys() & self._names):
@@ -148,7 +148,7 @@ class Signature:
 
 
 def _annotated(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what has the annotations of a function: an object's are its ``__call__``'s."""
+    """Return the function that has the annotations: for an object, its ``__call__``."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -157,7 +157,7 @@ def _annotated(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _field(parameter: inspect.Parameter, hint: object) -> tuple[str, type, object]:
-    """Return the field for a parameter: what has a default may be left out."""
+    """Return the field for a parameter; one with a default is optional."""
     if _is_foreign(msgspec.inspect.type_info(hint)):
         raise TypeError(f"{parameter.name!r} is a {getattr(hint, '__name__', hint)}")
     default: object = msgspec.NODEFAULT
@@ -170,11 +170,11 @@ def _field(parameter: inspect.Parameter, hint: object) -> tuple[str, type, objec
 
 
 def _is_foreign(info: object) -> bool:
-    """Whether a type, or one inside it, is of a class that JSON knows nothing of."""
+    """Whether a type, or one inside it, cannot be carried by JSON."""
     if isinstance(info, msgspec.inspect.CustomType):
-        return info.cls is not object  # that is anything at all
+        return info.cls is not object  # object: any value
     if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
-        return False  # its fields are its own business, and may refer to itself
+        return False  # do not recurse: its fields may refer to itself
     if isinstance(info, tuple | list):
         return any(_is_foreign(item) for item in info)
     fields = info.__struct_fields__ if isinstance(info, msgspec.Struct) else ()

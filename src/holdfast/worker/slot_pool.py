@@ -1,15 +1,16 @@
-"""A crew: slots that serve the same queues. It claims for them, runs, and settles.
+"""A pool of slots that serve the same queues: claims jobs for them, runs and settles these.
 
-Settling what is done and claiming what is next is one call. It goes out when an outcome is ready or
-a slot is free, and nothing is in the air; while a claim only waits for work, outcomes go out by
-themselves. With a server two claims may be in the air, and outcomes beside them; then each claim is
-for a part of the slots, and the next one goes out before what came is run.
+One call settles finished jobs and claims the next ones. It is sent when an outcome is ready or a
+slot is free, and no call is in flight. While a claim only waits for work, outcomes are sent on
+their own. With a server two claims may be in flight, and outcomes beside them: each claim is then
+for a part of the slots, and the next one is sent before the claimed jobs run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
@@ -32,101 +33,111 @@ from .builtin_tasks import BY_TYPE, by_type
 from .clock_jumps import ClockJumps
 from .executor import Executor
 from .idle_slots import IdleSlots
-from .outcome_buffer import PATIENCE_SECONDS, OutcomeBuffer
+from .options import WorkerOptions
+from .outcome_buffer import RETRY_SECONDS, OutcomeBuffer
 from .registry import Registry
-from .slot_options import SlotOptions, StopReason
 from .timeouts import Timeouts
 
 log = StructuredLog("holdfast.worker")
 
-_CHILD_SECONDS = 60.0
+_CHILD_START_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
 _GRACE_SECONDS = 1.0
-"""How long an attempt that was told to end may take for it."""
+"""How long a cancelled attempt may take to end."""
+
+
+class StopReason(enum.Enum):
+    """Why an attempt was stopped from outside."""
+
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    DRAINED = "drained"
+    CANCELLED = "cancelled"
 
 
 class SlotPool:
-    """Some slots, the queues that they serve, and what they are at."""
+    """Slots, the queues that they serve, and the attempts that they run."""
 
     def __init__(
         self,
         engine: Engine,
         executor: Executor,
-        definition: Registry,
+        registry: Registry,
         *,
         worker: str,
         queues: Callable[[], Sequence[str]],
         size: int,
-        terms: SlotOptions,
+        options: WorkerOptions,
     ) -> None:
         self.size = size
+        self.options = options
+        """May be replaced at any time; attempts that run keep their timeout."""
         self.running: dict[Hashable, Attempt] = {}
         self._engine = engine
         self._calls = engine.capabilities.calls_at_once
         self._executor = executor
-        self._definition = definition
+        self._registry = registry
         self._worker = worker
         self._queues = queues
-        self._terms = terms
         self._loop = asyncio.get_running_loop()
         self._ready: deque[tuple[Job, float]] = deque()
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
-        self._resting = IdleSlots(self._loop)
-        self._ended: dict[Hashable, StopReason] = {}
-        self._deadlines = Timeouts(lambda slot: self._end(slot, StopReason.TIMEOUT))
-        self._stirred = asyncio.Event()
+        self._idle = IdleSlots(self._loop)
+        self._stop_reasons: dict[Hashable, StopReason] = {}
+        self._timeouts = Timeouts(lambda slot: self._stop_attempt(slot, StopReason.TIMEOUT))
+        self._wakeup = asyncio.Event()
         self._waiting = False
-        self._settling = OutcomeBuffer(engine, worker, self._stirred.set)
+        self._buffer = OutcomeBuffer(engine, worker, self._wakeup.set)
         self._stopping = False
         self._draining = False
         self._dispatchers: list[asyncio.Task[None]] = []
-        self._asked = 0  # for how many slots work is on its way
-        self._leaps = ClockJumps(self._loop.time, terms)
+        self._requested = 0  # jobs that claims in flight ask for
+        self._clock_jumps = ClockJumps(self._loop.time)
 
     @property
     def refused(self) -> int:
-        """How many outcomes came too late."""
-        return self._settling.refused
+        """How many outcomes were refused because their lease was lost."""
+        return self._buffer.refused
 
     @property
     def abandoned(self) -> int:
-        """How many attempts go on without a slot because they would not end."""
+        """How many attempts ignore their cancellation and run on without a slot."""
         return len(self._abandoned)
 
     def start(self) -> None:
-        """Begin to claim."""
+        """Start to claim."""
         self.resize(self.size)
         for number in range(self._calls):
             dispatch = self._dispatch(waits=number == 0)
             self._dispatchers.append(self._loop.create_task(dispatch, name="holdfast-dispatch"))
 
     def resize(self, size: int) -> None:
-        """Have this many slots; those too many end when they are free."""
+        """Set the number of slots; surplus slots end when they become free."""
         self.size = size
         while len(self._slots) < size:
             self._add_slot()
-        self._resting.wake_all()
-        self._stirred.set()
+        self._idle.wake_all()
+        self._wakeup.set()
 
     def drain(self) -> None:
-        """Claim no more; what runs goes on, and what waits for a slot here is handed back."""
+        """Stop claiming; running attempts continue, jobs without a slot are released."""
         self._draining = True
         ready, self._ready = self._ready, deque()
         for job, _sent in ready:
-            self._done(release(job))
+            self._add_outcome(release(job))
 
     def resume(self) -> None:
         """Claim again."""
         self._draining = False
-        self._stirred.set()
+        self._wakeup.set()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
-        """Renew the leases of what is running, where it is time; end what has lost its own."""
+        """Renew leases that are due; stop attempts that have lost theirs."""
         now = self._loop.time()
-        lease_seconds = self._terms.lease_seconds
-        everything = self._leaps.seen() or everything
+        lease_seconds = self.options.lease_seconds
+        everything = self._clock_jumps.take() or everything
         held: list[tuple[Hashable, Attempt]] = []
         for slot, attempt in list(self.running.items()):
             if everything or attempt.lease_ends - now < lease_seconds * 2 / 3:
@@ -138,203 +149,205 @@ class SlotPool:
                 [attempt.job for _slot, attempt in held], lease_seconds=lease_seconds
             )
         except (Unavailable, StorageFull) as error:
-            # Unknown: go on until the lease that is known to be held runs out.
+            # Outcome unknown: run on until the known lease ends.
             log.emit("worker.heartbeat_failed", worker=self._worker, running=len(held), error=error)
             answers = [Renewal(_until_us(attempt)) for _slot, attempt in held]
         for (slot, attempt), answer in zip(held, answers, strict=True):
             if self.running.get(slot) is not attempt:
                 continue
             if isinstance(answer, LeaseLost):
-                self._end(slot, StopReason.LOST)
+                self._stop_attempt(slot, StopReason.LOST)
                 continue
-            self._leaps.look(answer.lease_until_us / MICROSECONDS - lease_seconds)
-            # The engine's clock may have leapt meanwhile: on ours it is a lease from now at most.
+            claimed_at = answer.lease_until_us / MICROSECONDS - lease_seconds
+            self._clock_jumps.observe(claimed_at, lease_seconds)
+            # The engine's clock may have jumped: by ours the lease lasts no longer than from now.
             ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
-                self._end(slot, StopReason.LOST)
+                self._stop_attempt(slot, StopReason.LOST)
             elif answer.stop_requested:
-                self._end(slot, StopReason.STOPPED)
+                self._stop_attempt(slot, StopReason.CANCELLED)
 
     def has_overdue(self) -> bool:
-        """Whether a lease of what is running has run out, by our clock, and can be renewed."""
+        """Whether a running attempt's lease has ended by our clock and can still be renewed."""
         now = self._loop.time()
         return any(
             attempt.lease_ends <= now
             for slot, attempt in self.running.items()
-            if slot not in self._ended
+            if slot not in self._stop_reasons
         )
 
     async def stop(self, drain_seconds: float) -> None:
-        """Claim no more, wait for what is running, hand back the rest, settle everything."""
+        """Stop claiming, wait for running attempts, release the rest, settle everything."""
         self._stopping = True
         give_up = self._loop.time() + drain_seconds
-        self._settling.add(release(job) for job, _sent in self._ready)
+        self._buffer.add(release(job) for job, _sent in self._ready)
         self._ready.clear()
-        self._stirred.set()
+        self._wakeup.set()
         if self._dispatchers:
             if self._waiting:
-                self._dispatchers[0].cancel()  # nothing is settled by a claim that only waits
+                self._dispatchers[0].cancel()  # a claim that only waits settles nothing
             await asyncio.wait(self._dispatchers)
         await self._wait_for_running(drain_seconds)
         for slot in list(self.running):
-            self._end(slot, StopReason.DRAINED)
+            self._stop_attempt(slot, StopReason.DRAINED)
         await self._wait_for_running(_GRACE_SECONDS)
-        # What would not even be cancelled is handed back over its head.
-        self._settling.add(release(attempt.job) for attempt in self.running.values())
+        # Attempts that ignore their cancellation are released while they run.
+        self._buffer.add(release(attempt.job) for attempt in self.running.values())
         self.running.clear()
         for task in self._slots.values():
             task.cancel()
-        self._deadlines.close()
-        await self._settling.by(give_up)
+        self._timeouts.close()
+        await self._buffer.flush_until(give_up)
 
     # --- claim and settle --------------------------------------------------------------------
 
     async def _dispatch(self, *, waits: bool) -> None:
-        """Make calls, one after another; who never waits for work only calls with outcomes."""
+        """Call the engine, one call after another; only the task with ``waits`` claims."""
         while not self._stopping:
-            self._stirred.clear()
+            self._wakeup.clear()
             demand = 0 if self._draining else self._demand()
-            if not self._may_call(demand, waits=waits):
-                await self._stirred.wait()
+            if not self._should_call(demand, waits=waits):
+                await self._wakeup.wait()
                 continue
             outcomes: list[Outcome] = []
             try:
                 if demand <= 0:
-                    await self._settling.all()
+                    await self._buffer.flush()
                 else:
-                    outcomes = self._settling.take()
+                    outcomes = self._buffer.take()
                     await self._claim(demand, outcomes)
             except (EngineClosed, DurabilityLost) as error:
                 log.emit("worker.stopped_claiming", worker=self._worker, error=error)
                 return
-            except Exception as error:  # noqa: BLE001 - said, and tried again
-                self._settling.put_back(outcomes)
+            except Exception as error:  # noqa: BLE001 - logged, and retried
+                self._buffer.put_back(outcomes)
                 log.emit("worker.claim_failed", worker=self._worker, error=error)
                 if outcomes and not isinstance(error, Unavailable | StorageFull):
-                    # Too much for one step, or one that cannot be recorded: not with a claim.
-                    await self._settling.quietly()
-                if self._settling or not outcomes:
-                    await asyncio.sleep(PATIENCE_SECONDS)
+                    # Too large for one call, or an outcome is invalid: settle without a claim.
+                    await self._buffer.try_flush()
+                if self._buffer or not outcomes:
+                    await asyncio.sleep(RETRY_SECONDS)
 
-    def _may_call(self, demand: int, *, waits: bool) -> bool:
+    def _should_call(self, demand: int, *, waits: bool) -> bool:
         claims = demand > 0 and waits
-        if self._settling.under_way:
+        if self._buffer.flushing:
             return claims and self._calls > 1
-        return claims or bool(self._settling)
+        return claims or bool(self._buffer)
 
     def _demand(self) -> int:
-        """How many jobs the next claim may take."""
-        free = self.size - len(self.running) - len(self._ready) - self._asked
+        """Return how many jobs the next claim may take."""
+        free = self.size - len(self.running) - len(self._ready) - self._requested
         return free if self._calls == 1 else min(free, -(-self.size // self._calls))
 
     async def _claim(self, demand: int, outcomes: list[Outcome]) -> None:
         sent = self._loop.time()
-        limit = min(demand, self._terms.batch_size or MAX_CLAIM, MAX_CLAIM)
+        limit = min(demand, self.options.batch_size or MAX_CLAIM, MAX_CLAIM)
         waits = not outcomes
         if waits:
             self._waiting = True
-        self._asked += demand
+        self._requested += demand
         try:
             claim = await self._engine.claim(
                 queues=self._queues(),
-                tasks=list(self._definition.tasks),
+                tasks=list(self._registry.tasks),
                 worker=self._worker,
                 limit=limit,
-                lease_seconds=self._terms.lease_seconds,
-                wait_seconds=self._terms.poll_interval_seconds if not outcomes else 0.0,
+                lease_seconds=self.options.lease_seconds,
+                wait_seconds=self.options.poll_interval_seconds if not outcomes else 0.0,
                 settle=outcomes,
             )
         finally:
-            self._asked -= demand
+            self._requested -= demand
             if waits:
                 self._waiting = False
-            self._stirred.set()  # who found all slots asked for may find some free
-        self._settling.count(claim.settled)
+            self._wakeup.set()  # another dispatcher may find free slots now
+        self._buffer.count_refused(claim.settled)
         if not claim.jobs:
             return
         if self._stopping or self._draining:
-            self._settling.add(release(job) for job in claim.jobs)
+            self._buffer.add(release(job) for job in claim.jobs)
             return
-        self._leaps.look(claim.jobs[0].claimed_at_us / MICROSECONDS)
+        self._clock_jumps.observe(
+            claim.jobs[0].claimed_at_us / MICROSECONDS, self.options.lease_seconds
+        )
         self._ready.extend((job, sent) for job in claim.jobs)
         if len(claim.jobs) == limit and self._demand() > 0:
-            # There is more: the next claim goes first, and the store is at it while these run.
-            self._loop.call_soon(self._resting.wake_one)
+            # There is more: send the next claim first, so that the store works while these run.
+            self._loop.call_soon(self._idle.wake_one)
         else:
-            self._resting.wake_one()
+            self._idle.wake_one()
 
-    def _done(self, outcome: Outcome) -> None:
-        self._settling.add([outcome])
+    def _add_outcome(self, outcome: Outcome) -> None:
+        self._buffer.add([outcome])
         if self._waiting:
-            self._settling.begin()
-        self._stirred.set()
+            self._buffer.start_flush()
+        self._wakeup.set()
 
     # --- slots -------------------------------------------------------------------------------
 
     def _add_slot(self) -> None:
         slot = self._next_slot
         self._next_slot += 1
-        # A context of its own: what one job leaves in it must not reach the next crew.
+        # A context of its own: context variables must not leak into the next pool.
         task = self._loop.create_task(self._serve(slot), context=contextvars.Context())
         self._slots[slot] = task
 
     async def _serve(self, slot: int) -> None:
         clean, myself = contextvars.copy_context(), _current_task()
-        while slot in self._slots and len(self._slots) <= self.size and not self._leaving():
+        while slot in self._slots and len(self._slots) <= self.size and not self._must_exit():
             if not self._ready:
-                await self._resting.rest()
+                await self._idle.wait()
                 continue
             job, sent = self._ready.popleft()
             if self._ready:
-                self._resting.wake_one()
+                self._idle.wake_one()
             try:
                 await self._run(slot, job, sent, myself)
-            except Exception as error:  # noqa: BLE001 - its lease will run out
-                # A bug of ours: the slot must go on.
+            except Exception as error:  # noqa: BLE001 - a bug of ours: the slot must go on
                 log.emit("worker.slot_failed", about=job, foreign=error)
             if contextvars.copy_context() != clean:
-                break  # the task left something in its context: this slot has served
+                break  # the task changed its context: a new slot takes over
         if self._slots.pop(slot, None) is not None and not self._stopping:
             self.resize(self.size)
 
     async def _run(self, slot: int, job: Job, sent: float, myself: asyncio.Task[object]) -> None:
-        task = self._definition.tasks[job.task]
+        task = self._registry.tasks[job.task]
         if job.task == BY_TYPE:
-            task, payload = by_type(self._definition, job.payload)
+            task, payload = by_type(self._registry, job.payload)
             job = replace(job, payload=payload, task=task.name)
-        timeout_seconds = task.timeout_seconds or self._terms.task_timeout_seconds
+        timeout_seconds = task.timeout_seconds or self.options.task_timeout_seconds
         attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
         attempt.lease_ends = _local_end(job, job.lease_until_us, sent)
         self.running[slot] = attempt
-        patience_seconds = timeout_seconds
+        limit_seconds = timeout_seconds
         if self._executor.in_child(attempt):
-            patience_seconds += _CHILD_SECONDS
-        self._deadlines.set(slot, attempt.started + patience_seconds)
+            limit_seconds += _CHILD_START_SECONDS
+        self._timeouts.set(slot, attempt.started + limit_seconds)
         outcome: Outcome | None
         try:
-            outcome = await self._executor.run(attempt, self._began)
+            outcome = await self._executor.run(attempt, self._child_started)
         except asyncio.CancelledError as error:
-            outcome = self._after_end(attempt, slot, error)
+            outcome = self._after_cancel(attempt, slot, error)
         finally:
-            self._deadlines.take_off(slot)
+            self._timeouts.remove(slot)
             held = self.running.pop(slot, None)
-            self._ended.pop(slot, None)
+            self._stop_reasons.pop(slot, None)
         while myself.cancelling():
-            myself.uncancel()  # that was for the attempt: the slot goes on
+            myself.uncancel()  # the attempt was cancelled, not the slot
         if held is None:
-            return  # it was handed back, or abandoned, over its head
+            return  # it was released or abandoned meanwhile
         if outcome is None:
-            self._stirred.set()
+            self._wakeup.set()
         else:
             self._conclude(job, outcome)
 
-    def _began(self, attempt: Attempt) -> None:
-        """Count its time from now: its child process is up, and what that took is not its own."""
+    def _child_started(self, attempt: Attempt) -> None:
+        """Start the timeout now: starting the child process does not count."""
         attempt.started = self._loop.time()
         for slot, running in self.running.items():
-            if running is attempt and slot not in self._ended:
-                self._deadlines.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
+            if running is attempt and slot not in self._stop_reasons:
+                self._timeouts.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
         if outcome.failure is not None:
@@ -345,52 +358,48 @@ class SlotPool:
                 failure_class=outcome.failure.failure_class.value,
                 outcome=outcome.kind.value,
             )
-        self._done(outcome)
+        self._add_outcome(outcome)
 
-    def _after_end(
+    def _after_cancel(
         self, attempt: Attempt, slot: int, error: asyncio.CancelledError
     ) -> Outcome | None:
-        end = self._ended.get(slot)
-        if end is None:
-            if slot not in self.running or self._torn_down():
-                raise error  # the slot itself is to end
-            return self._executor.failed(attempt, error)  # the task's own doing
-        return self._outcome_of(end, attempt)
+        reason = self._stop_reasons.get(slot)
+        if reason is None:
+            if slot not in self.running or self._loop_shuts_down():
+                raise error  # the slot itself was cancelled
+            return self._executor.failed(attempt, error)  # the task cancelled itself
+        return self._stopped_outcome(reason, attempt)
 
-    def _outcome_of(self, end: StopReason, attempt: Attempt) -> Outcome | None:
-        if end is StopReason.TIMEOUT:
-            return self._timed_out(attempt)
-        if end is StopReason.STOPPED:
+    def _stopped_outcome(self, reason: StopReason, attempt: Attempt) -> Outcome | None:
+        if reason is StopReason.TIMEOUT:
+            seconds = attempt.timeout_seconds or 0.0
+            error = TimeoutError(f"the attempt exceeded its time-out of {seconds:g} s")
+            return self._executor.failed(attempt, error)
+        if reason is StopReason.CANCELLED:
             return cancelled(attempt.job)
-        return release(attempt.job) if end is StopReason.DRAINED else None
+        return release(attempt.job) if reason is StopReason.DRAINED else None
 
-    def _leaving(self) -> bool:
-        return self._stopping or self._torn_down()
+    def _must_exit(self) -> bool:
+        return self._stopping or self._loop_shuts_down()
 
-    def _torn_down(self) -> bool:
-        """Whether whoever runs the event loop cancels everything in it, without a stop."""
+    def _loop_shuts_down(self) -> bool:
+        """Whether the event loop is being shut down without a call of ``stop``."""
         if self._stopping:
-            return False  # it was a stop that cancelled the claim which waited
+            return False  # ``stop`` has cancelled the waiting claim
         return bool(self._dispatchers) and self._dispatchers[0].cancelling() > 0
 
-    def _timed_out(self, attempt: Attempt) -> Outcome:
-        seconds = attempt.timeout_seconds or 0.0
-        return self._executor.failed(
-            attempt, TimeoutError(f"it ran into its time-out of {seconds:g} s")
-        )
-
-    def _end(self, slot: Hashable, end: StopReason) -> None:
+    def _stop_attempt(self, slot: Hashable, reason: StopReason) -> None:
         if not isinstance(slot, int):
             return
         task = self._slots.get(slot)
-        if task is not None and slot in self.running and slot not in self._ended:
-            self._ended[slot] = end
+        if task is not None and slot in self.running and slot not in self._stop_reasons:
+            self._stop_reasons[slot] = reason
             task.cancel()
-            if end is not StopReason.DRAINED:
+            if reason is not StopReason.DRAINED:
                 self._loop.call_later(_GRACE_SECONDS, self._abandon, slot, self.running[slot])
 
     def _abandon(self, slot: int, attempt: Attempt) -> None:
-        """Go on without an attempt that does not heed its cancellation: a new slot takes over."""
+        """Replace the slot of an attempt that ignores its cancellation."""
         if self.running.get(slot) is not attempt:
             return
         job = attempt.job
@@ -399,7 +408,7 @@ class SlotPool:
         task = self._slots.pop(slot)
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
-        outcome = self._outcome_of(self._ended.pop(slot), attempt)
+        outcome = self._stopped_outcome(self._stop_reasons.pop(slot), attempt)
         if outcome is not None:
             self._conclude(job, outcome)
         if not self._stopping:
@@ -408,18 +417,18 @@ class SlotPool:
     async def _wait_for_running(self, seconds: float) -> None:
         give_up = self._loop.time() + seconds
         while self.running and (left := give_up - self._loop.time()) > 0:
-            self._stirred.clear()  # before the settling: the last one may end meanwhile
-            if not self._settling.under_way:
-                await self._settling.quietly()
+            self._wakeup.clear()  # before the flush: the last attempt may end during it
+            if not self._buffer.flushing:
+                await self._buffer.try_flush()
             try:
                 async with asyncio.timeout(left):
-                    await self._stirred.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 return
 
 
 def _local_end(job: Job, until_us: int, claim_sent: float) -> float:
-    """When a lease ends on our clock, counted from when its claim was sent: never too late."""
+    """Return when a lease ends by our clock, counted from when the claim was sent."""
     return claim_sent + (until_us - job.claimed_at_us) / MICROSECONDS
 
 

@@ -1,4 +1,4 @@
-"""Threads for tasks that block: long-lived, and left behind when one does not come back."""
+"""Long-lived threads for tasks that block; a thread that does not return is abandoned."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class _Call:
 
 
 class ThreadPool:
-    """Runs calls in threads and answers on the event loop.
+    """Runs calls in threads and returns their results on the event loop.
 
-    There are as many threads as calls were ever under way at once. A call that is abandoned
-    keeps its thread until it returns, if ever; another thread takes its place.
+    The pool grows to the highest number of concurrent calls. An abandoned call keeps its thread
+    until it returns, if ever; another thread replaces it.
     """
 
     def __init__(self) -> None:
         self.abandoned = 0
-        """How many threads are still held by calls that nobody waits for any more."""
+        """How many threads still run an abandoned call."""
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._done: deque[_Call] = deque()
@@ -54,14 +54,14 @@ class ThreadPool:
                 self._abandon(item)
 
     def close(self) -> None:
-        """Let idle threads end; those that are busy end with the process."""
+        """End idle threads; busy ones end with the process."""
         for _thread in range(self._threads):
             self._calls.put(None)
 
     def _abandon(self, item: _Call) -> None:
         with self._lock:
             if item.call is _nothing:
-                return  # it has come back, its answer is on the way
+                return  # it has returned, and its result is on the way
             item.abandoned = True
             self.abandoned += 1
             self._threads -= 1
@@ -69,22 +69,22 @@ class ThreadPool:
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:
             try:
-                if not item.abandoned:  # else nobody wants it any more: it need not begin
+                if not item.abandoned:  # an abandoned call need not start
                     item.value = item.call()
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
+            except BaseException as error:  # noqa: BLE001 - raised to the caller
                 item.error = error
             with self._lock:
                 item.call = _nothing
                 if item.abandoned:
                     self.abandoned -= 1
-                    return  # another thread has taken this one's place
+                    return  # another thread has replaced this one
             self._done.append(item)
             if not self._collecting:
                 self._collecting = True
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:
-                    return  # the loop is closed: nobody is left to hear it
+                    return  # the loop is closed
 
     def _collect(self) -> None:
         self._collecting = False
@@ -101,4 +101,4 @@ class ThreadPool:
 
 
 def _nothing() -> None:
-    """Stand where a finished call stood."""
+    """Mark a finished call."""

@@ -1,4 +1,4 @@
-"""Time-outs of many short attempts with one timer."""
+"""Timeouts of many short attempts with one timer."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Callable, Hashable
 
 
 class Timeouts:
-    """Calls back when something has not been taken off again by its deadline.
+    """Calls back with a key that was not removed by its deadline.
 
-    A timer per attempt would cost more than a short task itself. Here setting and taking off are
-    one dictionary move; the one timer looks at what is left when it fires.
+    A timer per attempt would cost more than a short task itself. Here ``set`` and ``remove`` are
+    one dictionary operation each; the one timer checks the rest when it fires.
     """
 
-    def __init__(self, overdue: Callable[[Hashable], None]) -> None:
-        self._overdue = overdue
+    def __init__(self, on_timeout: Callable[[Hashable], None]) -> None:
+        self._on_timeout = on_timeout
         self._due: dict[Hashable, float] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
     def set(self, key: Hashable, when: float) -> None:
-        """Call back with the key at ``when`` (of the loop's clock) unless it is taken off."""
+        """Call back with the key at ``when`` (loop time) unless it is removed before."""
         self._due[key] = when
         if when < self._timer_at:
             self._arm(when)
 
-    def take_off(self, key: Hashable) -> None:
-        """Expect it no longer."""
+    def remove(self, key: Hashable) -> None:
+        """Forget this deadline."""
         self._due.pop(key, None)
 
     def close(self) -> None:
-        """Call nobody back any more."""
+        """Forget every deadline."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -41,15 +41,15 @@ class Timeouts:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._fire)
 
-    def _look(self) -> None:
+    def _fire(self) -> None:
         now = self._loop.time()
         self._timer, self._timer_at = None, math.inf
         late = [key for key, when in self._due.items() if when <= now]
         for key in late:
-            # Unless one that was late as well has taken it off.
+            # The callback for another key may have removed it.
             if self._due.pop(key, None) is not None:
-                self._overdue(key)
+                self._on_timeout(key)
         if self._due:
             self._arm(min(self._due.values()))

@@ -1,4 +1,4 @@
-"""From what a task returned or raised to the outcome of its attempt."""
+"""Turns what a task returned or raised into the outcome of its attempt."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .registry import TaskSpec
 log = StructuredLog("holdfast.worker")
 
 _NO_LIMIT = 1_000_000
-"""The engine alone counts attempts: it buries a job whose budget is spent."""
-_LONGEST_SECONDS = MAX_TIME_US / MICROSECONDS / 2
+"""Only the engine counts attempts: it makes a job dead when they are used up."""
+_MAX_DELAY_SECONDS = MAX_TIME_US / MICROSECONDS / 2
 
 
 class Verdicts:
-    """Judges attempts by the application's classifier and the policies of its tasks."""
+    """Decides outcomes by the application's classifier and the retry policies of its tasks."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Verdicts:
         self._uniform = uniform
 
     def of_value(self, job: Job, task: TaskSpec, value: object) -> Outcome:
-        """Return the outcome of an attempt that returned this."""
+        """Return the outcome of an attempt that returned this value."""
         if value is None:
             return completed(job)
         if isinstance(value, Signal):
@@ -47,7 +47,7 @@ class Verdicts:
         try:
             result = msgspec.json.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # The work is done: running it again for the sake of its result would be wrong.
+            # The work is done: do not run it again for its result.
             log.emit(
                 "task.result_dropped",
                 task=job.task,
@@ -71,7 +71,7 @@ class Verdicts:
         return completed(job, bytes(memoryview(result)))
 
     def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
-        """Return the outcome of an attempt that raised this: one that can be recorded."""
+        """Return the outcome of an attempt that raised this; it can always be recorded."""
         policy = self.default_policy
         if task is not None and task.retry is not None:
             policy = task.retry.policy(policy)
@@ -92,7 +92,7 @@ class Verdicts:
 
     def _of_error(self, job: Job, error: BaseException, policy: RetryPolicy) -> Outcome:
         if isinstance(error, Snooze):
-            return snooze(job, min(error.after_seconds, _LONGEST_SECONDS))
+            return snooze(job, min(error.after_seconds, _MAX_DELAY_SECONDS))
         if isinstance(error, Cancel):
             return cancelled(job)
         failure = self._classifier.classify(error, utc_now())
@@ -101,15 +101,17 @@ class Verdicts:
             found = Failure(reason, FailureClass.DETERMINISTIC, str(error), failure.traceback)
             return dead(job, bounded(found))
         if isinstance(error, Retry):
-            return self._asked_again(job, error, policy, failure)
+            return self._requested_retry(job, error, policy, failure)
         return self._retry(job, failure, policy)
 
-    def _asked_again(self, job: Job, wish: Retry, policy: RetryPolicy, failure: Failure) -> Outcome:
-        asked = Failure("retry", FailureClass.TRANSIENT, str(wish), failure.traceback)
-        budget = wish.max_attempts
+    def _requested_retry(
+        self, job: Job, signal: Retry, policy: RetryPolicy, failure: Failure
+    ) -> Outcome:
+        requested = Failure("retry", FailureClass.TRANSIENT, str(signal), failure.traceback)
+        budget = signal.max_attempts
         if budget is not None and job.attempt - job.attempts_before_replay >= budget:
-            return dead(job, bounded(asked))
-        return self._retry(job, bounded(asked), wish.policy(policy))
+            return dead(job, bounded(requested))
+        return self._retry(job, bounded(requested), signal.policy(policy))
 
     def _retry(self, job: Job, failure: Failure, policy: RetryPolicy) -> Outcome:
         endless = msgspec.structs.replace(policy, max_attempts=_NO_LIMIT)
@@ -117,4 +119,4 @@ class Verdicts:
         delay_seconds = endless.delay_seconds(failure, run, self._uniform)
         if delay_seconds is None:
             return dead(job, failure)
-        return retry(job, failure, min(delay_seconds, _LONGEST_SECONDS))
+        return retry(job, failure, min(delay_seconds, _MAX_DELAY_SECONDS))

@@ -1,112 +1,96 @@
-"""A worker: crews of slots, one per group of queues, and their leases."""
+"""A worker: slot pools, one per group of queues, and their leases."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from holdfast.engines.contract import Engine
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_size
-from holdfast.model.retry import RetryPolicy
 from holdfast.operations.views import ProcessSlots, RunningAttempt
 from holdfast.telemetry.counters import ProcessMetrics
 
 from .executor import Executor
+from .options import WorkerOptions
 from .registry import Registry
 from .slot_pool import SlotPool
 
 MAX_SLOTS = 10_000
 _FORGET_SECONDS = 3_600.0
-"""How long a queue in which nothing is left is served: what comes next need not be looked for."""
-
-
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
-
-    slots: int = 8
-    queue_slots: Mapping[str, int] | None = None
-    """Slots of their own for each of these queues; without it all slots serve all queues."""
-    queues: Sequence[str] | None = None
-    """The queues to serve; None is every queue that is known or turns up."""
-    lease_seconds: float = 30.0
-    task_timeout_seconds: float = 3.0
-    batch_size: int | None = None
-    """How many jobs one claim takes at most; None is as many as there are free slots."""
-    poll_interval_seconds: float = 1.0
-    """How long a claim waits for work before it is made anew."""
-    retry: RetryPolicy = RetryPolicy()
-    memory_limit_bytes: int | None = None
-    inline: bool = False
+"""How long a queue that has become empty is still served."""
 
 
 class Worker:
-    """Claims and runs what the application declares. It belongs to one event loop."""
+    """Claims and runs the jobs of an application. It belongs to one event loop."""
 
     def __init__(
         self,
         engine: Engine,
-        definition: Registry,
+        registry: Registry,
         name: str,
         options: WorkerOptions,
     ) -> None:
         self.name = name
         self._engine = engine
-        self._definition = definition
-        self._go_by(options)
+        self._registry = registry
+        self._options = options
         self._seen_queues: dict[str, float] = {}
         self._look_again_at = -math.inf
         self._look_seconds = 0.0
         self._draining = False
         self._executor = Executor(
-            definition,
+            registry,
             options.retry,
             memory_limit_bytes=options.memory_limit_bytes,
             inline=options.inline,
         )
-        self._crews = {
+        self._pools = {
             label: SlotPool(
                 engine,
                 self._executor,
-                definition,
+                registry,
                 worker=name,
                 queues=queues,
                 size=check_size("workers", size, 1, MAX_SLOTS),
-                terms=self,
+                options=options,
             )
-            for label, queues, size in self._shares(options)
+            for label, queues, size in self._pool_specs(options)
         }
 
     def start(self) -> None:
-        """Begin to claim."""
-        for crew in self._crews.values():
-            crew.start()
+        """Start to claim."""
+        for pool in self._pools.values():
+            pool.start()
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a claim holds a job before it must be renewed."""
+        return self._options.lease_seconds
 
     @property
     def slots(self) -> dict[str, int]:
-        """How many slots each crew has, by its queues."""
-        return {label: crew.size for label, crew in self._crews.items()}
+        """The size of each slot pool, by its label."""
+        return {label: pool.size for label, pool in self._pools.items()}
 
     @property
     def late_outcomes(self) -> int:
-        """How many outcomes were refused because they came too late."""
-        return sum(crew.refused for crew in self._crews.values())
+        """How many outcomes were refused because their lease was lost."""
+        return sum(pool.refused for pool in self._pools.values())
 
     @property
     def abandoned_threads(self) -> int:
         """How many threads are held by attempts that timed out."""
         return self._executor.abandoned_threads
 
-    def figures(self, loop_lag_seconds: float = 0.0) -> ProcessMetrics:
-        """Return how this worker, and the event loop that it shares, is doing."""
+    def metrics(self, loop_lag_seconds: float = 0.0) -> ProcessMetrics:
+        """Return the metrics of this worker, with the lag of its event loop."""
         return ProcessMetrics(
-            slots=sum(crew.size for crew in self._crews.values()),
-            busy=sum(len(crew.running) for crew in self._crews.values()),
+            slots=sum(pool.size for pool in self._pools.values()),
+            busy=sum(len(pool.running) for pool in self._pools.values()),
             abandoned_threads=self.abandoned_threads,
-            abandoned_tasks=sum(crew.abandoned for crew in self._crews.values()),
+            abandoned_tasks=sum(pool.abandoned for pool in self._pools.values()),
             child_kills=self._executor.child_kills,
             loop_lag_seconds=loop_lag_seconds,
             draining=self._draining,
@@ -114,18 +98,18 @@ class Worker:
 
     @property
     def processes(self) -> dict[str, ProcessSlots | None]:
-        """The slots of the one process that it is."""
-        found = self.figures()
+        """The slots of this process, as the only one."""
+        found = self.metrics()
         return {"1": ProcessSlots(found.slots, found.busy, found.draining)}
 
     def tokens(self) -> set[int]:
-        """Return the tokens of what is under way."""
+        """Return the tokens of the running attempts."""
         return {
-            attempt.job.token for crew in self._crews.values() for attempt in crew.running.values()
+            attempt.job.token for pool in self._pools.values() for attempt in pool.running.values()
         }
 
     def running(self) -> list[RunningAttempt]:
-        """Return what is under way."""
+        """Return the running attempts."""
         now = asyncio.get_running_loop().time()
         return [
             RunningAttempt(
@@ -137,81 +121,83 @@ class Worker:
                 attempt.progress_share,
                 attempt.progress_note,
             )
-            for crew in self._crews.values()
-            for attempt in list(crew.running.values())
+            for pool in self._pools.values()
+            for attempt in list(pool.running.values())
         ]
 
     def resize(self, slots: int, label: str = "") -> None:
-        """Have this many slots, in the crew of this label; a larger crew shrinks as it frees."""
+        """Set the size of a slot pool; surplus slots end when they become free."""
         self.check_resize(slots, label)
-        self._crews[label].resize(slots)
+        self._pools[label].resize(slots)
 
     def check_resize(self, slots: int, label: str = "") -> None:
-        """Raise ``InvalidInput`` if no crew of this label can have this many slots."""
+        """Raise ``InvalidInput`` unless this pool exists and can have this many slots."""
         check_size("workers", slots, 1, MAX_SLOTS)
-        if label not in self._crews:
-            known = ", ".join(repr(name) for name in self._crews)
-            raise InvalidInput("queue", f"no slots are set aside for {label!r}; there are {known}")
+        if label not in self._pools:
+            known = ", ".join(repr(name) for name in self._pools)
+            raise InvalidInput("queue", f"no slots are reserved for {label!r}; there are {known}")
 
     def change(self, options: WorkerOptions) -> None:
-        """Work by other options from now on; what is under way goes on.
+        """Use other options from now on; running attempts continue.
 
-        Slots that these options do not change stay as they are, also where they were resized.
-        Raise ``InvalidInput`` if other queues are to be served: that takes another worker.
+        A pool whose size is the same in both options keeps its current size, even if it was
+        resized. Raise ``InvalidInput`` for other queues: they need another worker.
         """
         if not self.can_change(options):
-            raise InvalidInput("queues", "a worker that runs cannot serve other queues")
-        sizes = {label: size for label, _queues, size in self._shares(options)}
-        for label, _queues, size in self._shares(self._options):
+            raise InvalidInput("queues", "a running worker cannot serve other queues")
+        sizes = {label: size for label, _queues, size in self._pool_specs(options)}
+        for label, _queues, size in self._pool_specs(self._options):
             if sizes[label] != size:
                 self.resize(sizes[label], label)
-        self._go_by(options)
+        self._options = options
+        for pool in self._pools.values():
+            pool.options = options
         self._executor.change(options.retry, options.memory_limit_bytes)
 
     def can_change(self, options: WorkerOptions) -> bool:
-        """Whether these options are for the same queues, with or without slots of their own."""
-        labels = [label for label, _queues, _size in self._shares(options)]
-        return list(self._crews) == labels and options.queues == self._options.queues
+        """Whether these options are for the same queues and slot pools."""
+        labels = [label for label, _queues, _size in self._pool_specs(options)]
+        return list(self._pools) == labels and options.queues == self._options.queues
 
     @property
     def draining(self) -> bool:
-        """Whether it was told to claim no more."""
+        """Whether it claims no more."""
         return self._draining
 
     def drain(self) -> None:
-        """Claim no more until told otherwise; what runs goes on."""
+        """Stop claiming until ``resume``; running attempts continue."""
         self._draining = True
-        for crew in self._crews.values():
-            crew.drain()
+        for pool in self._pools.values():
+            pool.drain()
 
     def resume(self) -> None:
         """Claim again."""
         self._draining = False
-        for crew in self._crews.values():
-            crew.resume()
+        for pool in self._pools.values():
+            pool.resume()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
-        """Renew leases; to be called a few times per lease, and before any reclaim.
+        """Renew leases; call it a few times per lease, and before any reclaim.
 
-        With ``everything`` also those that are fresh: after the engine's clock has leapt.
+        ``everything`` renews fresh ones too: for a jump of the engine's clock.
         """
-        for crew in self._crews.values():
-            await crew.heartbeat(everything=everything)
+        for pool in self._pools.values():
+            await pool.heartbeat(everything=everything)
 
     def has_overdue(self) -> bool:
-        """Whether a lease of what is under way has run out, by our clock, and can be renewed."""
-        return any(crew.has_overdue() for crew in self._crews.values())
+        """Whether a running attempt's lease has ended by our clock and can still be renewed."""
+        return any(pool.has_overdue() for pool in self._pools.values())
 
     async def look_for_queues(self) -> None:
-        """Take note of queues that no task names but that have jobs all the same."""
+        """Find queues that have jobs and that no task names."""
         if self._options.queues is None and self._options.queue_slots is None:
             loop = asyncio.get_running_loop()
             if (now := loop.time()) < self._look_again_at:
                 return
             before = self._look_seconds
             self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
-            # Where dead rows cannot be swept up, to look takes long, and must not be all we do.
-            # A look that was only held up once says nothing of that.
+            # Where dead rows cannot be vacuumed a look is slow, and must stay a small part of the
+            # work. One slow look may be chance: take the faster of the last two.
             self._look_seconds = loop.time() - now
             self._look_again_at = now + 20 * min(self._look_seconds, before)
             for queue, seen_at in list(self._seen_queues.items()):
@@ -219,18 +205,13 @@ class Worker:
                     del self._seen_queues[queue]
 
     async def stop(self, drain_seconds: float) -> None:
-        """Claim no more, wait for what runs, hand back the rest without charging an attempt."""
-        await asyncio.gather(*(crew.stop(drain_seconds) for crew in self._crews.values()))
+        """Stop claiming, wait for running attempts, release the rest without charging them."""
+        await asyncio.gather(*(pool.stop(drain_seconds) for pool in self._pools.values()))
         await self._executor.close()
 
-    def _go_by(self, options: WorkerOptions) -> None:
-        self._options = options
-        self.lease_seconds = options.lease_seconds
-        self.task_timeout_seconds = options.task_timeout_seconds
-        self.batch_size = options.batch_size
-        self.poll_interval_seconds = options.poll_interval_seconds
-
-    def _shares(self, options: WorkerOptions) -> list[tuple[str, Callable[[], Sequence[str]], int]]:
+    def _pool_specs(
+        self, options: WorkerOptions
+    ) -> list[tuple[str, Callable[[], Sequence[str]], int]]:
         if options.queue_slots is None:
             return [("", self._queues, options.slots)]
         return [
@@ -241,4 +222,4 @@ class Worker:
     def _queues(self) -> Sequence[str]:
         if self._options.queues is not None:
             return self._options.queues
-        return list(dict.fromkeys([*self._definition.queues, *self._seen_queues]))
+        return list(dict.fromkeys([*self._registry.queues, *self._seen_queues]))

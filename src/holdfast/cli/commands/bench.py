@@ -203,11 +203,12 @@ async def _latencies(engine: JournalEngine, jobs: int) -> list[float]:
 
 
 def _worker(engine: JournalEngine, function: Callable[..., object]) -> Worker:
+    from holdfast.worker.options import WorkerOptions  # noqa: PLC0415
     from holdfast.worker.registry import Execution, Registry, TaskSpec  # noqa: PLC0415
     from holdfast.worker.signature import Signature  # noqa: PLC0415
-    from holdfast.worker.worker import Worker, WorkerOptions  # noqa: PLC0415
+    from holdfast.worker.worker import Worker  # noqa: PLC0415
 
-    definition = Registry()
+    registry = Registry()
     spec = TaskSpec("nothing", function, Signature(function, "nothing"), Execution.LOOP)
-    definition.add_task(spec)
-    return Worker(engine, definition, "bench", WorkerOptions(slots=_SLOTS))
+    registry.add_task(spec)
+    return Worker(engine, registry, "bench", WorkerOptions(slots=_SLOTS))

@@ -16,7 +16,7 @@ from holdfast.worker.registry import Registry
 
 
 def run(
-    load: Callable[[], LoadedSettings], app: str | None, definition: Registry | None = None
+    load: Callable[[], LoadedSettings], app: str | None, registry: Registry | None = None
 ) -> int:
     """Run the daemon for an application, named or at hand; return its exit code."""
     loaded = load()
@@ -24,9 +24,9 @@ def run(
         click.echo(f"holdfast: {warning}", err=True)
     settings = loaded.settings
     _configure(settings)
-    if definition is None:
-        definition = Registry() if app is None else load_registry(app)
-    served = definition
+    if registry is None:
+        registry = Registry() if app is None else load_registry(app)
+    served = registry
 
     async def serve() -> int:
         daemon = Daemon(

@@ -104,11 +104,11 @@ def run_schedule(
         from holdfast.operations.operations import Operations  # noqa: PLC0415
         from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-        definition = load_registry(app)
+        registry = load_registry(app)
         now_us = int(time.time() * MICROSECONDS)
         return store_access.with_store(
             settings,
-            lambda operations: Operations(operations.engine, definition).run_schedule(
+            lambda operations: Operations(operations.engine, registry).run_schedule(
                 name, asked, now_us
             ),
         )

@@ -54,13 +54,13 @@ def enqueue(
     inputs = read_inputs(file.read())
     on_duplicate: OnDuplicate = "skip" if skip_duplicates else "refuse"
     body = msgspec.json.encode(EnqueueBody(inputs, on_duplicate))
-    definition = None
+    registry = None
     if app is not None:
         from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
         from holdfast.worker.builtin_tasks import add_builtin  # noqa: PLC0415
 
-        definition = add_builtin(load_registry(app), settings.default_task)
-        new_jobs(inputs, definition, settings.max_attempts)  # the owner may know other tasks
+        registry = add_builtin(load_registry(app), settings.default_task)
+        new_jobs(inputs, registry, settings.max_attempts)  # the owner may know other tasks
 
     def ask_owner() -> list[list[Receipt]] | None:
         found = store_access.ask(settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt])
@@ -70,7 +70,7 @@ def enqueue(
         return store_access.with_store(
             settings,
             lambda operations: Operations(
-                operations.engine, definition, default_max_attempts=settings.max_attempts
+                operations.engine, registry, default_max_attempts=settings.max_attempts
             ).enqueue(inputs, on_duplicate),
         )
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.settings import Settings
-from holdfast.worker.worker import WorkerOptions
+from holdfast.worker.options import WorkerOptions
 
 from .application import QUEUES
 

@@ -51,7 +51,7 @@ __all__ = [
     "current",
 ]
 
-_HOMES = {
+_MODULES = {
     "Attempt": "holdfast.worker.attempt",
     "Cancel": "holdfast.model.signals",
     "Classifier": "holdfast.model.failure",
@@ -67,8 +67,12 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: plain commands must start fast."""
+    """Import a public name when it is first used: commands must start fast."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "holdfast.model.errors")), name)
+    return getattr(import_module(_MODULES.get(name, "holdfast.model.errors")), name)

@@ -22,6 +22,10 @@ def test_public_names_are_few_sorted_and_there():
         assert found.__doc__, name
 
 
+def test_dir_shows_the_public_names():
+    assert dir(holdfast) == holdfast.__all__
+
+
 def test_every_public_name_is_the_one_in_its_home():
     from holdfast import Holdfast, JobFailed, Retry, current  # noqa: PLC0415 - as users write it
 

@@ -30,9 +30,9 @@ from holdfast.settings import (
     OLD_ENVIRONMENT,
     Settings,
     fields,
-    written,
+    formatted,
 )
-from holdfast.settings.parsers import READERS
+from holdfast.settings.parsers import PARSERS
 from holdfast.telemetry import metrics
 
 ROOT = Path(__file__).parent.parent
@@ -156,7 +156,7 @@ def settings_page() -> str:
             (
                 (
                     f"[`{name}`](#{name})",
-                    code(written(name, DEFAULTS[name])),
+                    code(formatted(name, DEFAULTS[name])),
                     "yes" if name in RELOADABLE else "",
                 )
                 for name in names
@@ -172,7 +172,7 @@ def settings_page() -> str:
 def _facts(name: str) -> Iterator[tuple[str, str]]:
     aliases = [other for other, field in ALIASES.items() if field == name]
     old = [other for other, field in {**OLD_ENVIRONMENT, **DATABASE_URL}.items() if field == name]
-    yield "default", code(written(name, DEFAULTS[name]))
+    yield "default", code(formatted(name, DEFAULTS[name]))
     yield "takes", _accepted(name)
     yield "environment", codes([f"HOLDFAST_{name.upper()}", *old])
     flag = f"--{name.replace('_', '-')}"
@@ -188,7 +188,7 @@ def _facts(name: str) -> Iterator[tuple[str, str]]:
 def _refused(name: str, value: object) -> str:
     """Return the error for a value; empty if it is accepted."""
     try:
-        READERS[name](name, value)
+        PARSERS[name](name, value)
     except InvalidInput as error:
         return error.problem
     return ""
@@ -214,15 +214,15 @@ def _accepted(name: str) -> str:
 
 def _is_none(name: str, word: str) -> bool:
     value = None if word == "null" else word
-    return not _refused(name, value) and READERS[name](name, value) is None
+    return not _refused(name, value) and PARSERS[name](name, value) is None
 
 
 def _durations(name: str) -> str:
     text = "a duration" + (", 0 included" if not _refused(name, 0) else " above 0")
     if least := re.search(r"less than ([\d.]+) seconds", _refused(name, 1e-9)):
-        text = f"a duration from {written(name, float(least[1]))}"
+        text = f"a duration from {formatted(name, float(least[1]))}"
     if most := re.search(r"up to ([\d.e+]+)", _refused(name, YEAR_SECONDS)):
-        text += f", at most {written(name, float(most[1]))}"
+        text += f", at most {formatted(name, float(most[1]))}"
     try:
         replace(Settings(), **{name: YEAR_SECONDS})
     except InvalidInput as error:
@@ -360,8 +360,8 @@ def metrics_page() -> str:
         "# Metrics\n\n"
         "In Prometheus' text format at `http://metrics_host:metrics_port/metrics` of the daemon, "
         "with `/health/live` and `/health/ready`. Counters count from the start of the daemon. "
-        f"Labels are bounded: beyond {metrics.MOST_NAMES:,} values of one label, or "
-        f"{metrics.MOST_SERIES:,} combinations, the rest is counted as `{metrics.OTHER}`. "
+        f"Labels are bounded: beyond {metrics.MAX_NAMES:,} values of one label, or "
+        f"{metrics.MAX_SERIES:,} combinations, the rest is counted as `{metrics.OTHER}`. "
         "`process` is 1 for the process that owns the store, and 2, 3, … for its worker "
         "processes.\n\n" + table(("name", "type", "labels", "meaning"), rows)
     )

@@ -32,4 +32,4 @@ def no_log_of_others() -> Iterator[None]:
     root.handlers[:] = [
         one for one in root.handlers if not isinstance(one, log_output.RateLimitedHandler)
     ]
-    log_output._terms = None
+    log_output._options = None

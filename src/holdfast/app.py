@@ -1,4 +1,4 @@
-"""The application: what users import, declare their tasks on, and run."""
+"""The application that users create, declare tasks on, and run."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class TaskDecorator(Protocol):
 class Holdfast:
     """An application.
 
-    ``store`` is where work is kept; without it, ``HOLDFAST_STORE``, the settings file, or
-    ``./data``. With ``own`` this process owns the store and talks to it directly; otherwise it
-    talks to the process that does, which is usually ``holdfast run``.
+    ``store`` is where jobs are stored; by default ``HOLDFAST_STORE``, the settings file, or
+    ``./data``. With ``own`` this process owns the store and uses it directly; otherwise it
+    connects to the process that owns it, usually ``holdfast run``.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class Holdfast:
     ) -> object:
         """Make a function a task. Coroutines run on the loop, plain functions in threads.
 
-        ``run_in="process"`` is for code that computes or cannot be trusted: a time-out really
-        ends it. ``estimated`` is the first lease; ``max_processing`` caps it for good.
+        ``run_in="process"`` is for CPU-bound code, or code that may hang: a timeout kills it.
+        ``estimated`` is the first lease; ``max_processing`` limits all of them together.
         """
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
@@ -154,8 +154,8 @@ class Holdfast:
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Run a task at every tick of a cron expression; put it above ``@app.task``.
 
-        Each tick is one job, however many processes there are and whoever restarts. What happens
-        to ticks that were missed, that overlap, and when clocks change: see ``Schedule``.
+        Each tick is one job, even with many processes and restarts. For missed and overlapping
+        ticks, and daylight saving, see ``Schedule``.
         """
 
         def declare(task: Task[P, R]) -> Task[P, R]:
@@ -209,7 +209,7 @@ class Holdfast:
     ) -> JobHandle:
         """Enqueue a task by name: for processes that do not have its code.
 
-        With ``connection`` in the transaction of that one: see ``Task.options``.
+        With ``connection``, in the transaction of that connection: see ``Task.options``.
         """
         job = self._named(task, payload, queue)
         receipts: list[Receipt]
@@ -220,20 +220,20 @@ class Holdfast:
         return handles(receipts, job.tenant, self._binding)[0]
 
     def job(self, job_id: str, tenant: str = "default") -> JobHandle:
-        """Return a handle on a job by its id; whether it exists shows when it is used."""
+        """Return a handle to a job by its id, without checking that it exists."""
         return JobHandle(job_id, tenant, self._binding)
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Close the connection to the store."""
         await self._binding.close()
 
     def close_sync(self) -> None:
-        """Let go of the store, from code that is not asynchronous."""
+        """Do what ``close`` does, from synchronous code."""
         self._binding.close_sync()
 
     def run(self, **flags: object) -> int:
-        """Own the store and work until told to stop, as ``holdfast run`` does; return its code."""
-        from .cli.commands.run import run  # noqa: PLC0415 - a web server and more
+        """Own the store and run jobs until stopped, as ``holdfast run``; return the exit code."""
+        from .cli.commands.run import run  # noqa: PLC0415 - imports a web server
 
         self.registry.reference = self.registry.reference or self._main_reference()
         loaded = lambda: load(self._config, environ=os.environ, flags={**self._flags, **flags})
@@ -241,11 +241,11 @@ class Holdfast:
 
     @asynccontextmanager
     async def running(self, **flags: object) -> AsyncIterator[Holdfast]:
-        """Own the store and work inside this event loop: in a web application's lifespan, say.
+        """Own the store and run jobs on this event loop, as in a web application's lifespan.
 
         Signals are left alone and no metrics port is opened unless ``metrics_port`` is given.
         """
-        from .daemon.daemon import Daemon  # noqa: PLC0415 - a web server and more
+        from .daemon.daemon import Daemon  # noqa: PLC0415 - imports a web server
 
         self.registry.reference = self.registry.reference or self._main_reference()
         wanted = {"metrics_port": "off", **self._flags, **flags}
@@ -297,7 +297,7 @@ class Holdfast:
         )
 
     def _main_reference(self) -> str | None:
-        """How a child finds this application: by the module that has it as an attribute."""
+        """Return a reference to this application: the module that has it as an attribute."""
         for name, module in list(sys.modules.items()):
             for attribute, value in list(getattr(module, "__dict__", {}).items()):
                 if value is self:

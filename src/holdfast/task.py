@@ -1,4 +1,4 @@
-"""A task as its users hold it: a function that can also be enqueued."""
+"""Tasks and jobs for users: a function that can be enqueued, and a handle to its job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobHandle(msgspec.Struct, eq=False):
     tenant: str
     _binding: Binding
     existed: bool = False
-    """Whether it was there already: its unique key is taken."""
+    """Whether it existed already, with the same unique key."""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -44,13 +44,13 @@ class JobHandle(msgspec.Struct, eq=False):
         """Wait until it is finished and return what the task returned.
 
         Raise ``JobFailed`` when it is dead or cancelled, ``ResultTimeout`` when it takes longer
-        than ``timeout``; it goes on then.
+        than ``timeout``; the job continues then.
         """
         seconds = None if timeout is None else seconds_of("timeout", timeout)
         return await self._binding.call(lambda engine: self._result(engine, seconds))
 
     def result_sync(self, timeout: Duration | None = None) -> object:
-        """Do what ``result`` does, from code that is not asynchronous."""
+        """Do what ``result`` does, from synchronous code."""
         seconds = None if timeout is None else seconds_of("timeout", timeout)
         return self._binding.call_sync(lambda engine: self._result(engine, seconds))
 
@@ -63,7 +63,7 @@ class JobHandle(msgspec.Struct, eq=False):
     async def _result(self, engine: Engine, seconds: float | None) -> object:
         loop = asyncio.get_running_loop()
         give_up = None if seconds is None else loop.time() + seconds
-        for looked in range(1 << 62):
+        for tries in range(1 << 62):
             job = await self._get(engine)
             if job.state is State.COMPLETED:
                 return None if job.result is None else msgspec.json.decode(job.result)
@@ -71,20 +71,19 @@ class JobHandle(msgspec.Struct, eq=False):
                 reason = "" if job.failure is None else job.failure.error_reason
                 message = "" if job.failure is None else job.failure.message
                 raise JobFailed(job.id, job.state.value, reason, message)
-            wait_seconds = _POLL_SECONDS[min(looked, len(_POLL_SECONDS) - 1)]
+            wait_seconds = _POLL_SECONDS[min(tries, len(_POLL_SECONDS) - 1)]
             if give_up is not None:
                 left = give_up - loop.time()
                 if left <= 0:
-                    raise ResultTimeout(
-                        f"job {job.id!r} is still {job.state.value} after {seconds:g} s; it goes on"
-                    )
+                    state = f"still {job.state.value} after {seconds:g} s"
+                    raise ResultTimeout(f"job {job.id!r} is {state}; it continues")
                 wait_seconds = min(wait_seconds, left)
             await asyncio.sleep(wait_seconds)
         raise ResultTimeout(self.id)
 
 
 def handles(receipts: list[Receipt], tenant: str, binding: Binding) -> list[JobHandle]:
-    """Return handles on jobs of this tenant that were asked for."""
+    """Return handles to these jobs."""
     new = Admission.CREATED
     return [JobHandle(one.id, tenant, binding, one.admission is not new) for one in receipts]
 
@@ -120,15 +119,15 @@ class Task(Generic[P, R]):
         return self.spec.name
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now."""
+        """Call the function directly."""
         return self._function(*args, **kwargs)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Have a worker call it with these arguments; on disk when this returns."""
+        """Enqueue a call with these arguments; it is durable when this returns."""
         return (await self._send([self._job(args, kwargs)]))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Do what ``enqueue`` does, from code that is not asynchronous."""
+        """Do what ``enqueue`` does, from synchronous code."""
         return self._send_sync([self._job(args, kwargs)])[0]
 
     async def enqueue_many(
@@ -136,20 +135,20 @@ class Task(Generic[P, R]):
     ) -> list[JobHandle]:
         """Enqueue all of these calls, or none, in one commit.
 
-        Each is a tuple of positional or a mapping of named arguments: do not change them before
-        this returns. One commit takes up to 8 MiB; send more than that in several calls.
+        Each is a tuple of positional or a mapping of named arguments; do not change them before
+        this returns. One commit takes up to 8 MiB: use several calls for more.
         """
         jobs = self._jobs(calls)
         if self._binding.hops():
-            jobs.payloads.make_all()  # in this thread, whose arguments they are
+            jobs.payloads.make_all()  # in this thread, which owns the arguments
         return await self._send(jobs)
 
     def enqueue_many_sync(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
     ) -> list[JobHandle]:
-        """Do what ``enqueue_many`` does, from code that is not asynchronous."""
+        """Do what ``enqueue_many`` does, from synchronous code."""
         jobs = self._jobs(calls)
-        jobs.payloads.make_all()  # in this thread, whose arguments they are
+        jobs.payloads.make_all()  # in this thread, which owns the arguments
         return self._send_sync(jobs)
 
     def options(
@@ -171,17 +170,17 @@ class Task(Generic[P, R]):
         hold: bool | None = None,
         connection: object = None,
     ) -> Task[P, R]:
-        """Return the same task with these options for what it enqueues next.
+        """Return the same task with these options for its jobs.
 
         Jobs of one ``key`` run one after another. A job waits for those in ``depends_on``, and
         with ``hold`` until a person confirms it.
 
-        With ``connection``, your own to the database that keeps the work, jobs are enqueued in its
-        transaction: they are there once you commit, and never if you roll back. It may be of
+        With ``connection``, your own connection to the database of the store, jobs are enqueued in
+        its transaction: they exist once you commit, and never if you roll back. It may be of
         psycopg 3, SQLAlchemy or Django; asynchronous ones are for ``enqueue``, others for
         ``enqueue_sync``.
         """
-        asked: dict[str, object] = {
+        options: dict[str, object] = {
             "id": id,
             "queue": queue,
             "priority": priority,
@@ -197,7 +196,7 @@ class Task(Generic[P, R]):
             "depends_on": None if depends_on is None else _ids(depends_on),
             "hold": hold,
         }
-        given = {name: value for name, value in asked.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
         return Task(
             self._function,
             self.spec,
@@ -208,8 +207,8 @@ class Task(Generic[P, R]):
         )
 
     def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> UniformBatch:
-        many = list(calls)  # theirs to make, here and now
-        return UniformBatch(self._like(), self._payloads(many), len(many))
+        many = list(calls)
+        return UniformBatch(self._template(), self._payloads(many), len(many))
 
     def _payloads(
         self, calls: Iterable[Sequence[object] | Mapping[str, object]]
@@ -228,10 +227,10 @@ class Task(Generic[P, R]):
                 yield encode(tuple(call), {})
 
     def _job(self, args: tuple[object, ...], kwargs: dict[str, object]) -> NewJob:
-        return self._like(self.spec.signature.encode(args, kwargs))
+        return self._template(self.spec.signature.encode(args, kwargs))
 
-    def _like(self, payload: bytes = b"{}") -> NewJob:
-        """Return a job of this task: all but the payload is the same for each."""
+    def _template(self, payload: bytes = b"{}") -> NewJob:
+        """Return a job of this task with this payload; all other fields are the same for each."""
         spec = self.spec
         policy = spec.retry
         fields: dict[str, object] = {
@@ -272,5 +271,5 @@ def _ids(jobs: Sequence[str | JobHandle]) -> tuple[str, ...]:
 
 def _microseconds(moment: datetime) -> int:
     if moment.tzinfo is None:
-        raise InvalidInput("run_at", f"{moment} has no time zone: say which, such as UTC")
+        raise InvalidInput("run_at", f"{moment} has no time zone: give one, such as UTC")
     return int(moment.astimezone(UTC).timestamp() * MICROSECONDS)

@@ -317,7 +317,7 @@ def test_a_result_that_does_not_come_in_time_is_an_error_and_the_job_goes_on(app
     def work() -> None: ...
 
     handle = work.enqueue_sync()
-    with pytest.raises(ResultTimeout, match=r"is still pending after 0\.05 s; it goes on"):
+    with pytest.raises(ResultTimeout, match=r"is still pending after 0\.05 s; it continues"):
         handle.result_sync(timeout="50ms")
     with pytest.raises(ResultTimeout):
         asyncio.run(handle.result(timeout=0))

@@ -61,7 +61,7 @@ def test_a_store_that_is_well_is_exit_0(shop):
     assert worst["held keys"] == "warning"
     shop.run("doctor", "--strict", code=1)
     text = shop.run("doctor").stdout
-    assert "held keys: 1 job held up behind a dead one" in text
+    assert "held keys: 1 job held behind a dead job" in text
     assert "→ " in text
     assert text.splitlines()[-1].startswith("0 wrong, ")
 
@@ -85,7 +85,7 @@ def test_a_place_that_cannot_be_used_is_wrong(hold, here):
     (here / "file").write_text("")
     result = hold("--store", "file", "doctor")
     assert result.exit_code == 1
-    assert "file is no directory" in result.stdout
+    assert "file is not a directory" in result.stdout
 
 
 def test_damage_is_wrong_and_says_where_to_go_on(closed_shop):
@@ -108,18 +108,18 @@ async def test_an_owner_that_does_not_answer_is_wrong(closed_shop):
 
 
 def test_a_surge_of_dead_letters_is_wrong(closed_shop, monkeypatch):
-    monkeypatch.setattr(doctor_checks, "SURGE_LEAST", 6)
+    monkeypatch.setattr(doctor_checks, "SURGE_MIN", 6)
     found = closed_shop.json("doctor", code=1)
     said = next(one["said"] for one in found["findings"] if one["check"] == "dead letters")
-    assert said == "6 of late, mostly upstream_5xx in mail"
+    assert said == "6 in the last hour, mostly upstream_5xx in mail"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "check"),
     [
-        ("LEAST_FREE_BYTES", 1 << 62, "disk"),
-        ("LEAST_FREE_SHARE", 1.1, "disk"),
-        ("MOST_LOG_BYTES", -1, "journal size"),
+        ("MIN_FREE_BYTES", 1 << 62, "disk"),
+        ("MIN_FREE_SHARE", 1.1, "disk"),
+        ("MAX_LOG_BYTES", -1, "journal size"),
         ("SKEW_SECONDS", -1e9, "clock"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
     assert "slow has 1 job pending, and these settings do not serve it" in result.stdout
     assert "sync is off" in result.stdout
     if shop.owned:
-        assert "nobody knows the task of 1 job of 'strange'" in result.stdout
+        assert "the daemon does not know the task of 1 job of 'strange'" in result.stdout
         assert "warning  recovery" in result.stdout
 
 
@@ -156,7 +156,7 @@ def test_work_that_is_stuck_is_said(closed_shop, monkeypatch):
 
 def test_top_without_a_terminal_looks_once(shop):
     text = shop.run("top").stdout
-    assert text.splitlines()[0] == ("slots 0/8" if shop.owned else "no daemon runs: nothing moves")
+    assert text.splitlines()[0] == ("slots 0/8" if shop.owned else "no daemon is running")
     assert "mail" in text
     assert "upstream_5xx   transient" in text
     found = shop.json("top", "--once")
@@ -190,9 +190,9 @@ def test_the_screen_shows_the_same(closed_shop, monkeypatch):
 
     settings = Settings(store=str(closed_shop.path))
     out = io.StringIO()
-    found = looking._look(settings, None)
+    found = looking._sample(settings, None)
     Console(file=out, width=120, force_terminal=True).print(looking._screen(settings, found))
-    for word in ("no daemon runs", "mail", "upstream_5xx"):
+    for word in ("no daemon is running", "mail", "upstream_5xx"):
         assert word in out.getvalue()
 
 

@@ -20,7 +20,7 @@ def test_a_store_goes_into_a_file_and_comes_out_of_it_as_another(here, hold):
     assert "all.dump: 2 jobs; sha256 " in done.output
     done = hold("--store", "copy", "load", "all.dump")
     assert (done.exit_code, done.output) == (
-        0, "copy: 2 jobs, 2 of them unfinished: they go on when it is run\n",
+        0, "copy: 2 jobs, 2 of them unfinished: they continue with `holdfast run`\n",
     )  # fmt: skip
     assert "pending:   2" in hold("--store", "copy", "status").output
     assert hold("--store", "copy", "journal", "verify").exit_code == 0
@@ -61,6 +61,6 @@ def test_what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing(here, hol
     Path("cut.dump").write_bytes(whole[:-40])
     cut = hold("--store", "copy", "load", "cut.dump")
     assert cut.exit_code != 0
-    assert "no whole dump" in cut.output
+    assert "not a complete dump" in cut.output
     assert not list(Path("copy").glob("*/*"))
     assert hold("--store", "copy", "load", "all.dump").exit_code == 0

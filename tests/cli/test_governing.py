@@ -21,7 +21,7 @@ def test_queues_are_listed_with_what_they_hold_and_allow(shop):
     assert found["mail"]["counts"]["dead"] == 5
     assert found["mail"]["policy"]["paused"] is False
     assert re.search(
-        r"^mail +1 +1 +1 +1 +5 +everything$", shop.run("queues", "list").stdout, re.MULTILINE
+        r"^mail +1 +1 +1 +1 +5 +no limits$", shop.run("queues", "list").stdout, re.MULTILINE
     )
     assert len(shop.run("queues", "list", "--ndjson").stdout.splitlines()) == 4
 
@@ -29,7 +29,7 @@ def test_queues_are_listed_with_what_they_hold_and_allow(shop):
 def test_a_queue_is_paused_and_resumed(shop):
     assert shop.run("queues", "pause", "mail", *WHY).stdout == "mail: paused\n"
     assert "paused" in shop.run("queues", "list").stdout
-    assert shop.run("queues", "resume", "mail", *WHY).stdout == "mail: everything\n"
+    assert shop.run("queues", "resume", "mail", *WHY).stdout == "mail: no limits\n"
     assert "paused" not in shop.run("queues", "list").stdout
     assert "--reason" in shop.run("queues", "pause", "mail", code=2).stderr
 
@@ -45,7 +45,7 @@ def test_a_policy_is_set_one_thing_at_a_time(shop):
     found = shop.json("queues", "list")
     policy = next(one["policy"] for one in found if one["queue"] == "mail")
     assert (policy["rate"], policy["fair"], policy["ordered"]) == (None, True, False)
-    assert shop.run("queues", "set", "mail", "--default", *WHY).stdout == "mail: everything\n"
+    assert shop.run("queues", "set", "mail", "--default", *WHY).stdout == "mail: no limits\n"
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
         for command in (("resize", 3, *WHY), ("drain", *WHY), ("resume", *WHY)):
             assert "no daemon runs" in shop.run("workers", *command, code=5).stderr
         return
-    assert "say why" in shop.run("workers", "resize", 3, "--queue", "later", code=2).stderr
+    assert "give a reason" in shop.run("workers", "resize", 3, "--queue", "later", code=2).stderr
     assert shop.json("workers", "list")["slots"] == {"later": 8}
     resize = ("workers", "resize", 3, *WHY)
     assert shop.run(*resize, "--queue", "later").stdout == "later: 3 slots\n"
     assert shop.json("workers", "list")["slots"] == {"later": 3}
-    assert "no slots are set aside for ''" in shop.run(*resize, code=2).stderr
+    assert "no slots are reserved for ''" in shop.run(*resize, code=2).stderr
     last = shop.json("audit", "list")[-1]
     assert (last["action"], last["user_id"], last["reason"], last["changes"]) == (
         *("worker.resize", "ops", "rush hour"),
@@ -101,7 +101,7 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
     )
     assert "0 jobs still running" in shop.run("workers", "drain", "--wait", "5s", *WHY).stdout
     assert shop.json("workers", "list")["draining"] is True
-    assert "draining: nothing is claimed" in shop.run("workers", "list").stdout
+    assert "draining: it claims nothing" in shop.run("workers", "list").stdout
     shop.run("enqueue", stdin='{"id":"late","task":"tick"}')
     assert shop.json("jobs", "show", "late")["status"] == "pending"
     assert shop.run("workers", "resume", *WHY).stdout == "claiming again\n"
@@ -121,8 +121,8 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
 def test_schedules_are_known_after_a_run_and_can_be_left_out(closed_shop):
     shop = closed_shop
     none = shop.run("schedules", "list")
-    assert "no schedules are known" in none.stderr
-    assert "known are: none" in shop.run("schedules", "skip", "nightly", *WHY, code=3).stderr
+    assert "no schedules: " in none.stderr
+    assert "known: none" in shop.run("schedules", "skip", "nightly", *WHY, code=3).stderr
     with owner_of(shop.path):
         (found,) = shop.json("schedules", "list")
         assert (found["name"], found["task"], found["paused"]) == ("nightly", "tick", False)
@@ -147,7 +147,7 @@ def test_a_schedule_is_run_by_hand(shop, here):
     if shop.owned:
         done = shop.run("schedules", "run", "nightly", *WHY)
     else:
-        assert "name it with --app" in shop.run("schedules", "run", "nightly", *WHY, code=5).stderr
+        assert "or give --app" in shop.run("schedules", "run", "nightly", *WHY, code=5).stderr
         (here / "nightly_app.py").write_text(
             "from holdfast import Holdfast\n"
             "app = Holdfast()\n"
@@ -161,14 +161,14 @@ def test_a_schedule_is_run_by_hand(shop, here):
     assert made
     assert shop.json("jobs", "show", made[1])["status"] in ("pending", "in_flight", "completed")
     if shop.owned:
-        assert "known are: nightly" in shop.run("schedules", "run", "x", *WHY, code=3).stderr
+        assert "known: nightly" in shop.run("schedules", "run", "x", *WHY, code=3).stderr
 
 
 # --- flags -------------------------------------------------------------------------------------
 
 
 def test_flags_are_switched_and_taken_away(shop):
-    assert shop.run("flags", "list").stderr == "no flag was switched\n"
+    assert shop.run("flags", "list").stderr == "no flags are set\n"
     assert shop.run("flags", "set", "auto_replay", "on", *WHY).stdout == "auto_replay is on\n"
     assert shop.json("flags", "set", "b", "OFF", *WHY) == {"name": "b", "on": False}
     assert shop.json("flags", "list") == [
@@ -187,7 +187,7 @@ def test_flags_are_switched_and_taken_away(shop):
 
 
 def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
-    assert shop.run("audit", "list").stderr == "nothing yet\n"
+    assert shop.run("audit", "list").stderr == "no entries\n"
     shop.run("queues", "pause", "mail", *WHY)
     whole = shop.run("audit", "verify").stdout
     head = re.search(r"head (1:[0-9a-f]{64})", whole)
@@ -202,8 +202,8 @@ def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
     )
     other = head[1][:-1] + ("0" if head[1][-1] != "0" else "1")
     found = shop.json("audit", "verify", "--head", other, code=1)
-    assert found["said"] == "entry 1 is not the one that was noted"
-    assert "is gone" in shop.run("audit", "verify", "--head", f"9:{'0' * 64}", code=1).stdout
+    assert found["said"] == "entry 1 does not match the given head"
+    assert "entries were removed" in shop.run("audit", "verify", "--head", f"9:{'0' * 64}", code=1).stdout
     shop.run("audit", "verify", "--head", "nonsense", code=2)
 
 

@@ -64,7 +64,7 @@ def test_duplicates_are_left_out_if_asked(hold):
     hold("enqueue", stdin='{"id":"a"}')
     result = hold("enqueue", "--skip-duplicates", stdin='[{"id":"new"},{"id":"a"}]')
     assert result.exit_code == 0
-    assert result.stdout == "1 job enqueued, 1 left out: they exist already\n"
+    assert result.stdout == "1 job enqueued, 1 skipped: they exist already\n"
     assert as_json(hold("status", "--json"))["pending"] == 2
 
 

@@ -61,9 +61,9 @@ def damage(store: Path) -> Path:
 def test_a_whole_log_is_whole(hold, history):
     result = hold("journal", "verify")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "whole"
+    assert result.stdout.splitlines()[-1] == "intact"
     assert "1 segments, 0 snapshots" in result.stdout
-    assert "7 jobs, closed in order" in result.stdout
+    assert "7 jobs, closed cleanly" in result.stdout
     report = json.loads(hold("journal", "verify", "--json").stdout)
     assert (report["problems"], report["jobs"], report["closed_in_order"]) == ([], 7, True)
 

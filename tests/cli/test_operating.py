@@ -187,7 +187,7 @@ def test_a_job_that_is_back_is_not_brought_back_again(shop):
 def test_cancel_by_id_and_by_filter(shop):
     assert shop.run("jobs", "cancel", "p1", "held", *WHY).stdout.startswith("2 jobs cancelled")
     refused = shop.run("jobs", "cancel", "--tenant", "acme", *WHY, code=2)
-    assert "Cancel 2 jobs? Nobody is here to ask: add --yes" in refused.stderr
+    assert "Cancel 2 jobs? No terminal to ask on: add --yes" in refused.stderr
     assert shop.run("jobs", "cancel", "--tenant", "acme", "--dry-run").stdout.startswith(
         "would cancel: 2 jobs; nothing was changed"
     )
@@ -220,7 +220,7 @@ def test_archive_and_restore(shop):
     assert shop.json("dead", "archive", "--class", "transient", "-y", *WHY)["done"] == 3
     assert {job["id"] for job in shop.json("dead", "list", "--archived")["jobs"]} == {*DEAD, "k1"}
     assert shop.json("dead", "restore", "d1", "--dry-run")["would"] == 1
-    assert shop.run("failed", "restore", "d1", *WHY).stdout.startswith("1 job among the dead")
+    assert shop.run("failed", "restore", "d1", *WHY).stdout.startswith("1 job dead again")
     assert shop.json("dead", "restore", "--all", *WHY)["done"] == 3
     shop.run("dead", "restore", "d1", *WHY, code=4)
     assert shop.json("dead", "list", "--archived") == {"jobs": [], "cursor": ""}
@@ -240,7 +240,7 @@ def test_reclaim_ends_a_lease_now(shop):
     assert (found["status"], found["losses"], found["error_reason"]) == ("pending", 1, "stuck")
     assert found["last_error"] == "ops ended its lease: fix applied"
     refused = shop.run("jobs", "reclaim", "flying", *WHY, code=4)
-    assert "nobody holds one" in refused.stderr
+    assert "it has none" in refused.stderr
     shop.run("jobs", "reclaim", "nobody", *WHY, code=3)
     assert shop.json("audit", "list", "--action", "job.reclaim")[0]["changes"]["worker"] == "far/w1"
 
@@ -252,11 +252,11 @@ def test_a_payload_can_be_mended_unless_somebody_else_was_faster(shop, here):
     found = shop.json("jobs", "show", "p1")
     assert (found["payload"], found["version"]) == ({"to": "bob"}, 2)
     assert found["notes"][0]["payload_before"] == {"to": "ann"}
-    assert "somebody changed it" in shop.run(*edit, "--version", 1, code=4).stderr
+    assert "it was changed" in shop.run(*edit, "--version", 1, code=4).stderr
     assert shop.json("jobs", "edit", "x1", "--priority", 5, "--max-attempts", 9, *WHY)["priority"]
     shop.run("jobs", "edit", "flying", "--priority", 5, *WHY, code=4)
     shop.run("jobs", "edit", "nobody", "--priority", 5, *WHY, code=3)
-    assert "say what to change" in shop.run("jobs", "edit", "p1", *WHY, code=2).stderr
+    assert "give something to change" in shop.run("jobs", "edit", "p1", *WHY, code=2).stderr
     for bad in ("[1]", "nonsense", '{"x": NaN}', ""):
         shop.run("jobs", "edit", "p1", "--payload", "-", *WHY, stdin=bad, code=2)
     assert shop.json("jobs", "show", "p1")["version"] == 2

@@ -12,7 +12,7 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, StorageFull, Unavailable
 from holdfast.model.retry import RetryPolicy
-from holdfast.operations.operation_types import Author
+from holdfast.operations.attribution import Author
 from holdfast.operations.operations import Operations
 from holdfast.settings import DEFAULT_FILE, LoadedSettings, Settings, load
 from holdfast.stores.opening import worker_options

@@ -272,7 +272,7 @@ def test_a_drain_waits_for_what_runs_in_worker_processes_and_a_stop_counts_it(ri
     early = rig.command("workers", "drain", "--wait", "200ms", *WHY)
     assert (early.returncode, early.stdout) == (
         *(5,),
-        "draining: nothing is claimed, 1 job still running\n",
+        "draining: no new jobs, 1 job still running\n",
     )
     again = rig.command("workers", "drain", *WHY, "--json")
     assert [run["job_id"] for run in json.loads(again.stdout)["running"]] == [other]
@@ -280,7 +280,7 @@ def test_a_drain_waits_for_what_runs_in_worker_processes_and_a_stop_counts_it(ri
     late = rig.command("workers", "drain", "--wait", "20s", *WHY)
     assert (late.returncode, late.stdout) == (
         *(0,),
-        "draining: nothing is claimed, 0 jobs still running\n",
+        "draining: no new jobs, 0 jobs still running\n",
     )
     assert rig.jobs([other])[other].state is State.COMPLETED
     rig.command("workers", "resume", *WHY)

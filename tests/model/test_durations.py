@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.durations import Duration, seconds_of, shown
+from holdfast.model.durations import Duration, format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
 
 
@@ -74,7 +74,7 @@ def test_what_is_none_is_refused_by_the_name_of_its_field(written: object) -> No
     ],
 )
 def test_how_it_is_shown(seconds: float, text: str) -> None:
-    assert shown(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 @given(st.floats(0, 1e12))
@@ -87,12 +87,14 @@ def test_what_is_shown_is_read_back_within_its_rounding(seconds: float) -> None:
         rounding = 0.5e-3
     else:
         rounding = 0.5
-    assert seconds_of("any", shown(seconds)) == pytest.approx(seconds, abs=rounding * 1.000001)
+    assert seconds_of("any", format_seconds(seconds)) == pytest.approx(
+        seconds, abs=rounding * 1.000001
+    )
 
 
 @given(st.integers(0, 10**9))
 def test_whole_seconds_are_read_back_exactly(seconds: int) -> None:
-    assert seconds_of("any", shown(seconds)) == seconds
+    assert seconds_of("any", format_seconds(seconds)) == seconds
 
 
 @given(

@@ -149,7 +149,7 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
         ),
         (
             ChangedMeanwhile("queue", "mail"),
-            ["queue 'mail' was changed by somebody else", "look at it again"],
+            ["queue 'mail' was changed concurrently", "read it again"],
             {"what": "queue", "name": "mail"},
         ),
         (
@@ -187,7 +187,7 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
         ),
         (
             CorruptDump("a.dump", "its hash is wrong"),
-            ["a.dump is no whole dump: its hash is wrong", "Nothing was loaded"],
+            ["a.dump is not a complete dump: its hash is wrong", "Nothing was loaded"],
             {"file": "a.dump", "problem": "its hash is wrong"},
         ),
         (

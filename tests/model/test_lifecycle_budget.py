@@ -170,7 +170,7 @@ def test_an_expired_job_is_dead_of_it_with_its_losses_unchanged(state: State) ->
     dead = apply(job, lifecycle.expire(job, NOW + 1), SEQ)
     assert (dead.state, dead.losses, dead.attempt) == (State.DEAD, 1, 1)
     assert dead.finished_at_us == NOW + 1
-    assert dead.failure == Failure.of("expired", "nobody claimed it before expires_at")
+    assert dead.failure == Failure.of("expired", "it was not claimed before expires_at")
 
 
 def test_a_replay_brings_a_fresh_budget_and_lifts_the_expiry() -> None:

@@ -27,8 +27,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
-from holdfast.operations.operation_types import ReplayPace
-from holdfast.operations.operations import Operations
+from holdfast.operations.operations import Operations, ReplayPace
 from holdfast.testing import VirtualClock
 
 from .test_operations import WHO, Desk, run
@@ -52,7 +51,7 @@ def test_more_than_a_commit_is_done_in_parts_up_to_the_limit(monkeypatch, named,
         told: list[int] = []
         preview = await desk.operations.preview(ReplayJobs(), wanted, limit=limit)
         done = await desk.operations.operate(
-            ReplayJobs(), wanted, WHO, limit=limit, told=told.append
+            ReplayJobs(), wanted, WHO, limit=limit, on_progress=told.append
         )
         assert done.done == preview.would == min(limit, 7)
         assert done.ids == [job.id for job in preview.jobs] == ids[:limit]
@@ -107,7 +106,7 @@ def test_a_preview_says_what_each_operation_then_does(action):
 
 def test_a_state_in_which_nothing_can_be_done_is_refused():
     async def scenario(desk: Desk) -> None:
-        with pytest.raises(InvalidInput, match="this is for jobs that are archived"):
+        with pytest.raises(InvalidInput, match="this works on jobs that are archived"):
             await desk.operations.preview(RestoreJobs(), Filter(states=(State.DEAD,)), limit=1)
 
     run(scenario, None)

@@ -26,8 +26,8 @@ from holdfast.model.errors import (
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job
 from holdfast.model.signals import Retry
+from holdfast.operations.attribution import Author
 from holdfast.operations.inputs import JobInput, read_inputs
-from holdfast.operations.operation_types import Author
 from holdfast.operations.operations import Operations, created
 from holdfast.operations.views import JobView, ProcessSlots, status_of
 from holdfast.testing import VirtualClock
@@ -280,7 +280,7 @@ def test_status_says_what_runs_and_how_many_slots_there_are():
             {"": 5},
             {"1": ProcessSlots(5, 0, draining=False)},
         )
-        with pytest.raises(InvalidInput, match="no slots are set aside for 'x'"):
+        with pytest.raises(InvalidInput, match="no slots are reserved for 'x'"):
             await operations.resize(5, WHO, queue="x")
         with pytest.raises(InvalidInput, match="workers: 0 is not a whole number"):
             await operations.resize(0, WHO)

@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_hides_nothing_else() -> None:
 @pytest.mark.parametrize("text", ["flags:\n  a: on\n  a: off\n", "flags: {a: on, a: off}\n"])
 def test_a_flag_that_is_twice_in_a_file_is_refused(text: str) -> None:
     Path("twice.yaml").write_text(text)
-    with pytest.raises(InvalidInput, match="a is in it twice"):
+    with pytest.raises(InvalidInput, match="a is given twice"):
         load("twice.yaml", environ={})
 
 

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from holdfast.cli.main import main
-from holdfast.settings import Settings, load, plain, written
+from holdfast.settings import Settings, formatted, load, plain
 
 from .samples import FIELDS, SAMPLES
 
@@ -51,7 +51,7 @@ def test_what_is_shown_is_a_settings_file_that_says_the_same() -> None:
 @example(seconds=1.0, name=".0")
 def test_every_value_is_written_so_that_it_is_read_again(seconds: float, name: str) -> None:
     for field, value in (("poll_interval_seconds", seconds), ("worker_id", name)):
-        text = f"{field}: {written(field, value)}\n"
+        text = f"{field}: {formatted(field, value)}\n"
         found = yaml.safe_load(text)[field]
         said: dict[str, Any] = {field: found}
         assert getattr(Settings(**said), field) == value
@@ -105,10 +105,10 @@ def test_the_documented_example_is_shown_as_typed() -> None:
 
 def test_check_is_content_with_what_is_good() -> None:
     result = hold("config", "check")
-    assert (result.exit_code, result.output) == (0, "the settings: nothing is wrong\n")
+    assert (result.exit_code, result.output) == (0, "the settings: no problems\n")
     Path("s.yaml").write_text("worker_count: 3\n")
     result = hold("config", "check", "s.yaml")
-    assert (result.exit_code, result.output) == (0, "s.yaml: nothing is wrong\n")
+    assert (result.exit_code, result.output) == (0, "s.yaml: no problems\n")
     assert list(Path().iterdir()) == [Path("s.yaml")], "nothing was made"
 
 
@@ -157,7 +157,7 @@ def test_the_others_too_say_everything_that_is_wrong(words: tuple[str, ...]) -> 
 
 
 def test_diff_prints_what_differs_from_the_defaults() -> None:
-    assert hold("config", "diff").output == "everything is at its default\n"
+    assert hold("config", "diff").output == "every setting has its default\n"
     result = hold("config", "diff", HOLDFAST_LEASE_SECONDS="45", HOLDFAST_FLAGS="fast=on")
     assert result.output.splitlines() == [
         "lease_seconds: 30s -> 45s (environment HOLDFAST_LEASE_SECONDS)",
@@ -172,6 +172,6 @@ def test_reload_needs_a_daemon() -> None:
     result = hold("config", "reload")
     assert (result.exit_code, result.stdout) == (5, "")
     assert result.stderr == (
-        "holdfast: no daemon runs on ./data: start one with `holdfast run`, or name another store "
-        "with --store\n"
+        "holdfast: no daemon runs on ./data: start one with `holdfast run`, or choose another "
+        "store with --store\n"
     )

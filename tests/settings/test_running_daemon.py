@@ -111,11 +111,11 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
         "flags": False,
     }, "but not the port: it was told by a flag"
     lines = governed.config("diff").splitlines()
-    assert f"the daemon (process {governed.daemon.pid}) goes by other settings:" in lines
+    assert f"the daemon (process {governed.daemon.pid}) uses other settings:" in lines
     file = f"(file {governed.file})"
     assert f"  remember_seconds: 1h (default) -> 2h {file}: needs a restart" in lines
     assert (
-        f"  drain_seconds: 30s (default) -> 1s {file}: holdfast config reload takes it over"
+        f"  drain_seconds: 30s (default) -> 1s {file}: holdfast config reload applies it"
     ) in lines
     asked = ("reload", "--by", "ann", "--reason", "rush hour")
     assert governed.config(*asked).splitlines() == [
@@ -157,7 +157,7 @@ def test_a_daemon_refuses_what_only_it_can_see_is_wrong(rig: Rig) -> None:
     said = governed.config("reload", code=2)
     assert said == (
         "holdfast: lease_seconds: 5m is more than max_processing_seconds, which is 1m: a job would "
-        f"be taken before its lease ends (file {governed.file})\n"
+        f"be reclaimed before its lease ends (file {governed.file})\n"
     )
     assert governed.slots() == {"": 2}
     governed.daemon.stop()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.main import main
-from holdfast.settings import OLD_ENVIRONMENT, Settings, masked, read, written
+from holdfast.settings import OLD_ENVIRONMENT, Settings, formatted, masked, read
 
 from .samples import FIELDS
 
@@ -109,7 +109,7 @@ def test_no_error_shows_it_wherever_it_was_put_by_mistake(url: str) -> None:
         assert CANARY not in "".join(map(str, reading.problems))
         if reading.loaded is not None:
             assert CANARY not in repr(reading.loaded)
-            assert CANARY not in written(field, getattr(reading.loaded.settings, field))
+            assert CANARY not in formatted(field, getattr(reading.loaded.settings, field))
 
 
 def test_settings_do_not_tell_it_when_they_are_printed() -> None:

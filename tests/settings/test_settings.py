@@ -25,7 +25,7 @@ from holdfast.settings import (
     masked,
     queue_slots,
 )
-from holdfast.settings.parsers import READERS
+from holdfast.settings.parsers import PARSERS
 
 ROOT = Path(__file__).parent.parent.parent
 FIELDS = Settings.__struct_fields__
@@ -89,7 +89,7 @@ def test_defaults_agree_with_those_of_the_engine() -> None:
 
 
 def test_every_field_has_a_reader_and_every_alias_a_field() -> None:
-    assert set(READERS) == set(FIELDS)
+    assert set(PARSERS) == set(FIELDS)
     assert set(ALIASES.values()) <= set(FIELDS)
     assert set(OLD_ENVIRONMENT.values()) <= set(FIELDS)
     assert not set(ALIASES) & set(FIELDS)
@@ -299,7 +299,7 @@ def test_every_field_has_a_bad_value_above() -> None:
         ("bad.yaml", "a: [1", "cannot be read"),
         ("two.yaml", "a: 1\n---\nb: 2\n", "cannot be read"),
         ("list.yaml", "- 1\n", "not a list of settings"),
-        ("twice.yaml", "workers: 1\nworkers: 2\n", "workers is in it twice"),
+        ("twice.yaml", "workers: 1\nworkers: 2\n", "workers is given twice"),
         ("unsafe.yaml", "store: !!python/name:os.system\n", "cannot be read"),
         ("date.yaml", "store: 2027-13-45\n", "cannot be read"),
         ("bad.toml", "a = \n", "cannot be read"),
@@ -420,7 +420,7 @@ def test_memory_has_no_places() -> None:
     for name in ("wal_path", "snapshot_path"):
         field, problem = refusal(f"store: 'memory:'\n{name}: /x/y.z\n")
         assert field == name
-        assert "no meaning with store memory:" in problem
+        assert "no effect with store memory:" in problem
 
 
 # --- queues -----------------------------------------------------------------------------------

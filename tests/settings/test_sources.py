@@ -17,9 +17,9 @@ from holdfast.settings import (
     OLD_ENVIRONMENT,
     LoadedSettings,
     Settings,
+    formatted,
     load,
     read,
-    written,
 )
 
 from .samples import FIELDS, SAMPLES
@@ -73,7 +73,7 @@ def test_the_four_doors_of_a_setting_are_equal(field: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_default_written_out_is_the_default(field: str) -> None:
-    text = written(field, DEFAULTS[field])
+    text = formatted(field, DEFAULTS[field])
     Path("settings.yaml").write_text(f"{field}: {text}\n")
     assert load("settings.yaml", environ={}).settings == Settings()
     if DEFAULTS[field] is not None:
@@ -119,7 +119,7 @@ def test_another_name_leads_to_the_same_setting(
 def test_an_old_name_gives_way_to_ours_and_wins_over_the_file(name: str) -> None:
     field = OLD_ENVIRONMENT[name]
     text, value = SAMPLES[field]
-    Path("settings.yaml").write_text(f"{field}: {json.dumps(written(field, DEFAULTS[field]))}\n")
+    Path("settings.yaml").write_text(f"{field}: {json.dumps(formatted(field, DEFAULTS[field]))}\n")
     loaded = load(None, environ={name: text})
     assert getattr(loaded.settings, field) == value
     assert loaded.origins[field] == f"environment {name}"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import InvalidInput
-from holdfast.settings import Settings, load, unusable_places
+from holdfast.settings import Settings, load, unusable_paths
 
 CLASHES = [
     ({"base_backoff_seconds": 60, "max_backoff_seconds": 30}, "base_backoff_seconds"),
@@ -71,7 +71,7 @@ def test_negative_control_what_is_meant_is_no_warning() -> None:
 
 def problems_of(**flags: object) -> list[tuple[str, str]]:
     loaded = load(environ={}, flags=flags)
-    return [(problem.field, problem.problem) for problem in unusable_places(loaded)]
+    return [(problem.field, problem.problem) for problem in unusable_paths(loaded)]
 
 
 def test_places_that_can_be_made_are_well_and_are_not_made() -> None:

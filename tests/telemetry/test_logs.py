@@ -269,7 +269,7 @@ def test_a_flood_of_kinds_is_bounded(time: Time, as_json: Written):
 
 
 def test_levels_and_terms(root: logging.Logger, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(log_output, "_terms", None)
+    monkeypatch.setattr(log_output, "_options", None)
     assert log_output.log_options() is None, "the application's own business"
     log_output.configure_logging(log_output.LogOptions("warning", "json"))
     ours = logging.getLogger("holdfast")

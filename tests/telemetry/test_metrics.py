@@ -28,7 +28,7 @@ from holdfast.model.search import Filter
 from holdfast.telemetry.counters import JOB_COUNTERS, Metrics, ProcessMetrics
 from holdfast.telemetry.exposition import exposition
 from holdfast.telemetry.instrumented import InstrumentedEngine
-from holdfast.telemetry.metrics import DURATION_BOUNDS, METRICS, MOST_NAMES, MOST_SERIES
+from holdfast.telemetry.metrics import DURATION_BOUNDS, MAX_NAMES, MAX_SERIES, METRICS
 from holdfast.testing import SimDisk, VirtualClock
 
 TIMEOUT = Failure.of("timeout", "slow")
@@ -313,7 +313,7 @@ def test_labels_are_those_of_the_catalogue():
 
 def test_ten_thousand_names_make_a_bounded_number_of_series(caplog):
     metrics = Metrics()
-    metrics.know(["mine"])
+    metrics.add_queues(["mine"])
 
     async def scenario() -> None:
         options = JournalOptions(inline=True, segment_bytes=16 << 20)
@@ -336,18 +336,18 @@ def test_ten_thousand_names_make_a_bounded_number_of_series(caplog):
     for name, metric in METRICS.items():
         assert len(families[metric.family].samples) <= 1_001 * 15, name
     created = samples(families["queue_jobs_created"])
-    assert len(created) == MOST_NAMES + 1
+    assert len(created) == MAX_NAMES + 1
     assert created["queue_jobs_created_total", "queue=mine"] == 0, "declared ones keep their name"
     assert created["queue_jobs_created_total", "queue=q7"] == 1
     assert sum(created.values()) == 10_000
-    assert created["queue_jobs_created_total", "queue=other"] == 10_000 - (MOST_NAMES - 1)
+    assert created["queue_jobs_created_total", "queue=other"] == 10_000 - (MAX_NAMES - 1)
     depth = samples(families["queue_depth"])
-    assert depth["queue_depth", "queue=other"] == 10_000 - (MOST_NAMES - 1)
+    assert depth["queue_depth", "queue=other"] == 10_000 - (MAX_NAMES - 1)
     assert sum(depth.values()) == 10_000
     for family in ("terminal_failed", "queue_attempts_failed"):
         found = samples(families[family])
         assert sum(found.values()) == 10_000
-        assert len(found) <= MOST_SERIES + 1
+        assert len(found) <= MAX_SERIES + 1
 
 
 def test_the_histogram_is_cumulative_and_has_the_buckets_that_were_asked_for():

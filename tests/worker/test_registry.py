@@ -64,7 +64,7 @@ def test_an_unknown_task_is_an_error_that_lists_the_known_ones():
     registry = Registry()
     registry.add_task(spec_of(plain, name="b"))
     registry.add_task(spec_of(plain, name="a"))
-    with pytest.raises(UnknownTask, match="no task is named 'c'; known are: a, b"):
+    with pytest.raises(UnknownTask, match="no task is named 'c'; known: a, b"):
         registry.task("c")
 
 

@@ -1,4 +1,4 @@
-"""The exit codes: what each means, and which error ends in which. Help and documents show these."""
+"""Exit codes: what each means, and which error maps to which. Help and docs show these."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_REFUSED, EXIT_UNAVAILABLE
 
 MEANINGS: Mapping[int, str] = {
     EXIT_OK: "done",
-    EXIT_FAILED: "done, and something is wrong: a check that failed, or a bug",
-    EXIT_USAGE: "bad input: an option, a file, a setting; nothing was changed",
+    EXIT_FAILED: "a check failed, or a bug",
+    EXIT_USAGE: "bad input: an option, a file or a setting; nothing was changed",
     EXIT_NOT_FOUND: "no such job or schedule",
-    EXIT_REFUSED: "refused: a duplicate, a conflict, a state that does not allow it",
-    EXIT_UNAVAILABLE: "the store or its owner cannot be used at the moment",
+    EXIT_REFUSED: "refused: a duplicate, a conflict, or the wrong state",
+    EXIT_UNAVAILABLE: "the store or its owner is not available",
 }
 
 EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
@@ -52,5 +52,5 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
 
 
 def exit_code(error: errors.HoldfastError) -> int:
-    """Return the exit code for an error; one of a kind not known here is its parent's."""
+    """Return the exit code of an error; unlisted classes use their parent's."""
     return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)

@@ -1,4 +1,4 @@
-"""What every command starts from, and how errors become sentences and exit codes."""
+"""The base of every command, and how errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 
 class CommandGroup(click.Group):
-    """A group whose commands end in a sentence and an exit code, never in a traceback.
+    """A group whose commands end with a message and an exit code, never with a traceback.
 
-    ``elsewhere`` says where commands are, as module:name in ``cli.commands``: a module is imported
-    when its command is used or listed.
+    ``lazy_commands`` maps names to module:name in ``cli.commands``: a module is imported when its
+    command is used or listed.
     """
 
-    elsewhere: Mapping[str, str] = {}
+    lazy_commands: Mapping[str, str] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, and import them all."""
-        for name in self.elsewhere:
+        """Import all commands and return their names."""
+        for name in self.lazy_commands:
             self.get_command(ctx, name)
         return super().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name."""
-        if cmd_name in self.elsewhere and cmd_name not in self.commands:
-            module, _, attribute = self.elsewhere[cmd_name].partition(":")
+        if cmd_name in self.lazy_commands and cmd_name not in self.commands:
+            module, _, attribute = self.lazy_commands[cmd_name].partition(":")
             found = importlib.import_module(f".commands.{module}", __package__)
             self.add_command(getattr(found, attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with the whole of their first sentence."""
+        """List the commands with their whole first sentence."""
         rows = [
             (name, command.get_short_help_str(limit=200))
             for name in self.list_commands(ctx)
@@ -57,44 +57,62 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except errors.HoldfastError as error:
-            _say(str(error))
+            _print_error(str(error))
             ctx.exit(exit_code(error))
         except BrokenPipeError:
-            # The reader of our output has left; that is how `| head` ends.
+            # The reader of our output is gone, as with `| head`.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:
-            _say("interrupted")
+            _print_error("interrupted")
             ctx.exit(EXIT_FAILED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except OSError as error:
-            _say(f"the system says: {error}")
+            _print_error(f"system error: {error}")
             ctx.exit(EXIT_UNAVAILABLE)
         except Exception as error:
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise
-            _say(
-                f"{type(error).__name__}: {error}. This was not foreseen: please report it; with "
-                "HOLDFAST_DEBUG=1 it says where it happened"
+            _print_error(
+                f"{type(error).__name__}: {error}. This is a bug: please report it; "
+                "HOLDFAST_DEBUG=1 shows the traceback"
             )
             ctx.exit(EXIT_FAILED)
 
 
-LONGEST = 2_000
-"""Of a sentence: what a person typed may be in it."""
+class WithEverySetting(click.Command):
+    """A command with a flag for every setting; its help shows only some of them."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the flags; the hidden ones are created on use."""
+        from holdfast.settings import Settings  # noqa: PLC0415 - not for the help of others
+
+        params = super().get_params(ctx)
+        known = {flag for parameter in params for flag in parameter.opts}
+        flags = {field: f"--{field.replace('_', '-')}" for field in Settings.__struct_fields__}
+        text = "The setting of this name: see holdfast config show."
+        return params + [
+            click.Option([flag], metavar="VALUE", hidden=True, help=text)
+            for field, flag in flags.items()
+            if flag not in known and field != "store"  # which is an option of the main command
+        ]
 
 
-def _say(sentence: str) -> None:
-    if len(sentence) > LONGEST:
-        sentence = f"{sentence[: LONGEST // 2]} … {sentence[-LONGEST // 2 :]}"
-    # What a person typed may be in it, and half a character cannot be printed.
-    text = f"holdfast: {sentence}".encode("utf-8", "backslashreplace").decode()
+MAX_MESSAGE = 2_000
+"""Messages may quote what a person typed."""
+
+
+def _print_error(message: str) -> None:
+    if len(message) > MAX_MESSAGE:
+        message = f"{message[: MAX_MESSAGE // 2]} … {message[-MAX_MESSAGE // 2 :]}"
+    # It may quote what a person typed; an unpaired surrogate cannot be printed.
+    text = f"holdfast: {message}".encode("utf-8", "backslashreplace").decode()
     click.echo(text, err=True)
 
 
 class CommandContext:
-    """What every command starts from."""
+    """The global options, and the settings that they lead to."""
 
     def __init__(self, config: str | None, store: str | None) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""The way of every command that operates on jobs: look first, be sure, do it, and say what came."""
+"""Every command that acts on jobs: preview, confirm, act, print the result."""
 
 from __future__ import annotations
 
@@ -12,38 +12,33 @@ from holdfast.model.search import Filter
 
 from .exit_codes import EXIT_REFUSED
 from .group import CommandContext
-from .options import be_sure
+from .options import confirm
 from .output import count_of, document, jobs_table, progress
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import (
-        Author,
-        OperationPreview,
-        OperationResult,
-        ReplayPace,
-    )
-    from holdfast.operations.operations import Operations
+    from holdfast.operations.attribution import Author
+    from holdfast.operations.operations import Operations, ReplayPace
+    from holdfast.operations.views import OperationPreview, OperationResult
 
-DONE_WORDS: Mapping[str, str] = {
+DONE_TEXTS: Mapping[str, str] = {
     "replay": "pending again",
     "archive": "archived",
-    "restore": "among the dead letters again",
+    "restore": "dead again",
     "cancel": "cancelled, or asked to stop if in flight",
     "purge": "purged",
     "confirm": "confirmed",
 }
-_KEPT_WORDS: Mapping[str, str] = {
-    "cancel": "asked to stop before",
-    "confirm": "wait for other jobs only",
+_KEPT_TEXTS: Mapping[str, str] = {
+    "cancel": "asked to stop earlier",
+    "confirm": "waiting for other jobs only",
 }
 
-
-LOOKED_AT = 10_000
-"""How many jobs are counted before somebody is asked about them."""
+PREVIEW_LIMIT = 10_000
+"""How many jobs a preview counts at most."""
 
 
 class ActionCommand:
-    """What to do to which jobs, and how to go about it."""
+    """An action on jobs, and the options of its command."""
 
     def __init__(
         self,
@@ -69,9 +64,9 @@ class ActionCommand:
         self.yes = yes
 
 
-def carry_out(context: CommandContext, command: ActionCommand) -> None:
-    """Do it, or only say what would be done; exit 4 if deterministic failures were kept."""
-    from . import store_access  # noqa: PLC0415 - with all that a store needs
+def run_action(context: CommandContext, command: ActionCommand) -> None:
+    """Run the action, or only preview it; exit 4 if deterministic failures were kept."""
+    from . import store_access  # noqa: PLC0415 - imports an engine
 
     settings = context.settings()
     if command.dry_run:
@@ -83,14 +78,14 @@ def carry_out(context: CommandContext, command: ActionCommand) -> None:
     total: int | None = None
     if command.ask and not command.yes:
         found = store_access.look(settings, lambda operations: _preview(operations, command))
-        more = "at least " if found.would == LOOKED_AT else ""
-        be_sure(f"{command.action.name.capitalize()} {more}{count_of(found.would)}?", yes=False)
+        more = "at least " if found.would == PREVIEW_LIMIT else ""
+        confirm(f"{command.action.name.capitalize()} {more}{count_of(found.would)}?", yes=False)
         total = None if more else found.would
     if total is None and command.limit < 1_000_000:
         total = command.limit
-    with progress(command.action.name, total, wanted=not command.as_json) as told:
+    with progress(command.action.name, total, wanted=not command.as_json) as on_progress:
         done = store_access.change(
-            settings, lambda operations: _act(operations, command, who, told)
+            settings, lambda operations: _act(operations, command, who, on_progress)
         )
     _print_done(command, done)
     if command.action.name == "replay" and done.kept:
@@ -98,21 +93,21 @@ def carry_out(context: CommandContext, command: ActionCommand) -> None:
 
 
 async def _preview(operations: Operations, command: ActionCommand) -> OperationPreview:
-    limit = min(command.limit, LOOKED_AT)
+    limit = min(command.limit, PREVIEW_LIMIT)
     return await operations.preview(command.action, command.wanted, limit=limit)
 
 
 async def _act(
-    operations: Operations, command: ActionCommand, who: Author, told: Callable[[int], None]
+    operations: Operations, command: ActionCommand, who: Author, on_progress: Callable[[int], None]
 ) -> OperationResult:
-    # Without a daemon nothing runs, and the store must not be owned for long.
+    # Without a daemon nothing runs, and the store must not stay locked for long.
     paced = operations.engine.capabilities.name == "client"
     return await operations.operate(
         command.action,
         command.wanted,
         who,
         limit=command.limit,
-        told=told,
+        on_progress=on_progress,
         pace=command.pace if paced else None,
     )
 
@@ -121,15 +116,15 @@ def _print_done(command: ActionCommand, done: OperationResult) -> None:
     if command.as_json:
         document(done)
         return
-    click.echo(f"{count_of(done.done)} {DONE_WORDS[command.action.name]}")
+    click.echo(f"{count_of(done.done)} {DONE_TEXTS[command.action.name]}")
     if command.action.name == "replay":
         if done.kept:
             click.echo(f"{done.kept:,} deterministic kept: add --fixed 'what'")
         if done.done >= command.limit:
-            click.echo("that was the limit: there may be more")
+            click.echo("stopped at --limit: there may be more")
     elif done.kept:
         click.echo(
-            f"{count_of(done.kept)} left: {_KEPT_WORDS.get(command.action.name, 'as they were')}"
+            f"{count_of(done.kept)} left: {_KEPT_TEXTS.get(command.action.name, 'as they were')}"
         )
 
 
@@ -137,12 +132,12 @@ def _print_preview(command: ActionCommand, found: OperationPreview) -> None:
     if command.as_json:
         document(found)
         return
-    more = "at least " if found.would == LOOKED_AT < command.limit else ""
+    more = "at least " if found.would == PREVIEW_LIMIT < command.limit else ""
     click.echo(f"would {command.action.name}: {more}{count_of(found.would)}; nothing was changed")
     if found.kept:
         what = "deterministic would be kept: add --fixed 'what'"
         if command.action.name != "replay":
-            what = _KEPT_WORDS.get(command.action.name, "would be left")
+            what = _KEPT_TEXTS.get(command.action.name, "would be left")
         click.echo(f"{found.kept:,} {what}")
     if found.jobs:
         jobs_table(found.jobs)

@@ -1,7 +1,6 @@
 """``holdfast``: the commands, each in its module.
 
-Modules import what they need when a command runs: ``holdfast --help`` must not wait for a web
-server.
+Modules import what they need when a command runs, so that ``holdfast --help`` is fast.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import click
 from holdfast import __version__
 from holdfast.model import errors
 
-from .commands.config import WithEverySetting
 from .exit_codes import MEANINGS
-from .group import CommandContext, CommandGroup
+from .group import CommandContext, CommandGroup, WithEverySetting
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code}  {meaning}" for code, meaning in MEANINGS.items()
@@ -30,10 +28,10 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(
 )
 @click.version_option(__version__, prog_name="holdfast")
 @click.option("--config", metavar="FILE", help="Settings file (default: ./configs/default.yaml).")
-@click.option("--store", metavar="PATH", help="Where work is kept (default: ./data).")
+@click.option("--store", metavar="PATH", help="Where jobs are stored (default: ./data).")
 @click.pass_context
 def main(ctx: click.Context, config: str | None, store: str | None) -> None:
-    """Work held under a lease: a durable job queue without a server."""
+    """A durable job queue that needs no server."""
     ctx.obj = CommandContext(config, store)
     if os.environ.get("NO_COLOR"):
         ctx.color = False
@@ -42,28 +40,28 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
 @main.command(cls=WithEverySetting)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option("-w", "--workers", type=int, help="How many jobs run at once (8).")
-@click.option("-t", "--timeout", metavar="DURATION", help="Time-out of a task (3s).")
+@click.option("-t", "--timeout", metavar="DURATION", help="Timeout of a task (3s).")
 @click.option(
     "-s",
     "--snapshot",
     "--snapshot-interval",
     "snapshot_interval",
     metavar="DURATION",
-    help="How often to look whether a snapshot is worth it (2s).",
+    help="How often to check whether a snapshot pays off (2s).",
 )
-@click.option("--queues", help="Queues to serve, with slots if you like: mail:8,slow:2.")
+@click.option("--queues", help="Queues to serve, optionally with slots: mail:8,slow:2.")
 @click.option("--queue", "queue", multiple=True, help="A queue to serve; may be repeated.")
-@click.option("--processes", type=int, help="Worker processes in all (1).")
-@click.option("--run-seconds", metavar="DURATION", help="Stop by itself after this long.")
-@click.option("--drain-seconds", metavar="DURATION", help="How long a stop waits (30s).")
+@click.option("--processes", type=int, help="Number of worker processes (1).")
+@click.option("--run-seconds", metavar="DURATION", help="Stop after this time.")
+@click.option("--drain-seconds", metavar="DURATION", help="How long a stop waits for jobs (30s).")
 @click.option("--lease-seconds", metavar="DURATION", help="How long a claim lasts (30s).")
-@click.option("--max-attempts", type=int, help="Runs in all before a job is dead (3).")
-@click.option("--metrics-port", help="Port of /metrics and /health; 0 any, off none (9090).")
+@click.option("--max-attempts", type=int, help="Total runs before a job is dead (3).")
+@click.option("--metrics-port", help="Port of /metrics and /health; 0: any, off: none (9090).")
 @click.option("--sync", type=click.Choice(["always", "interval", "off"]), help="When to fsync.")
 @click.option(
     "--history",
     type=click.Choice(["required", "anew"]),
-    help="Begin anew when the file of finished work is damaged or missing.",
+    help="anew: start a new history file if it is damaged or missing.",
 )
 @click.option("--log-level", help="debug, info, warning or error (info).")
 @click.option("--log-format", help="console, json or auto (auto).")
@@ -71,13 +69,13 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
 def run(
     context: CommandContext, /, app: str | None, queue: tuple[str, ...], **flags: object
 ) -> None:
-    """Own the store and work, until told to stop.
+    """Own the store and run jobs until stopped.
 
-    MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it the built-in
-    simulated work is served. SIGTERM and Ctrl-C drain and stop; a second one stops at once;
-    SIGHUP reads the settings again. Every setting is a flag too: see holdfast config show.
+    MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it, built-in simulated
+    tasks run. SIGTERM and Ctrl-C drain and stop; a second one stops at once; SIGHUP reloads the
+    settings. Every setting is a flag too: see holdfast config show.
     """
-    from .commands import run as running  # noqa: PLC0415 - a web server and more
+    from .commands import run as running  # noqa: PLC0415 - imports a web server
 
     if queue:
         if flags.get("queues"):
@@ -88,7 +86,7 @@ def run(
     raise SystemExit(code)
 
 
-main.elsewhere = {
+main.lazy_commands = {
     "audit": "audit:audit_group",
     "bench": "bench:bench",
     "completion": "completion:completion",

@@ -1,4 +1,4 @@
-"""Options that commands share: filters, times, who and why, how to print, and being sure."""
+"""Options that commands share: output, filters, times, who and why, and confirmation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
 
 F = TypeVar("F", bound=Callable[..., object])
 
-MOST = 1_000_000_000
-"""As many as there are."""
+NO_LIMIT = 1_000_000_000
 
 OLD_STATES = {
     "failed": State.DEAD,
@@ -33,10 +32,10 @@ OLD_STATES = {
     "done": State.COMPLETED,
     "queued": State.PENDING,
 }
-"""What people who know other systems call a state."""
+"""The names of states in other systems."""
 
 
-# --- how to print -------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 def json_option(command: F) -> F:
@@ -50,11 +49,11 @@ def stream_options(command: F) -> F:
     return json_option(add(command))
 
 
-# --- which jobs ---------------------------------------------------------------------------------
+# --- filters ------------------------------------------------------------------------------------
 
 _FILTERS: tuple[tuple[tuple[str, ...], str, bool, str], ...] = (
-    (("--id", "named"), "ID", True, "This job; may be repeated, as most of these."),
-    (("--queue", "queues"), "NAME", True, "Of this queue."),
+    (("--id", "named"), "ID", True, "This job; may be repeated, like most of these."),
+    (("--queue", "queues"), "NAME", True, "In this queue."),
     (("--task", "tasks"), "NAME", True, "Of this task."),
     (("--tenant", "tenant"), "NAME", False, "Of this tenant."),
     (("--scope", "scope"), "PATH", False, "In this scope, or inside it."),
@@ -66,18 +65,28 @@ _FILTERS: tuple[tuple[tuple[str, ...], str, bool, str], ...] = (
         True,
         "Whose failure is transient, deterministic or unknown.",
     ),
-    (("--fingerprint", "fingerprint"), "TEXT", False, "Whose error has this shape (dead groups)."),
-    (("--text", "text"), "TEXT", False, "With this text in the last error."),
-    (("--attempts", "attempts"), "N", False, "With so many attempts: 3, 2-5 or 3+."),
-    (("--created-since", "created_since"), "WHEN", False, "Made at or after this date or age."),
-    (("--created-until", "created_until"), "WHEN", False, "Made before this date or age."),
-    (("--since", "--finished-since", "finished_since"), "WHEN", False, "Ended at or after this."),
-    (("--until", "--finished-until", "finished_until"), "WHEN", False, "Ended before this."),
+    (
+        ("--fingerprint", "fingerprint"),
+        "TEXT",
+        False,
+        "With this error fingerprint (see dead groups).",
+    ),
+    (("--text", "text"), "TEXT", False, "With this text in its last error."),
+    (("--attempts", "attempts"), "N", False, "With this many attempts: 3, 2-5 or 3+."),
+    (("--created-since", "created_since"), "WHEN", False, "Created at or after this date or age."),
+    (("--created-until", "created_until"), "WHEN", False, "Created before this date or age."),
+    (
+        ("--since", "--finished-since", "finished_since"),
+        "WHEN",
+        False,
+        "Finished since this.",
+    ),
+    (("--until", "--finished-until", "finished_until"), "WHEN", False, "Finished before this."),
 )
 
 
 def filter_options(*, states: bool = False) -> Callable[[F], F]:
-    """Add every filter; the command gets them as one ``wanted``."""
+    """Add every filter; the command gets one ``wanted``."""
 
     def add(command: F) -> F:
         @functools.wraps(command)
@@ -108,10 +117,10 @@ _FIELDS = ("states", *(names[-1] for names, _metavar, _multiple, _text in _FILTE
 
 
 def filter_of(named: dict[str, object]) -> Filter:
-    """Return the filter that these options ask for; raise ``InvalidInput`` naming a wrong one."""
+    """Return the filter of these options; raise ``InvalidInput`` naming a wrong one."""
     given = {field: value for field, value in named.items() if value not in (None, ())}
     for field, value in given.items():
-        _check_whole(field, value)
+        _check_text(field, value)
     fields: dict[str, object] = {}
     for field, value in given.items():
         if field == "states":
@@ -140,24 +149,24 @@ _OPTIONS = {names[-1]: names[0] for names, _metavar, _multiple, _text in _FILTER
 }
 
 
-def _check_whole(field: str, value: object) -> None:
-    """Raise ``InvalidInput`` if a text has half a character in it: the shell's was no UTF-8."""
+def _check_text(field: str, value: object) -> None:
+    """Raise ``InvalidInput`` if a text is not valid Unicode: the shell passed other bytes."""
     for text in value if isinstance(value, tuple) else (value,):
         try:
             str(text).encode()
         except UnicodeEncodeError:
-            problem = "it has half a character in it: is it UTF-8?"
+            problem = "it contains an unpaired surrogate: is it UTF-8?"
             raise InvalidInput(_OPTIONS.get(field, field), problem) from None
 
 
 def check_job(job_id: str, tenant: str) -> None:
-    """Raise ``InvalidInput`` unless a job could be called this."""
+    """Raise ``InvalidInput`` unless these can be the id and tenant of a job."""
     check_id(job_id)
     check_id(tenant, "--tenant")
 
 
 def with_ids(wanted: Filter, ids: tuple[str, ...]) -> Filter:
-    """Return the filter with these ids, given as arguments, as well."""
+    """Return the filter with these ids added."""
     from msgspec.structs import replace  # noqa: PLC0415
 
     both = replace(wanted, ids=tuple(dict.fromkeys([*wanted.ids, *ids])))
@@ -166,7 +175,7 @@ def with_ids(wanted: Filter, ids: tuple[str, ...]) -> Filter:
 
 
 def check_some(wanted: Filter, *, everything: bool) -> None:
-    """Refuse to take no condition at all for all jobs, unless that is said."""
+    """Refuse a filter without any condition, unless ``--all`` is given."""
     if wanted == EVERYTHING and not everything:
         raise InvalidInput("jobs", "name them by id or by a filter, or say --all")
 
@@ -212,7 +221,7 @@ _AGE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:us|ms|s|m|h|d|w))+")
 
 
 def moment_us(field: str, text: str) -> int:
-    """Return the moment that a person names: a date, or an age such as ``2h``."""
+    """Return the time that a person gives: a date, or an age such as ``2h``."""
     text = text.strip()
     now = time.time()
     if text.lower() == "now":
@@ -229,29 +238,36 @@ def moment_us(field: str, text: str) -> int:
         raise InvalidInput(
             field,
             f"{text[:60]!r} is neither a date such as 2027-01-31 or 2027-01-31T08:00:00Z (UTC "
-            "unless it says otherwise) nor an age such as 30m, 2h or 1d12h",
+            "by default) nor an age such as 30m, 2h or 1d12h",
         ) from None
+
+
+def limit_option(command: F) -> F:
+    """Add ``--limit``, by default without one."""
+    limits = click.IntRange(1, NO_LIMIT)
+    text = "How many at most (all)."
+    return click.option("--limit", type=limits, default=NO_LIMIT, help=text)(command)
 
 
 # --- who and why --------------------------------------------------------------------------------
 
 
 def who_options(command: F) -> F:
-    """Add ``--by`` and ``--reason``; the command gets ``who``, to be called when it is needed."""
+    """Add ``--by`` and ``--reason``; the command gets ``who``, to be called when needed."""
 
     @functools.wraps(command)
     def with_who(*args: object, by: str | None, reason: str | None, **options: object) -> object:
         return command(*args, who=functools.partial(who_of, by, reason), **options)
 
     decorated: Callable[..., object] = click.option(
-        "--reason", metavar="TEXT", help="Why: it is kept with the change."
+        "--reason", metavar="TEXT", help="Why; it is recorded with the change."
     )(with_who)
     return by_option(decorated)  # type: ignore[return-value]
 
 
 def by_option(command: F) -> F:
     """Add ``--by``."""
-    return click.option("--by", metavar="NAME", help="Who does it (default: who is logged in).")(
+    return click.option("--by", metavar="NAME", help="Who does it (default: your login name).")(
         command
     )
 
@@ -259,11 +275,11 @@ def by_option(command: F) -> F:
 def who_of(by: str | None, reason: str | None) -> Author:
     """Return who and why; ask for a missing reason on a terminal, and refuse without one."""
     from holdfast.model.audit import Attribution  # noqa: PLC0415
-    from holdfast.operations.operation_types import Author  # noqa: PLC0415
+    from holdfast.operations.attribution import Author  # noqa: PLC0415
 
     if reason is None or not reason.strip():
         if not on_terminal():
-            raise InvalidInput("--reason", "say why: it is kept with the change")
+            raise InvalidInput("--reason", "give a reason: it is recorded with the change")
         reason = str(click.prompt("Why", err=True))
     who = Author(login_name(by), reason)
     Attribution(who.by, who.why).check()
@@ -271,39 +287,39 @@ def who_of(by: str | None, reason: str | None) -> Author:
 
 
 def login_name(by: str | None) -> str:
-    """Return who does it, or raise ``InvalidInput`` if nobody is named and nobody known."""
+    """Return the name of the person, or raise ``InvalidInput`` if it is unknown."""
     if by is not None:
         if not by.strip():
-            raise InvalidInput("--by", "say who does it")
+            raise InvalidInput("--by", "give a name")
         return by
     import getpass  # noqa: PLC0415
 
     try:
-        # Behind sudo it is the person that counts, not root.
+        # With sudo: the person, not root.
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (OSError, KeyError, ImportError):
-        raise InvalidInput("--by", "nobody is logged in here: say who does it") from None
+        raise InvalidInput("--by", "the login name is unknown: give a name") from None
 
 
-# --- being sure ---------------------------------------------------------------------------------
+# --- confirmation -------------------------------------------------------------------------------
 
 
-def sure_options(command: F) -> F:
+def confirm_options(command: F) -> F:
     """Add ``--dry-run`` and ``--yes``."""
-    add = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-    sure = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    add = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+    sure = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
     return add(sure(command))
 
 
 def on_terminal() -> bool:
-    """Whether a person is there to answer."""
+    """Whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def be_sure(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal; elsewhere refuse unless ``--yes`` was given."""
     if yes:
         return
     if not on_terminal():
-        raise InvalidInput("--yes", f"{question} Nobody is here to ask: add --yes to do it")
+        raise InvalidInput("--yes", f"{question} No terminal to ask on: add --yes to do it")
     click.confirm(question, abort=True, err=True)

@@ -1,4 +1,4 @@
-"""How answers are printed: tables for people, one JSON document, or a JSON object per line."""
+"""Printing results: tables for people, one JSON document, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.model.durations import shown
+from holdfast.model.durations import format_seconds
 
 if TYPE_CHECKING:
     from holdfast.operations.views import JobView
 
-_WIDEST = 60
-_WORST = {"dead": "red", "wrong": "red", "warning": "yellow", "in_flight": "cyan", "ok": "green"}
+_MAX_WIDTH = 60
+_COLOURS = {"dead": "red", "wrong": "red", "warning": "yellow", "in_flight": "cyan", "ok": "green"}
 
 
 def document(value: object) -> None:
@@ -32,40 +32,40 @@ def lines(values: Sequence[object]) -> None:
         click.echo(msgspec.json.encode(value))
 
 
-def note(sentence: str) -> None:
-    """Say something beside the answer, where it is not read as one."""
-    click.echo(clean(sentence), err=True)
+def note(text: str) -> None:
+    """Print a remark to standard error."""
+    click.echo(clean(text), err=True)
 
 
 def clean(text: str) -> str:
-    """Return text that can do nothing to a terminal but be read."""
+    """Return the text without control characters."""
     return "".join(one if one.isprintable() else " " for one in text)
 
 
-def cut(text: str, widest: int = _WIDEST) -> str:
-    """Return the beginning of a text, on one line."""
+def cut(text: str, width_limit: int = _MAX_WIDTH) -> str:
+    """Return the text on one line, shortened."""
     text = " ".join(clean(text).split())
-    return text if len(text) <= widest else text[: widest - 1] + "…"
+    return text if len(text) <= width_limit else text[: width_limit - 1] + "…"
 
 
 def ago(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago a moment was, or how far away it is."""
+    """Return how long ago a time was, or how far in the future it is."""
     if moment is None:
         return ""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    text = shown(float(_rough(abs(seconds))))
+    text = format_seconds(float(_rough(abs(seconds))))
     return f"in {text}" if seconds < 0 else f"{text} ago"
 
 
 def moment(value: datetime | None) -> str:
-    """Return a moment as a date, in UTC, and how long ago it was."""
+    """Return a time in UTC, and how long ago it was."""
     if value is None:
         return ""
     return f"{value.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z ({ago(value)})"
 
 
 def _rough(seconds: float) -> int:
-    """Return as much of a duration as a person reads."""
+    """Return a duration rounded for people."""
     whole = int(seconds)
     unit = 3_600 if whole >= 86_400 else 60 if whole >= 3_600 else 1
     return whole - whole % unit
@@ -74,7 +74,7 @@ def _rough(seconds: float) -> int:
 def table(
     names: Sequence[str], rows: Sequence[Sequence[object]], *, right: Collection[str] = ()
 ) -> None:
-    """Print rows under names, each column as wide as it needs; those in ``right`` to the right."""
+    """Print a table; columns in ``right`` are right-aligned."""
     texts = [[cut("" if cell is None else str(cell)) for cell in row] for row in rows]
     widths = [max(_width(cell) for cell in column) for column in zip(names, *texts, strict=True)]
     for number, row in enumerate([list(names), *texts]):
@@ -84,7 +84,7 @@ def table(
         ]
         if number:
             cells = [
-                click.style(cell, fg=_WORST[cell.strip()]) if cell.strip() in _WORST else cell
+                click.style(cell, fg=_COLOURS[cell.strip()]) if cell.strip() in _COLOURS else cell
                 for cell in cells
             ]
             click.echo("  ".join(cells).rstrip())
@@ -97,7 +97,7 @@ def _width(text: str) -> int:
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
-    """Print one field per line, leaving out what is empty."""
+    """Print one field per line, without empty ones."""
     for name, value in pairs:
         if value in ("", None):
             continue
@@ -106,7 +106,7 @@ def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
 
 
 def jobs_table(jobs: Sequence[JobView]) -> None:
-    """Print jobs, a line each."""
+    """Print jobs, one per line."""
     now = datetime.now(UTC)
     table(
         ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "CREATED", "FINISHED", "REASON", "LAST ERROR"),
@@ -129,7 +129,7 @@ def jobs_table(jobs: Sequence[JobView]) -> None:
 
 
 def count_of(count: int, what: str = "job") -> str:
-    """Return so many of something, in words."""
+    """Return a count with its noun: ``3 jobs``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
@@ -137,7 +137,7 @@ def count_of(count: int, what: str = "job") -> str:
 def progress(
     label: str, total: int | None, *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar with rate and time left on the terminal, if there is one to show it on."""
+    """Show a progress bar on a terminal; yield a function that takes the number done."""
     if not wanted or not sys.stderr.isatty():
         yield lambda _done: None
         return

@@ -16,11 +16,11 @@ from types import MappingProxyType
 from holdfast import __version__
 from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
-from holdfast.model.durations import shown
+from holdfast.model.durations import format_seconds
 from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
-from holdfast.settings import LoadedSettings, Settings, unusable_places, with_origin
+from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
 from holdfast.stores.opening import change, own_name, worker_options
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.instrumented import InstrumentedEngine
@@ -103,7 +103,7 @@ class Daemon:
 
     async def _start(self, store: Store) -> None:
         settings, metrics = self.settings, self.metrics
-        metrics.know(self._definition.queues)
+        metrics.add_queues(self._definition.queues)
         metrics.store = store.figures
         engine = InstrumentedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
         engine.count_lost(store.lost_at_open)
@@ -199,9 +199,8 @@ class Daemon:
         worker, workforce, processes = self._worker, self.workforce, self._processes
         if worker is not None and workforce is not None and processes is not None:
             busy = len(workforce.running())
-            self._say(
-                f"stopping: {busy} running, waiting up to {shown(self.settings.drain_seconds)}"
-            )
+            patience = format_seconds(self.settings.drain_seconds)
+            self._say(f"stopping: {busy} running, waiting up to {patience}")
             log.emit("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             await asyncio.gather(worker.stop(self.settings.drain_seconds), processes.stop())
         await self._run_hooks(self._definition.on_stop, quiet=True)
@@ -282,7 +281,7 @@ class Daemon:
 
     def _check(self) -> None:
         """Refuse what can be seen to be wrong before anything is touched."""
-        for problem in unusable_places(LoadedSettings(self.settings, self._origins)):
+        for problem in unusable_paths(LoadedSettings(self.settings, self._origins)):
             raise problem
         try:
             add_builtin(self._definition, self.settings.default_task)

@@ -11,9 +11,9 @@ import msgspec
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.audit import TEXT_LIMIT
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.operations.operation_types import Author
+from holdfast.operations.attribution import Author
 from holdfast.operations.operations import Operations
-from holdfast.settings import LoadedSettings, Settings, plain, written
+from holdfast.settings import LoadedSettings, Settings, formatted, plain
 
 log = StructuredLog("holdfast.daemon")
 
@@ -157,8 +157,8 @@ class SettingsReloader:
         changes = {
             field: SettingChange(
                 field,
-                written(field, getattr(running.settings, field)),
-                written(field, getattr(wanted.settings, field)),
+                formatted(field, getattr(running.settings, field)),
+                formatted(field, getattr(wanted.settings, field)),
                 wanted.origins[field],
             )
             for field in differ

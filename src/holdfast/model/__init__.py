@@ -1,1 +1,1 @@
-"""What is true of a job, whoever keeps it: no I/O, no clock, no randomness of its own."""
+"""The rules of jobs, the same for every engine: no I/O, no clock, no randomness."""

@@ -1,7 +1,7 @@
-"""Who asks: the tenant and the scopes inside it that a caller reaches.
+"""The tenant and the scopes inside it that a caller may access.
 
-A scope is a containment path inside a tenant (``library:42/book:7``): whoever reaches
-``library:42`` reaches everything below it, and nothing beside it.
+A scope is a containment path inside a tenant (``library:42/book:7``): access to ``library:42``
+includes everything below it, and nothing beside it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ DEFAULT_TENANT = "default"
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """What a caller reaches. ``tenant=None`` is every tenant; no scopes is every scope."""
+    """What a caller may access. ``tenant=None``: every tenant; no scopes: every scope."""
 
     tenant: str | None = None
     scopes: tuple[str, ...] = ()
 
     @property
     def unlimited(self) -> bool:
-        """Whether this caller reaches everything."""
+        """Whether this caller may access everything."""
         return self.tenant is None and not self.scopes
 
     def reaches(self, tenant: str, scope: str) -> bool:
-        """Whether work of this tenant and scope is within the caller's reach."""
+        """Whether the caller may access jobs of this tenant and scope."""
         if self.tenant is not None and tenant != self.tenant:
             return False
         return not self.scopes or any(_contains(held, scope) for held in self.scopes)

@@ -1,4 +1,4 @@
-"""What people do to jobs: which states an action is for, its effect, and what it leaves alone."""
+"""Actions of people on jobs: for which states, with which effect, and which jobs they spare."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
     """The states of jobs that it can be applied to."""
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` if a field makes no sense."""
+        """Raise ``InvalidInput`` if a field is invalid."""
 
     def spares(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002 - most spare none
         """Whether it leaves a job alone, given the job only. ``named``: the filter has its id."""
         return False
 
     def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
-        """Return what becomes of a job, or raise ``IllegalTransition``."""
+        """Return the effect on a job, or raise ``IllegalTransition``."""
         raise NotImplementedError
 
 
 class ReplayJobs(Action, frozen=True, array_like=True, tag="replay"):
-    """Bring dead letters back, due now, with a fresh budget.
+    """Replay dead letters, due now, with a fresh budget.
 
-    Those with a deterministic failure are left alone unless ``fixed`` says what was fixed. ``run``
+    Those with a deterministic failure are spared unless ``fixed`` says what was fixed. ``run``
     marks them as taken by a replay run.
     """
 
@@ -73,7 +73,7 @@ class ReplayJobs(Action, frozen=True, array_like=True, tag="replay"):
 
 
 class ArchiveJobs(Action, frozen=True, array_like=True, tag="archive"):
-    """Archive dead letters: what waits for them is cancelled, others of their key go on."""
+    """Archive dead letters: their dependents are cancelled, others of their key continue."""
 
     name: ClassVar[str] = "archive"
     states: ClassVar[frozenset[State]] = frozenset({State.DEAD})
@@ -84,7 +84,7 @@ class ArchiveJobs(Action, frozen=True, array_like=True, tag="archive"):
 
 
 class RestoreJobs(Action, frozen=True, array_like=True, tag="restore"):
-    """Take archived jobs back among the dead letters."""
+    """Turn archived jobs back into dead letters."""
 
     name: ClassVar[str] = "restore"
     states: ClassVar[frozenset[State]] = frozenset({State.ARCHIVED})
@@ -95,7 +95,7 @@ class RestoreJobs(Action, frozen=True, array_like=True, tag="restore"):
 
 
 class CancelJobs(Action, frozen=True, array_like=True, tag="cancel"):
-    """Cancel unfinished jobs, and what waits for them; those in flight are asked to stop."""
+    """Cancel unfinished jobs and their dependents; those in flight are asked to stop."""
 
     name: ClassVar[str] = "cancel"
     states: ClassVar[frozenset[State]] = UNFINISHED
@@ -121,7 +121,7 @@ class PurgeJobs(Action, frozen=True, array_like=True, tag="purge"):
 
 
 class ConfirmJobs(Action, frozen=True, array_like=True, tag="confirm"):
-    """Agree to jobs that wait for a person's confirmation."""
+    """Confirm jobs that wait for a person."""
 
     name: ClassVar[str] = "confirm"
     states: ClassVar[frozenset[State]] = frozenset({State.BLOCKED})

@@ -1,7 +1,7 @@
-"""What a person does to work: who, why, and the entry in the audit that goes with it.
+"""Who changes something and why, and the audit.
 
-Audit entries are a chain: each one's hash covers its own fields and the hash before it, so that
-none can be changed, left out or put in between without breaking what follows.
+Audit entries are a chain: the hash of each covers its own fields and the hash before it, so that
+none can be changed, removed or inserted without breaking the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHANGES_LIMIT = 64 * 1024
 
 
 class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One action, as whoever authorised it describes it. ``changes`` is a JSON object."""
+    """One action. ``changes`` is a JSON object."""
 
     action: str
     resource_type: str
@@ -30,7 +30,7 @@ class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
     tenant: str = ""
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` if a field makes no sense."""
+        """Raise ``InvalidInput`` if a field is invalid."""
         for field in ("action", "resource_type", "user_id"):
             _check_text(field, getattr(self, field), NAME_LIMIT)
         for field in ("resource_id", "tenant"):
@@ -54,7 +54,7 @@ class AuditRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AuditHead(msgspec.Struct, frozen=True, array_like=True):
-    """Where the chain ends: publish it elsewhere, and nothing before it can be changed unseen."""
+    """The end of the chain: with a copy in another place, no change before it goes unnoticed."""
 
     count: Whole = 0
     hash: str = ""
@@ -67,7 +67,7 @@ def chain(head: AuditHead, entry: AuditEntry, at_us: int) -> AuditRecord:
 
 
 def follows(head: AuditHead, record: AuditRecord) -> bool:
-    """Whether this record is whole and comes right after this head."""
+    """Whether this record is intact and comes right after this head."""
     expected = chain(head, record.entry, record.at_us)
     return record == expected
 
@@ -90,7 +90,7 @@ class Attribution(msgspec.Struct, frozen=True, array_like=True):
     audit: tuple[AuditEntry, ...] = ()
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` unless somebody is named and gives a reason."""
+        """Raise ``InvalidInput`` unless there are a name and a reason."""
         _check_text("by", self.by, NAME_LIMIT)
         _check_text("why", self.why, TEXT_LIMIT)
         if type(self.audit) is not tuple:
@@ -112,5 +112,5 @@ def _check_text(field: str, text: str, limit: int, *, empty: bool = False) -> st
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(field, "it has half a character in it") from None
+        raise InvalidInput(field, "it contains an unpaired surrogate") from None
     return text

@@ -42,8 +42,8 @@ def _parsed(field: str, text: str) -> float:
         ) from None
 
 
-def shown(seconds: float) -> str:
-    """Return the duration as a person would write it."""
+def format_seconds(seconds: float) -> str:
+    """Return the duration as text, such as ``1h30m``."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f}us" if seconds else "0s"
     if seconds < 1:

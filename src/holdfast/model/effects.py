@@ -1,8 +1,8 @@
-"""Effects: what a decision changed, written down so that it never has to be decided again.
+"""Effects: the recorded results of decisions, so that nothing is decided twice.
 
-An effect carries every value that it sets. Its tag is stored: never give one to another effect.
-Those on dead letters, which are not kept in memory, carry the whole job as it is after them.
-``LOG_NAMES`` are the names under which people know them in a log dump.
+An effect carries every value that it sets. Its tag is stored: never reuse one. Effects on dead
+letters, which are not kept in memory, carry the whole job after the change. ``LOG_NAMES`` are their
+names in a log dump.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .policy import QueuePolicy
 
 
 class Enqueued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """A job came to be."""
+    """A job was enqueued."""
 
     at_us: Whole
     job: Job
@@ -51,11 +51,11 @@ class Completed(_Change, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Cancelled(_Change, frozen=True, array_like=True, gc=False, tag=5):
-    """It is not to be done."""
+    """It was cancelled."""
 
     reason: str = ""
     by: str = ""
-    """Who wanted it so, if a person did."""
+    """The person who cancelled it, if one did."""
 
 
 class Retried(_Change, frozen=True, array_like=True, gc=False, tag=6):
@@ -66,17 +66,17 @@ class Retried(_Change, frozen=True, array_like=True, gc=False, tag=6):
 
 
 class Released(_Change, frozen=True, array_like=True, gc=False, tag=7):
-    """It was handed back: same place, no attempt charged."""
+    """It was released: same place, no attempt charged."""
 
 
 class Snoozed(_Change, frozen=True, array_like=True, gc=False, tag=8):
-    """It was handed back for later: no attempt charged."""
+    """It was released for later: no attempt charged."""
 
     run_at_us: Whole
 
 
 class Lost(_Change, frozen=True, array_like=True, gc=False, tag=9):
-    """Its lease ended without a word: queued again, at the tail, with one loss more."""
+    """Its lease ended without an outcome: queued again, at the tail, with one more loss."""
 
     failure: Failure
 
@@ -89,7 +89,7 @@ class Died(_Change, frozen=True, array_like=True, gc=False, tag=10):
 
 
 class Unblocked(_Change, frozen=True, array_like=True, gc=False, tag=11):
-    """Nothing is left that it waits for."""
+    """It waits for nothing any more."""
 
 
 class _Operated(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,15 +101,15 @@ class _Operated(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Replayed(_Operated, frozen=True, array_like=True, gc=False, tag=12):
-    """A person brought it back from the dead."""
+    """A person replayed it."""
 
 
 class Archived(_Operated, frozen=True, array_like=True, gc=False, tag=13):
-    """A person laid it aside."""
+    """A person archived it."""
 
 
 class Restored(_Operated, frozen=True, array_like=True, gc=False, tag=14):
-    """A person took it back from the archive."""
+    """A person restored it from the archive."""
 
 
 class Edited(_Operated, frozen=True, array_like=True, gc=False, tag=15):
@@ -126,14 +126,14 @@ class Freed(_Change, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Confirmed(_Change, frozen=True, array_like=True, gc=False, tag=17):
-    """The person that it waited for has agreed."""
+    """A person confirmed it."""
 
     by: str
     why: str
 
 
 class StopRequested(_Change, frozen=True, array_like=True, gc=False, tag=18):
-    """Whoever runs it is asked to stop."""
+    """Its worker is asked to stop it."""
 
     by: str
     why: str
@@ -147,7 +147,7 @@ class Noted(_Change, frozen=True, array_like=True, gc=False, tag=19):
 
 
 class Purged(_Change, frozen=True, array_like=True, gc=False, tag=20):
-    """A person had it forgotten, with its history. What it was tells what to count less."""
+    """A person deleted it with its history. Its fields tell which counts go down."""
 
     queue: str
     state: State
@@ -163,7 +163,7 @@ class PolicySet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
 
 
 class FlagSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
-    """A flag was switched; None takes it away."""
+    """A flag was set; None removes it."""
 
     at_us: Whole
     name: str
@@ -171,7 +171,7 @@ class FlagSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
 
 
 class ScheduleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A schedule as operators see it: what it runs when, and which ticks are left out."""
+    """A schedule as operators see it: its task and times, and which ticks are skipped."""
 
     expression: str
     time_zone: str
@@ -179,11 +179,11 @@ class ScheduleState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue: str
     paused: bool = False
     skip_until_us: Whole = 0
-    """Ticks up to this moment are left out."""
+    """Ticks up to this time are skipped."""
 
 
 class ScheduleSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
-    """A schedule is known, or changed; None takes it away."""
+    """A schedule was stored or changed; None removes it."""
 
     at_us: Whole
     name: str
@@ -220,7 +220,7 @@ JobEffect = (
     | Purged
 )
 Setting = PolicySet | FlagSet | ScheduleSet | Audited
-"""What is not about one job."""
+"""Effects that are not about one job."""
 
 Effect = JobEffect | Setting
 

@@ -6,28 +6,28 @@ HoldfastError
 │   ├── UnknownDependency   a job that this one would wait for does not exist
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
-├── DuplicateId             a job of this id exists, or finished not long ago
+├── DuplicateId             a job with this id exists, or finished recently
 ├── LeaseLost               the token is not the job's current one
-├── IllegalTransition       the state machine has no such move
-├── StaleVersion            somebody else changed the job meanwhile
-├── ChangedMeanwhile        somebody else changed the policy or schedule meanwhile
-├── StorageError            the place where work is kept
-│   ├── StorageFull         no room: enqueue is refused, work under way goes on
+├── IllegalTransition       the state machine has no such transition
+├── StaleVersion            the job was changed concurrently
+├── ChangedMeanwhile        the policy or schedule was changed concurrently
+├── StorageError            the store has a problem
+│   ├── StorageFull         no space: enqueue is refused, running jobs continue
 │   ├── DurabilityLost      a write or sync failed: the engine has stopped
 │   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
-│   ├── CorruptHistory      finished work on disk is damaged, with file, table and row
-│   ├── HistoryMissing      finished work that must be on disk is not there
+│   ├── CorruptHistory      stored finished jobs are damaged, with file, table and row
+│   ├── HistoryMissing      the history file is missing or too old
 │   ├── UnknownFormat       written by a version that this one cannot read
 │   ├── CorruptDump         a dump was altered or cut short
 │   └── DirectoryInUse      another process owns the directory
-├── Unavailable             nobody there to answer; try again later
+├── Unavailable             no answer; try again later
 │   └── NoOwner             no process owns the store: start one
-├── UnknownTask             no task of this name is registered here
-├── JobNotFound             there is no such job, or not within reach
-├── UnknownSchedule         no schedule of this name is known
+├── UnknownTask             no task with this name is registered here
+├── JobNotFound             there is no such job, or the caller may not see it
+├── UnknownSchedule         no schedule with this name is known
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── ResultTimeout           the awaited job has not finished in time
-├── WrongLoop               called from a place that would wait for itself
+├── WrongLoop               the call would make the event loop wait for itself
 ├── EngineClosed            the engine was closed
 └── InvariantViolation      a bug in Holdfast: please report it
 
@@ -104,7 +104,7 @@ class AccessDenied(HoldfastError):
 
 
 class DuplicateId(HoldfastError):
-    """A job of this id exists, or finished not long ago."""
+    """A job with this id exists, or finished recently."""
 
     code = "duplicate_id"
 
@@ -112,14 +112,14 @@ class DuplicateId(HoldfastError):
         named = ", ".join(repr(job_id) for job_id in ids[:5])
         more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
         super().__init__(
-            f"a job with id {named}{more} exists or finished not long ago; nothing was enqueued: "
+            f"a job with id {named}{more} exists or finished recently; nothing was enqueued: "
             'choose another id, or skip duplicates (on_duplicate="skip", --skip-duplicates)'
         )
         self.ids = ids
 
 
 class LeaseLost(HoldfastError):
-    """The token is not the job's current one: somebody else has the job, or it is finished."""
+    """The token is not the job's current one: another worker has the job, or it is finished."""
 
     code = "lease_lost"
 
@@ -133,7 +133,7 @@ class LeaseLost(HoldfastError):
 
 
 class IllegalTransition(HoldfastError):
-    """The state machine has no such move."""
+    """The state machine has no such transition."""
 
     code = "illegal_transition"
 
@@ -145,28 +145,27 @@ class IllegalTransition(HoldfastError):
 
 
 class ChangedMeanwhile(HoldfastError):
-    """Somebody else changed what governs work since the caller looked."""
+    """The policy or schedule was changed since the caller read it."""
 
     code = "changed_meanwhile"
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
-            f"{what} {name!r} was changed by somebody else meanwhile: look at it again and decide "
-            "anew"
+            f"{what} {name!r} was changed concurrently: read it again and decide again"
         )
         self.what = what
         self.name = name
 
 
 class StaleVersion(HoldfastError):
-    """Somebody else changed the job meanwhile."""
+    """The job was changed since the caller read it."""
 
     code = "stale_version"
 
     def __init__(self, job_id: str, expected: int, version: int) -> None:
         super().__init__(
-            f"job {job_id!r} is at version {version}, not {expected}: somebody changed it. Look at "
-            "it again and decide anew"
+            f"job {job_id!r} is at version {version}, not {expected}: it was changed. Read it "
+            "again and decide again"
         )
         self.job_id = job_id
         self.expected = expected
@@ -174,13 +173,13 @@ class StaleVersion(HoldfastError):
 
 
 class StorageError(HoldfastError):
-    """The place where work is kept cannot do what was asked."""
+    """The store cannot do what was asked."""
 
     code = "storage"
 
 
 class StorageFull(StorageError):
-    """No room: enqueue is refused, work under way goes on."""
+    """No space: enqueue is refused, running jobs continue."""
 
     code = "storage_full"
 
@@ -200,7 +199,7 @@ class CorruptLog(StorageError):
         super().__init__(
             f"{file} is damaged at byte {offset} (near seq {seq}): {problem}. Nothing was changed. "
             "Restore the file from a backup, or run verify to see the extent and salvage to "
-            "copy out what is whole"
+            "copy what is intact"
         )
         self.file = file
         self.offset = offset
@@ -209,7 +208,7 @@ class CorruptLog(StorageError):
 
 
 class CorruptHistory(StorageError):
-    """Finished work, or what happened to it, is damaged where it is kept."""
+    """The stored history is damaged."""
 
     code = "corrupt_history"
 
@@ -217,9 +216,9 @@ class CorruptHistory(StorageError):
         where = f" in table {table}" if table else ""
         where += f" row {row}" if row else ""
         super().__init__(
-            f"{file} is damaged{where}: {problem}. Unfinished work is not touched by this. Restore "
-            "the file from a backup, run `holdfast journal verify` to see the extent, or begin "
-            "anew without it (`holdfast run --history anew`; it is set aside)"
+            f"{file} is damaged{where}: {problem}. Unfinished jobs are not affected. Restore "
+            "the file from a backup, run `holdfast journal verify` to see the extent, or start "
+            "without it (`holdfast run --history anew`; it is set aside)"
         )
         self.file = file
         self.table = table
@@ -228,7 +227,7 @@ class CorruptHistory(StorageError):
 
 
 class HistoryMissing(StorageError):
-    """Finished work that must be on disk is not there."""
+    """The history file is missing or too old."""
 
     code = "history_missing"
 
@@ -236,9 +235,8 @@ class HistoryMissing(StorageError):
         found = "is missing" if found_seq is None else f"ends at seq {found_seq:,}"
         super().__init__(
             f"{file} {found}, but the log relies on it for everything up to seq {expected_seq:,}. "
-            "Nothing was changed. Put the file back from where it went or from a backup, or begin "
-            "anew (`holdfast run --history anew`): dead letters and finished jobs up to there are "
-            "lost then"
+            "Nothing was changed. Put the file back, restore it from a backup, or start without it "
+            "(`holdfast run --history anew`): that loses dead letters and finished jobs up to there"
         )
         self.file = file
         self.found_seq = found_seq
@@ -267,7 +265,7 @@ class CorruptDump(StorageError):
 
     def __init__(self, file: str, problem: str) -> None:
         super().__init__(
-            f"{file} is no whole dump: {problem}. Nothing was loaded: take another copy of it, or "
+            f"{file} is not a complete dump: {problem}. Nothing was loaded: use another copy, or "
             "dump again"
         )
         self.file = file
@@ -293,7 +291,7 @@ class InvariantViolation(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """Nobody was there to answer."""
+    """There was no answer."""
 
     code = "unavailable"
 
@@ -305,37 +303,34 @@ class NoOwner(Unavailable):
 
 
 class UnknownTask(HoldfastError):
-    """No task of this name is registered here."""
+    """No task with this name is registered here."""
 
     code = "unknown_task"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         names = ", ".join(sorted(known)) or "none"
-        super().__init__(f"no task is named {name!r}; known are: {names}")
+        super().__init__(f"no task is named {name!r}; known: {names}")
         self.name = name
 
 
 class JobNotFound(HoldfastError):
-    """There is no such job, or not within the caller's reach."""
+    """There is no such job, or the caller may not see it."""
 
     code = "job_not_found"
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(
-            f"there is no job {job_id!r}: it never was, or it finished longer ago than finished "
-            "jobs are kept"
-        )
+        super().__init__(f"there is no job {job_id!r}: it never existed, or its retention is over")
         self.job_id = job_id
 
 
 class UnknownSchedule(HoldfastError):
-    """No schedule of this name is known."""
+    """No schedule with this name is known."""
 
     code = "unknown_schedule"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        names = ", ".join(sorted(known)) or "none: they are known once an application is run"
-        super().__init__(f"no schedule is named {name!r}; known are: {names}")
+        names = ", ".join(sorted(known)) or "none: they appear once an application has run"
+        super().__init__(f"no schedule is named {name!r}; known: {names}")
         self.name = name
 
 
@@ -352,12 +347,12 @@ class JobFailed(HoldfastError):
 
 
 class ResultTimeout(HoldfastError):
-    """The awaited job has not finished in time; it goes on."""
+    """The awaited job has not finished in time; it continues."""
 
     code = "result_timeout"
 
 
 class WrongLoop(HoldfastError):
-    """Called from a place that would wait for itself."""
+    """The call would make the event loop wait for itself."""
 
     code = "wrong_loop"

@@ -1,4 +1,4 @@
-"""What went wrong: every failure gets an error_reason and a class, by ordered, named rules."""
+"""Failures: each gets an error_reason and a class, by ordered, named rules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REASONS: Mapping[str, FailureClass] = {
     "payload_invalid": _DETERMINISTIC,
     "business_error": _DETERMINISTIC,
     "expired": _DETERMINISTIC,
-    # Lost work may have killed its worker: a person looks before it runs again.
+    # A lost job may have killed its worker: a person decides whether it runs again.
     "worker_lost": _UNKNOWN,
     "stuck": _UNKNOWN,
     "unexpected": _UNKNOWN,
@@ -64,7 +64,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def bounded(failure: Failure) -> Failure:
-    """Return the failure with texts that can be stored, however long or odd they are."""
+    """Return the failure with its texts shortened and cleaned for storage."""
     return msgspec.structs.replace(
         failure,
         error_reason=_bounded(failure.error_reason, REASON_LIMIT),
@@ -95,7 +95,7 @@ def check_failure(failure: Failure) -> None:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a rule says of an exception."""
+    """The result of a rule for an exception."""
 
     error_reason: str
     failure_class: FailureClass
@@ -103,14 +103,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One named rule: ``judge(error, now)`` returns a verdict, or None to pass it on."""
+    """One named rule: ``judge(error, now)`` returns a verdict, or None for the next rule."""
 
     name: str
     judge: Callable[[BaseException, datetime], Verdict | None]
 
 
 class Classifier:
-    """Ordered rules; the first that answers decides. What no rule knows is ``unexpected``."""
+    """Ordered rules; the first verdict counts. Without one the reason is ``unexpected``."""
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
         """Take the caller's own rules; the default ones come after them."""
@@ -150,18 +150,18 @@ def by_type(
 ) -> Rule:
     """Return a rule that gives exceptions of these types this reason.
 
-    The class of a reason that Holdfast does not know must be stated.
+    A reason that is not in ``REASONS`` needs a class.
     """
     verdict = Verdict(error_reason, failure_class or REASONS[error_reason])
     return Rule(name, lambda error, _now: verdict if isinstance(error, types) else None)
 
 
 def retry_after_seconds(value: str, now: datetime) -> float | None:
-    """Return the seconds that a Retry-After header asks for; None when it makes no sense."""
+    """Return the seconds that a Retry-After header asks for; None if it is invalid."""
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value[:12])
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a dozen modules, for this alone
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow to import
 
     try:
         when = parsedate_to_datetime(value)
@@ -292,7 +292,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
-    # No NUL either: stored bytes tell an unfinished write by its blank sectors.
+    # No NUL either: the log detects an unfinished write by its zero bytes.
     text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "␀")
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""Dead letters in groups: what is alike is looked at, fixed and replayed together."""
+"""Dead letters in groups, to be examined, fixed and replayed together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .job import Job
 from .search import HOUR_US, FailureGroup
 
 GroupKey = tuple[str, str, FailureClass, str, int]
-"""Queue, error_reason, class, shape of the message, and the hour in which it died."""
+"""Queue, error_reason, class, fingerprint, and the hour of death."""
 
 
 def group_key(job: Job) -> GroupKey | None:
-    """Return which group a dead job belongs to."""
+    """Return the group of a dead job."""
     failure = job.failure
     if failure is None:
         return None
@@ -29,7 +29,7 @@ def group_key(job: Job) -> GroupKey | None:
 
 
 def key_of(group: FailureGroup) -> GroupKey:
-    """Return what tells this group from the others."""
+    """Return the key of a group."""
     return (
         group.queue,
         group.error_reason,

@@ -1,4 +1,4 @@
-"""The shape of an error message: what is left when everything that varies is taken out."""
+"""The fingerprint of an error message: its text without the parts that vary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLAGS = re.VERBOSE | re.IGNORECASE
 
 @cache
 def _varying(*, url: bool, email: bool) -> re.Pattern[str]:
-    """By whether there may be an address of the web, or of a person: looking for those is slow."""
+    """Return the pattern; searching for URLs and email addresses is slow, so only if needed."""
     return re.compile(_URL * url + _EMAIL * email + _OTHERS, _FLAGS)
 
 

@@ -1,4 +1,4 @@
-"""What an effect makes of a job: recovery, compaction and every engine agree by doing this.
+"""Applies effects to jobs: recovery, compaction and every engine use this.
 
 ``apply`` never decides. That is for ``lifecycle``.
 """
@@ -28,12 +28,11 @@ _FORGETTABLE = frozenset({_COMPLETED, _CANCELLED})
 def apply(job: Job | None, effect: fx.JobEffect, seq: int) -> Job | None:
     """Return the job after this effect, which has this sequence number; None if it is gone.
 
-    ``job`` is None for one that is not known, and may be for a finished one: where those are
-    kept is not where this is called. Raise ``IllegalTransition`` when the effect cannot have
-    happened to this job: then the effect does not belong to this history.
+    ``job`` is None if it is unknown; it may be None for a finished one, which the caller need not
+    have. Raise ``IllegalTransition`` if the effect cannot have happened to this job.
     """
     if isinstance(effect, fx.Enqueued):
-        # The id of a completed or cancelled job may come back: it had been forgotten by then.
+        # The id of a completed or cancelled job may return after its retention.
         if job is not None and job.state not in _FORGETTABLE:
             raise IllegalTransition(job.id, job.state, Move.ENQUEUE)
         if effect.job.state not in MOVES[None, Move.ENQUEUE] or effect.job.token:
@@ -94,11 +93,11 @@ def _retried(job: Job, effect: fx.Retried, seq: int) -> Job:
 
 
 def _released(job: Job, _effect: fx.Released, _seq: int) -> Job:
-    return _pending(job, job.run_at_us, job.seq, handed_back=1)
+    return _pending(job, job.run_at_us, job.seq, refunded=1)
 
 
 def _snoozed(job: Job, effect: fx.Snoozed, seq: int) -> Job:
-    return _pending(job, effect.run_at_us, seq, handed_back=1)
+    return _pending(job, effect.run_at_us, seq, refunded=1)
 
 
 def _lost(job: Job, effect: fx.Lost, seq: int) -> Job:
@@ -107,12 +106,12 @@ def _lost(job: Job, effect: fx.Lost, seq: int) -> Job:
 
 
 def _pending(
-    job: Job, run_at_us: int, seq: int, *, failure: Failure | None = None, handed_back: int = 0
+    job: Job, run_at_us: int, seq: int, *, failure: Failure | None = None, refunded: int = 0
 ) -> Job:
     return replace(
         job,
         state=_PENDING,
-        attempt=job.attempt - handed_back,
+        attempt=job.attempt - refunded,
         run_at_us=run_at_us,
         seq=seq,
         failure=failure or job.failure,
@@ -149,14 +148,14 @@ def _replayed(_job: Job | None, effect: fx.Replayed, seq: int) -> Job:
     return replace(effect.job, seq=seq)
 
 
-def _laid(_job: Job | None, effect: fx.Archived | fx.Restored, _seq: int) -> Job:
+def _replaced(_job: Job | None, effect: fx.Archived | fx.Restored, _seq: int) -> Job:
     return effect.job
 
 
 def _edited(job: Job | None, effect: fx.Edited, seq: int) -> Job:
     after = effect.job
     if job is not None and (job.run_at_us, job.priority) != (after.run_at_us, after.priority):
-        return replace(after, seq=seq)  # at the tail of where it belongs now
+        return replace(after, seq=seq)  # at the tail of its new priority or time
     return after
 
 
@@ -186,8 +185,8 @@ _EFFECTS: Mapping[type[fx.JobEffect], tuple[str, frozenset[State], Callable[...,
     fx.Confirmed: ("be confirmed", frozenset({_BLOCKED}), _confirmed),
     fx.StopRequested: ("be asked to stop", _HELD, _stop_requested),
     fx.Replayed: (Move.REPLAY, frozenset({_DEAD}), _replayed),
-    fx.Archived: (Move.ARCHIVE, frozenset({_DEAD}), _laid),
-    fx.Restored: (Move.RESTORE, frozenset({_ARCHIVED}), _laid),
+    fx.Archived: (Move.ARCHIVE, frozenset({_DEAD}), _replaced),
+    fx.Restored: (Move.RESTORE, frozenset({_ARCHIVED}), _replaced),
     fx.Edited: ("be edited", EDITABLE, _edited),
     fx.Noted: ("be noted", frozenset(State), _noted),
     fx.Purged: ("be purged", _FINISHED, _purged),

@@ -1,4 +1,4 @@
-"""What has happened to a job: every attempt, and everything that people did and said."""
+"""The history of a job: its attempts, and the actions and notes of people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NoteKind(enum.StrEnum):
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a person did or said: who, when, and why."""
+    """An action or a note of a person: who, when and why."""
 
     kind: NoteKind
     at_us: Whole
@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class History(msgspec.Struct, frozen=True, array_like=True):
-    """A job and all that is known of its past, oldest first."""
+    """A job and its history, oldest first."""
 
     job: Job
     attempts: list[AttemptRecord]
@@ -70,7 +70,7 @@ _ENDINGS: dict[type[fx.JobEffect], str] = {
 
 
 def completing_attempt(job: Job) -> AttemptRecord | None:
-    """Return the attempt that completed a job: the job itself tells."""
+    """Return the attempt that completed a job, from the job itself."""
     if job.state is not State.COMPLETED:
         return None
     return AttemptRecord(
@@ -90,7 +90,7 @@ def attempt_of(old: Job | None, effect: fx.JobEffect) -> AttemptRecord | None:
 
 
 def note_of(effect: fx.JobEffect) -> Note | None:
-    """Return what this effect has to say of a person's doing, if it was one's."""
+    """Return the note for an effect that a person caused, or None."""
     if isinstance(effect, fx.Noted):
         return Note(NoteKind.NOTE, effect.at_us, effect.by, effect.text)
     if isinstance(effect, fx.Edited):
@@ -99,14 +99,14 @@ def note_of(effect: fx.JobEffect) -> Note | None:
         if not effect.by:
             return None
         return Note(NoteKind.CANCEL, effect.at_us, effect.by, effect.reason)
-    kind = _DEEDS.get(type(effect))
+    kind = _NOTE_KINDS.get(type(effect))
     if kind is None:
         return None
     by, why = getattr(effect, "by", ""), getattr(effect, "why", "")
     return Note(kind, effect.at_us, by, why)
 
 
-_DEEDS: dict[type[fx.JobEffect], NoteKind] = {
+_NOTE_KINDS: dict[type[fx.JobEffect], NoteKind] = {
     fx.Replayed: NoteKind.REPLAY,
     fx.Archived: NoteKind.ARCHIVE,
     fx.Restored: NoteKind.RESTORE,

@@ -28,10 +28,10 @@ def uuid7s(now_us: int, random: bytes) -> list[str]:
 
 
 def rising_uuid7s(now_us: int, random: bytes) -> Sequence[str]:
-    """Return what ``uuid7s`` does, in an order that rises, several as far as they are looked at.
+    """Return what ``uuid7s`` does, in rising order, made on demand.
 
-    An index takes many that follow each other in less time. Of several, ``rand_a`` counts them
-    (RFC 9562, 6.2); of more than 4,096 some have the same count, and come in any order.
+    An index inserts rising keys faster. ``rand_a`` counts the ids (RFC 9562, 6.2); of more than
+    4,096 some share a count, and have any order.
     """
     count = len(random) // RANDOM_BYTES
     if count == 1:

@@ -1,7 +1,7 @@
-"""A job: a unit of work, as it is asked for (``NewJob``) and as it is kept (``Job``).
+"""A job: a unit of work, as requested (``NewJob``) and as stored (``Job``).
 
 Times are integer microseconds since the epoch, by the engine's clock. A ``Job`` never changes:
-each move makes a new one, so it can be handed out without a copy.
+each transition makes a new one, so it can be shared without a copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME_LIMIT = 255
 SCOPE_LIMIT = 1_000
 MAX_DEPENDENCIES = 1_000
 PRIORITIES = (-32_768, 32_767)
-MOST_ATTEMPTS = 1_000_000
+MAX_ATTEMPTS = 1_000_000
 MAX_TIME_US = 2**62
 
 
@@ -38,7 +38,7 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_US)]
 
 
 class State(enum.StrEnum):
-    """Where a job is. Every job is in exactly one."""
+    """The state of a job."""
 
     BLOCKED = "blocked"
     PENDING = "pending"
@@ -50,7 +50,7 @@ class State(enum.StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether the job is done with, unless a person brings it back."""
+        """Whether the job is finished, unless a person replays it."""
         return self not in UNFINISHED
 
 
@@ -58,7 +58,7 @@ UNFINISHED = frozenset({State.BLOCKED, State.PENDING, State.IN_FLIGHT})
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks for.
+    """A job that a caller requests.
 
     ``id`` is unique within its tenant; None asks for a UUIDv7. A job becomes due at ``run_at_us``
     or ``delay_seconds`` from now, and dies unclaimed at ``expires_at_us`` or after
@@ -90,9 +90,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ties(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What binds a job to others: its key, the jobs that it waits for, and a person's word.
+    """What a job waits for: others of its key, its dependencies, a person's confirmation.
 
-    ``key_seq`` is its place among the jobs of its key, for good: the number of its enqueueing.
+    ``key_seq`` is its permanent place among the jobs of its key: the seq of its enqueue.
     """
 
     key: str | None = None
@@ -106,7 +106,7 @@ NO_TIES = Ties()
 
 
 class Replays(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How often a job was brought back from the dead; the last time when, by whom and why."""
+    """How often a job was replayed; when, by whom and why the last time."""
 
     count: Whole
     last_at_us: Whole
@@ -117,11 +117,11 @@ class Replays(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job as it is kept. New fields go at the end: older records lack them.
+    """A job as stored. New fields go at the end: older records lack them.
 
     ``attempt`` counts the runs that were charged. ``token`` is the last one issued; it holds the
-    job only while the job is in flight. (``run_at_us``, ``seq``) is its place in its priority's
-    line. A completed or cancelled job keeps everything but its payload.
+    job only while the job is in flight. (``run_at_us``, ``seq``) is its place within its
+    priority. A completed or cancelled job keeps everything but its payload.
     """
 
     id: str
@@ -154,12 +154,12 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ties: Ties = NO_TIES
     replays: Replays | None = None
     stop_requested: bool = False
-    """Whether whoever runs it was asked to stop: it ends cancelled, unless it completes."""
+    """Whether its worker was asked to stop it: it ends cancelled, unless it completes."""
     cancel_reason: str = ""
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands among the pending jobs of its priority: lower is sooner."""
+        """Its place among the pending jobs of its priority: lower is sooner."""
         return self.run_at_us, self.seq
 
     def arguments(self) -> dict[str, object]:
@@ -168,7 +168,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What to change about a job that nobody runs; None leaves it as it is."""
+    """Changes to a job that is not running; None: no change."""
 
     payload: Mapping[str, object] | bytes | None = None
     priority: int | None = None
@@ -182,14 +182,14 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         if self.priority is not None:
             _whole("priority", self.priority, *PRIORITIES)
         if self.max_attempts is not None:
-            _whole("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+            _whole("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.run_at_us is not None:
             _whole("run_at_us", self.run_at_us, 0, MAX_TIME_US)
 
 
 @runtime_checkable
 class JobRef(Protocol):
-    """Whatever names a job: a ``Job``, or any object with its tenant and id."""
+    """A reference to a job: a ``Job``, or any object with its tenant and id."""
 
     @property
     def id(self) -> str:
@@ -201,7 +201,7 @@ class JobRef(Protocol):
 
 
 Kind = tuple[str, str, str, int, int]
-"""Tenant, queue, task, priority and max_attempts: what most jobs have in common with many."""
+"""Tenant, queue, task, priority and max_attempts, which many jobs share."""
 
 BAD_PAYLOAD = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What encoders and decoders raise."""
@@ -212,7 +212,7 @@ _ENCODE = msgspec.json.Encoder().encode
 def admit(
     new: NewJob, job_id: str, now_us: int, seq: int, max_payload_bytes: int = MAX_PAYLOAD_BYTES
 ) -> Job:
-    """Return the job that this request asks for, under an id that is known to be good.
+    """Return the requested job, under an id that was checked before.
 
     Raise ``InvalidInput`` naming the bad field.
     """
@@ -252,10 +252,9 @@ def admit(
 
 
 def accept(new: NewJob, max_payload_bytes: int) -> tuple[bytes, Kind]:
-    """Return the payload and the kind that are asked for, as they are kept.
+    """Return the payload and the kind of a request, checked.
 
-    With them is checked whatever else does not depend on when and why a job is to run. Raise
-    ``InvalidInput`` naming the bad field.
+    Check all other fields too, except times and ties. Raise ``InvalidInput`` naming the bad one.
     """
     payload = check_payload(encode_payload(new.payload), max_payload_bytes)
     if new.estimated_seconds is not None:
@@ -266,13 +265,13 @@ def accept(new: NewJob, max_payload_bytes: int) -> tuple[bytes, Kind]:
         check_scope(new.scope)
     try:
         kind = _kind(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
-    except TypeError:  # not even hashable: the check itself says which one
+    except TypeError:  # not hashable: the check itself names the field
         kind = _kind.__wrapped__(new.tenant, new.queue, new.task, new.priority, new.max_attempts)
     return payload, kind
 
 
 def _ties(new: NewJob, job_id: str, seq: int) -> Ties:
-    """Return the ties that are asked for, all dependencies still to be met."""
+    """Return the requested ties, with all dependencies open."""
     if type(new.hold) is not bool:
         raise InvalidInput("hold", f"{_shown(new.hold)} is not true or false")
     wanted: object = new.depends_on
@@ -289,13 +288,13 @@ def _ties(new: NewJob, job_id: str, seq: int) -> Ties:
 
 @lru_cache(maxsize=4096, typed=True)
 def _kind(tenant: str, queue: str, task: str, priority: int, max_attempts: int) -> Kind:
-    """Return these, checked and shared: most jobs have them in common with many others."""
+    """Return these, checked and interned, because many jobs share them."""
     return (
         check_name("tenant", tenant),
         check_name("queue", queue),
         check_name("task", task),
         _whole("priority", priority, *PRIORITIES),
-        _whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS),
+        _whole("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
     )
 
 
@@ -308,13 +307,13 @@ def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
         if type(payload) is not dict and not isinstance(payload, Mapping):
             raise PayloadInvalid("payload", f"a {type(payload).__name__} is not a JSON object")
         encoded = _ENCODE(payload)
-        # The encoder writes NaN and infinities as null: look closer only if there is a null.
+        # The encoder writes NaN and infinities as null: search for them only if there is a null.
         if b"null" in encoded and _has_non_finite(payload):
             raise PayloadInvalid("payload", "NaN and infinities are not JSON")
     except BAD_PAYLOAD as error:
         reason = f"not a JSON object ({str(error) or type(error).__name__})"
         raise PayloadInvalid("payload", reason) from None
-    # Encoders shrink an over-allocated buffer in place; what is kept must not hold the slack.
+    # Encoders over-allocate and shrink in place: copy, so that the slack is not kept.
     return bytes(memoryview(encoded))
 
 
@@ -352,8 +351,8 @@ def _shared(field: str, value: str) -> str:
 
 
 def check_name(field: str, value: str) -> str:
-    """Return the name, shared with every equal one, or raise ``InvalidInput``."""
-    # The type first: what is looked up in the cache must be hashable, and no look-alike.
+    """Return the name, interned, or raise ``InvalidInput``."""
+    # Check the type first: a key of the cache must be hashable and a real str.
     return _shared(field, value) if type(value) is str else check_id(value, field)
 
 
@@ -386,7 +385,7 @@ def _whole(field: str, value: int, least: int, most: int) -> int:
 def _moment(
     at_field: str, at_us: int | None, in_field: str, seconds: float | None, now_us: int
 ) -> int:
-    """Return the moment that one of these two fields names."""
+    """Return the time that one of these two fields gives."""
     if seconds is None:
         return now_us if at_us is None else _whole(at_field, at_us, 0, MAX_TIME_US)
     if at_us is not None:

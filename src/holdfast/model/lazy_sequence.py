@@ -1,4 +1,4 @@
-"""Lists that are made as far as they are looked at."""
+"""A sequence whose items are made on demand."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ T = TypeVar("T")
 
 
 class LazySequence(Sequence[T]):
-    """A list of so many items, each made once, when it or a later one is first looked at."""
+    """A sequence of known length; each item is made once, when it or a later one is read."""
 
     def __init__(self, items: Iterable[T], count: int) -> None:
-        """Take what makes the items; what it raises is raised to whoever looks, each time."""
-        self._to_come = iter(items)
+        """Take the source of the items; every access raises what it raises."""
+        self._source = iter(items)
         self._made: list[T] = []
         self._count = count
         self._failed: Exception | None = None
 
     def make_all(self) -> None:
-        """Make all that is still to come: here, and now."""
+        """Make all remaining items now."""
         self._up_to(self._count)
 
     def __len__(self) -> int:
@@ -38,14 +38,14 @@ class LazySequence(Sequence[T]):
         return self._up_to(place + 1)[place]
 
     def __iter__(self) -> Iterator[T]:
-        yield from self._up_to(self._count)  # not before the first is asked for
+        yield from self._up_to(self._count)  # lazily, at the first item
 
     def _up_to(self, end: int) -> list[T]:
         if end > len(self._made):
             if self._failed is not None:
-                raise self._failed  # what makes them has ended there
+                raise self._failed  # the source has ended with this
             try:
-                self._made.extend(islice(self._to_come, end - len(self._made)))
+                self._made.extend(islice(self._source, end - len(self._made)))
             except Exception as error:
                 self._failed = error
                 raise

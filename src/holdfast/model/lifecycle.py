@@ -1,7 +1,7 @@
-"""The state machine: the only place that knows which moves there are.
+"""The state machine: the only place that knows the legal moves.
 
-The functions named after a move *decide*: they look at a job and the time and return an effect,
-or raise ``IllegalTransition``. ``folding.apply`` turns an effect into the next job.
+The functions named after a move *decide*: they take a job and the time and return an effect, or
+raise ``IllegalTransition``. ``folding.apply`` turns an effect into the next job.
 
     (new) ──enqueue──► pending ──claim──► in_flight ──complete──► completed
                        ▲  ▲ │               │ │ │
@@ -97,7 +97,7 @@ EDITABLE = frozenset({_BLOCKED, _PENDING, _DEAD})
 
 
 def runs_alone(job: Job) -> bool:
-    """Whether the job was lost so often that nothing else may run beside it."""
+    """Whether the job was lost so often that it must run alone."""
     return job.losses >= LOSSES_BEFORE_ALONE
 
 
@@ -110,17 +110,17 @@ def exhausted(job: Job) -> bool:
 
 
 class LeaseTerms:
-    """What a claim or an extension asks for, worked out once for all its jobs."""
+    """The lease that a claim or an extension asks for, computed once for all its jobs."""
 
     __slots__ = ("lease_seconds", "max_processing_seconds", "now_us", "until_us")
 
     def __init__(self, now_us: int, lease_seconds: float, max_processing_seconds: float) -> None:
-        """Take the lease that is asked for and the cap for jobs that name none."""
+        """Take the requested lease and the cap for jobs without their own."""
         self.now_us = now_us
         self.lease_seconds = lease_seconds
         self.max_processing_seconds = max_processing_seconds
         self.until_us = self.capped(now_us, lease_seconds, max_processing_seconds)
-        """When the lease of a job ends that is claimed now and asks for nothing of its own."""
+        """When the lease of a job claimed now ends, if it has no limits of its own."""
 
     def capped(self, since_us: int, lease_seconds: float, cap_seconds: float) -> int:
         """Return when a lease ends: never past the cap on processing."""
@@ -178,7 +178,7 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
 def lose(
     job: Job, now_us: int, error_reason: str, message: str
 ) -> fx.Lost | fx.Died | fx.Cancelled:
-    """End the lease of an attempt that went silent, or took too long."""
+    """End the lease of an attempt that stopped renewing, or took too long."""
     _check(job, Move.LOSE)
     if job.stop_requested:
         return fx.Cancelled(now_us, job.tenant, job.id, job.cancel_reason)
@@ -186,11 +186,11 @@ def lose(
 
 
 def why_overdue(job: Job, max_processing_seconds: float) -> tuple[str, str]:
-    """Return the error_reason and the words for the end of a lease that ran out."""
+    """Return the error_reason and the message for an expired lease."""
     cap_seconds = job.max_processing_seconds or max_processing_seconds
     if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
         return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
-    return "worker_lost", f"{job.worker} let its lease run out"
+    return "worker_lost", f"{job.worker} did not renew its lease"
 
 
 def _lose(job: Job, now_us: int, failure: Failure) -> fx.Lost | fx.Died:
@@ -200,16 +200,16 @@ def _lose(job: Job, now_us: int, failure: Failure) -> fx.Lost | fx.Died:
 
 
 def expire(job: Job, now_us: int) -> fx.Died:
-    """Bury a job that nobody claimed in time."""
+    """End a job that was not claimed in time: it is dead."""
     _check(job, Move.EXPIRE)
-    failure = Failure.of("expired", "nobody claimed it before expires_at")
+    failure = Failure.of("expired", "it was not claimed before expires_at")
     return fx.Died(now_us, job.tenant, job.id, failure, job.losses)
 
 
 def cancel(
     job: Job, now_us: int, reason: str = "", by: str = ""
 ) -> fx.Cancelled | fx.StopRequested:
-    """Give up a job; one in flight is asked to stop."""
+    """Cancel a job; one in flight is asked to stop."""
     if job.state is _IN_FLIGHT and by and not job.stop_requested:
         return fx.StopRequested(now_us, job.tenant, job.id, by, reason)
     if (job.state, Move.CANCEL) not in MOVES or job.state is _IN_FLIGHT:
@@ -218,20 +218,20 @@ def cancel(
 
 
 def free(job: Job, dependency: str, now_us: int) -> fx.Freed:
-    """Let a job wait for one job less."""
+    """Remove one dependency of a blocked job."""
     _check(job, Move.UNBLOCK)
     return fx.Freed(now_us, job.tenant, job.id, dependency)
 
 
 def confirm(job: Job, now_us: int, by: str, why: str) -> fx.Confirmed:
-    """Give a job the agreement that it waits for."""
+    """Confirm a job that waits for a person."""
     if job.state is not _BLOCKED or not job.ties.hold:
         raise IllegalTransition(job.id, job.state, "be confirmed")
     return fx.Confirmed(now_us, job.tenant, job.id, by, why)
 
 
 def unblock(job: Job, now_us: int) -> fx.Unblocked:
-    """Let a job go that waits for nothing any more."""
+    """Make a job pending that waits for nothing any more."""
     _check(job, Move.UNBLOCK)
     return fx.Unblocked(now_us, job.tenant, job.id)
 
@@ -239,7 +239,7 @@ def unblock(job: Job, now_us: int) -> fx.Unblocked:
 def replay(
     job: Job, now_us: int, by: str, why: str, *, run: str = "", waiting_for: tuple[str, ...] = ()
 ) -> fx.Replayed:
-    """Bring a dead job back with a fresh budget, for what it still has to wait for."""
+    """Replay a dead job with a fresh budget; it waits for its open dependencies."""
     _check(job, Move.REPLAY)
     ties = job.ties
     if waiting_for != ties.waiting_for:
@@ -264,19 +264,19 @@ def replay(
 
 
 def archive(job: Job, now_us: int, by: str, why: str) -> fx.Archived:
-    """Lay a dead job aside."""
+    """Archive a dead job."""
     _check(job, Move.ARCHIVE)
     return fx.Archived(now_us, replace(job, state=_ARCHIVED), by, why)
 
 
 def restore(job: Job, now_us: int, by: str, why: str) -> fx.Restored:
-    """Take an archived job back among the dead."""
+    """Make an archived job dead again."""
     _check(job, Move.RESTORE)
     return fx.Restored(now_us, replace(job, state=_DEAD), by, why)
 
 
 def edit(job: Job, now_us: int, changes: Edit, by: str, why: str) -> fx.Edited:
-    """Change a job that nobody runs; its version goes up."""
+    """Change a job that is not running; its version goes up."""
     if job.state not in EDITABLE:
         raise IllegalTransition(job.id, job.state, "be edited")
     payload = job.payload if changes.payload is None else encode_payload(changes.payload)
@@ -294,7 +294,7 @@ def edit(job: Job, now_us: int, changes: Edit, by: str, why: str) -> fx.Edited:
 
 
 def purge(job: Job, now_us: int) -> fx.Purged:
-    """Forget a finished job."""
+    """Delete a finished job."""
     if not job.state.finished:
         raise IllegalTransition(job.id, job.state, "be purged")
     return fx.Purged(now_us, job.tenant, job.id, job.queue, job.state, job.ties.key)

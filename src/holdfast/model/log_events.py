@@ -1,17 +1,17 @@
-"""The catalogue of log events: every line that Holdfast itself logs is described here.
+"""The catalogue of log events: every line that Holdfast itself logs.
 
-Names are stable, as are the names of their fields: alarms and searches may rest on both. A record
-never has a payload, a result, the text of a task's exception or a local variable in it: those are
-kept with the job, where access to them is governed. What code of the application raised is shown by
-its type and where that happened; its own words are shown only if they are Holdfast's.
+The names of events and of their fields are stable: alerts and searches may rely on both. A record
+never contains a payload, a result, the text of a task's exception or a local variable: those are
+stored with the job, where access is controlled. An exception of the application is logged by its
+type and origin; its text is logged only if the exception is Holdfast's own.
 
-*Floods*: what happens to each of many jobs at once must not drown everything else. Events of single
-jobs that went well are on ``debug``; of a ``summed`` event the first ``SUM_AFTER`` in
-``SUM_SECONDS`` of each queue and error_reason are written, the others are counted, and one
-``log.summed`` says how many there were. Metrics count them all.
+*Floods*: an event of each of many jobs must not hide everything else. Successful single jobs are
+logged at ``debug``. Of a ``summed`` event the first ``SUM_AFTER`` in ``SUM_SECONDS`` per queue and
+error_reason are written; the others are counted, and one ``log.summed`` gives their number. Metrics
+count them all.
 
-The last words of a process whose event loop hangs, and those of one that cannot start, are plain
-text on standard error: the first may be unable to log, the second has no log yet.
+A process whose event loop hangs, or that cannot start, writes plain text to standard error: the
+first may be unable to log, the second has no log yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUM_SECONDS = 10.0
 
 
 class LogEvent(msgspec.Struct, frozen=True):
-    """One kind of line: when it is written, what is in it, and what to do about it."""
+    """One kind of log line: when it is written, its fields, and what to do about it."""
 
     name: str
     level: Level
@@ -37,66 +37,66 @@ class LogEvent(msgspec.Struct, frozen=True):
     meaning: str
     action: str
     summed: bool
-    """Whether many of them at once are summed up."""
+    """Whether a flood of them is summed up."""
 
 
 FIELDS: Mapping[str, str] = {
     "action": "what an operator did, as the audit calls it: job.replay, queue.policy, …",
     "attempt": "which run of the job it was: 1 for the first",
     "bytes": "a size in bytes",
-    "changed": "the settings that hold from now on",
+    "changed": "the settings that changed",
     "code": "the exit code of a process; negative is the number of the signal that ended it",
     "count": "how many",
-    "directory": "where the store is",
-    "error": "what went wrong, in words or by its type",
+    "directory": "the directory of the store",
+    "error": "what went wrong: a message, or the type of an exception",
     "error_reason": "why a job failed, as in the dead letters",
     "failure_class": "transient, deterministic or unknown",
-    "file": "the file that it is about, relative to the store",
-    "from_schema": "the version in which something was written",
+    "file": "the file, relative to the store",
+    "from_schema": "the version in which the file was written",
     "job": "the job's id",
     "jobs": "how many unfinished jobs there are",
-    "kept": "how many jobs an operation left as they were",
+    "kept": "how many jobs an operation left unchanged",
     "last_seq": "the number of the last record in the log",
-    "loop": "which periodic work",
-    "losses": "how often the job's lease has ended without a word",
+    "loop": "which periodic loop",
+    "losses": "how often the job's lease has ended without an outcome",
     "metrics": "where metrics are served",
-    "more": "whether an operation has more to do: call it again",
-    "needs_restart": "settings that differ and are read at start only",
+    "more": "whether the operation has more to do",
+    "needs_restart": "settings that changed and need a restart",
     "of": "the event that was summed up",
-    "offset": "where in the file",
+    "offset": "the position in the file",
     "outcome": "how the attempt ended: completed, retry, dead, …",
     "pid": "the id of a process",
     "queue": "the job's queue",
-    "request_id": "the request, as its answer names it too",
-    "resource": "what an audit entry is about: its type and id",
-    "route": "the method and path that were asked for",
-    "running": "how many attempts are under way",
+    "request_id": "the id of the request, also in its response",
+    "resource": "the resource of an audit entry: its type and id",
+    "route": "the method and path of the request",
+    "running": "how many attempts are running",
     "seconds": "how long",
     "set_aside": "the name under which a damaged file is kept",
     "slots": "how many jobs run at once",
-    "state": "the state that the job is in now",
-    "store": "where work is kept, without any password",
-    "sync": "when acknowledged work is on stable storage",
+    "state": "the new state of the job",
+    "store": "the store, without its password",
+    "sync": "when acknowledged jobs are on stable storage",
     "task": "the job's task",
     "tenant": "the job's tenant",
     "to_schema": "the version as which it was read",
-    "trace": "where an unforeseen exception came from: files, lines and functions, no values",
-    "unfed": "how many finished jobs history has not taken in yet",
-    "unfinished": "the job that is not finished yet",
+    "trace": "the origin of an unexpected exception: files, lines and functions, no values",
+    "unfed": "how many finished jobs are not in history yet",
+    "unfinished": "the id of the unfinished job",
     "user": "who did it",
     "verb": "the verb of the engine",
     "version": "Holdfast's version",
-    "warning": "what may not be meant, in words",
+    "warning": "what is probably a mistake",
     "why": "the reason that the operator gave",
     "worker": "the name of the worker",
 }
-"""Every field that an event may have. ``trace`` comes with an unforeseen ``error`` by itself."""
+"""Every field of any event. ``trace`` is added to an unexpected ``error``."""
 
 _JOB = "job task queue attempt tenant worker"
 _FAILED = f"{_JOB} error_reason failure_class"
 
 JOB_FIELDS = tuple(_JOB.split())
-"""What an event of a job that somebody holds has in it."""
+"""The fields of every event about a job in flight."""
 
 
 def _event(
@@ -118,7 +118,7 @@ _error, _error_summed = partial(_event, "error"), partial(_event, "error", summe
 
 _ALL = (
     # --- jobs ----------------------------------------------------------------------------
-    _debug("job.enqueued", "job task queue tenant", "A job was taken in."),
+    _debug("job.enqueued", "job task queue tenant", "A job was enqueued."),
     _debug("job.dispatched", _JOB, "A worker holds the job under a lease."),
     _debug(
         "job.settled",
@@ -128,135 +128,133 @@ _ALL = (
     _warning_summed(
         "job.failed",
         f"{_FAILED} outcome",
-        "An attempt failed, as the worker that ran it sees it.",
-        "One that is tried again needs nothing. Many with one error_reason: see whether what the "
-        "task depends on works.",
+        "An attempt failed.",
+        "Nothing for a retry. Many with one error_reason: check what the task depends on.",
     ),
     _warning_summed(
         "job.dead",
         f"{_FAILED} losses",
         "A job failed for good and is a dead letter now.",
-        "Look at it with `holdfast dead show`, mend the cause, replay it.",
+        "See `holdfast dead show`, fix the cause, replay it.",
     ),
     _warning_summed(
         "job.lease_lost",
         f"{_JOB} error_reason losses state",
-        "Nobody renewed the lease in time, or the job was held too long, or an operator ended its "
-        "lease: it runs again, alone after two losses, or is dead or cancelled.",
-        "See whether its worker died, hung or was cut off. If the task simply takes longer, raise "
-        "max_processing_seconds or let it extend its lease.",
+        "The lease was not renewed in time, the job took too long, or an operator ended the lease: "
+        "it runs again, alone after two losses, or is dead or cancelled.",
+        "Check whether its worker died, hung or lost its connection. If the task needs longer, "
+        "raise max_processing_seconds.",
     ),
     _warning_summed(
         "task.result_dropped",
         "task job queue tenant bytes error",
-        "The task is done, but what it returned is too large or not JSON and is not kept.",
-        "Have the task return less, or a reference to where the result is.",
+        "The task is done, but its result is too large or not JSON and is not stored.",
+        "Return less, or a reference to the result.",
     ),
     _warning_summed(
         "task.verdict_failed",
         "task job queue tenant error",
         "The application's own classifier, retry policy or exception could not be used; the "
         "failure counts as unexpected.",
-        "Mend the rule or the exception that the trace names.",
+        "Fix the rule or the exception in the trace.",
     ),
     # --- worker --------------------------------------------------------------------------
     _warning_summed(
         "worker.heartbeat_failed",
         "worker running error",
-        "Leases could not be renewed for now; attempts go on until theirs run out.",
-        "See why the store does not answer: the disk, or the owner's process.",
+        "Leases could not be renewed; attempts continue until theirs end.",
+        "Check why the store does not answer: the disk, or the owner's process.",
     ),
     _warning_summed(
         "worker.claim_failed",
         "worker error",
-        "No work could be claimed; it is tried again.",
-        "See why the store does not answer: the disk, or the owner's process.",
+        "A claim failed; it is retried.",
+        "Check why the store does not answer: the disk, or the owner's process.",
     ),
     _error(
         "worker.stopped_claiming",
         "worker error",
-        "The store has stopped or is closed: this worker takes no more work.",
-        "If nobody stopped it, see the error of the store before this line.",
+        "The store has stopped or is closed: this worker claims no more jobs.",
+        "Unless it was stopped on purpose, see the store's error before this line.",
     ),
     _warning_summed(
         "worker.settle_failed",
         "worker count error",
-        "Outcomes could not be recorded; they are kept and sent again, until the worker stops. "
-        "Leases may run out meanwhile.",
-        "See why the store does not answer: the disk, or the owner's process.",
+        "Outcomes could not be recorded; they are sent again until the worker stops. Their leases "
+        "may end before.",
+        "Check why the store does not answer: the disk, or the owner's process.",
     ),
     _error(
         "worker.outcome_dropped",
         "job tenant worker error",
-        "The store refuses this outcome itself; the job's lease will run out, and it runs again.",
-        "The error says what is wrong with it. Without a reason in the task: report a bug.",
+        "The store refuses this outcome; the job's lease will end, and it runs again.",
+        "See the error. If the task is not the cause: report a bug.",
     ),
     _warning_summed(
         "worker.late_outcome_refused",
         "job worker error",
-        "An attempt ended after its lease: its outcome does not count, somebody else has the job.",
-        "Now and then after a pause is normal. Often: leases are too short, or the event loop is "
-        "blocked.",
+        "An attempt ended after its lease: its outcome is refused.",
+        "Nothing if rare. Often: leases are too short, or the event loop is blocked.",
     ),
     _error(
         "worker.slot_failed",
         f"{_JOB} error",
-        "A bug in Holdfast: the attempt was not concluded, and its lease will run out.",
+        "A bug in Holdfast: the attempt has no outcome, and its lease will end.",
         "Report it, with the trace.",
     ),
     _warning_summed(
         "worker.task_abandoned",
         _JOB,
-        "An attempt was told to end and did not: it goes on without its slot, its outcome no "
-        "longer counts.",
-        "Let the task heed cancellation, or declare it with run_in='process', where a time-out can "
-        "kill it.",
+        "An attempt ignored its cancellation: it runs on without a slot, and its outcome does not "
+        "count.",
+        "Make the task react to cancellation, or declare it with run_in='process', where a timeout "
+        "kills it.",
     ),
-    _info("worker.process_started", "worker pid", "One more worker process is up."),
+    _info("worker.process_started", "worker pid", "A worker process started."),
     _error_summed(
         "worker.process_not_started",
         "worker error",
-        "The system would not start a worker process. It is tried again, twice a second.",
-        "Look at the limits that the error is about: open files, processes, memory.",
+        "The system could not start a worker process. It is retried twice a second.",
+        "Check the limit in the error: open files, processes, memory.",
     ),
     _warning(
         "worker.process_ended",
         "worker pid code",
-        "A worker process ended by itself: its jobs count as lost, and another one starts.",
-        "See what it wrote before its end; -9 is often the system's lack of memory.",
+        "A worker process exited: its jobs count as lost, and another one starts.",
+        "See what it wrote before; -9 often means that the system ran out of memory.",
     ),
     _error_summed(
         "worker.process_failed",
         "worker error",
-        "A worker process could not begin, or failed: the application cannot be imported there, or "
-        "a start hook failed. Another one starts.",
-        "Mend what the error or the trace names.",
+        "A worker process failed: the application cannot be imported there, or a start hook "
+        "failed. Another one starts.",
+        "Fix the cause in the error or the trace.",
     ),
     # --- loops ---------------------------------------------------------------------------
     _warning(
         "loop.clock_leapt",
         "seconds",
-        "The clock was set forward, or the machine slept: leases are renewed, and for the time of "
-        "a lease nobody's is taken.",
-        "Nothing once. Again and again: mend the machine's time keeping.",
+        "The clock was set forward, or the machine slept: leases are renewed, and nothing is "
+        "reclaimed for the length of a lease.",
+        "Nothing once. Repeatedly: fix the machine's time service.",
     ),
     _warning_summed(
         "loop.step_failed",
         "loop error",
-        "Periodic work failed and is tried again.",
-        "See why the store does not answer; with a trace, report a bug.",
+        "A periodic loop failed and is retried.",
+        "Check why the store does not answer; with a trace, report a bug.",
     ),
     _info(
         "schedule.left_out",
         "job",
-        "A tick was left out: its schedule is paused, was skipped, or was not known yet.",
-        "Nothing; `holdfast schedules resume` if it should run again.",
+        "A tick was skipped: its schedule is paused, skipped, or was not known yet.",
+        "Nothing; `holdfast schedules resume` to run it again.",
     ),
     _info_summed(
         "schedule.overlap",
         "job unfinished",
-        "A scheduled job was left out because the one before it is not finished.",
-        "If it happens often, the schedule is denser than the work is quick.",
+        "A tick was skipped because the job of an earlier one is not finished.",
+        "Often: the schedule is too frequent for the duration of the job.",
     ),
     # --- journal and history -------------------------------------------------------------
     _info(
@@ -267,115 +265,112 @@ _ALL = (
     _warning(
         "journal.torn_tail_cut",
         "file offset bytes",
-        "The last record was cut off in the midst of writing, by a crash or a power cut: it is "
-        "kept aside. Nobody had been told that it was durable.",
-        "Nothing after a crash. Without one, have the disk looked at.",
+        "A crash or a power cut interrupted the write of the last record, which was never "
+        "acknowledged: it is set aside.",
+        "Nothing after a crash. Without one, check the disk.",
     ),
     _warning(
         "journal.snapshot_damaged",
         "error",
-        "A snapshot cannot be read: the one before it is used, and nothing is lost.",
-        "Have the disk looked at: it has altered a file.",
+        "A snapshot cannot be read: the previous one is used, and nothing is lost.",
+        "Check the disk: it has altered a file.",
     ),
     _info(
         "journal.snapshot_written",
         "file bytes",
-        "A snapshot is in place, and what it makes needless is gone.",
+        "A snapshot was written, and older files that it replaces were deleted.",
     ),
     _warning(
         "journal.compaction_failed",
         "error",
-        "No snapshot could be written; the log is whole without it and grows.",
-        "Make room on the disk; with a trace, report a bug.",
+        "A snapshot could not be written; the log is complete without it, but grows.",
+        "Free disk space; with a trace, report a bug.",
     ),
     _warning(
         "journal.forgetting_failed",
         "error",
-        "Jobs that finished long ago could not be let go of; it is tried again.",
-        "See whether the disk is full or the file of history cannot be written.",
+        "Old finished jobs could not be deleted; it is retried.",
+        "Check whether the disk is full or the history file cannot be written.",
     ),
     _info(
         "journal.migrated",
         "file from_schema to_schema",
-        "A file of an earlier version was read and is written anew in time.",
+        "A file of an older version was read; it is rewritten later.",
         "Nothing. An older Holdfast cannot read what is written from now on.",
     ),
     _warning(
         "history.begun_anew",
         "set_aside last_seq error",
-        "The file of finished work was damaged or missing, and history=anew: a new one was begun. "
-        "Unfinished work is whole.",
-        "Keep the file that was set aside if finished work matters; set history to required again.",
+        "The history file was damaged or missing, and history=anew: a new one was started. "
+        "Unfinished jobs are complete.",
+        "Keep the old file if finished jobs matter; set history to required again.",
     ),
     _error(
         "history.failed",
         "unfed error",
-        "Finished work cannot be written to history. It is safe in the log and tried again; after "
-        "most_unkept of it no more is claimed.",
-        "Make room on the disk, or mend what the error names.",
+        "Finished jobs cannot be written to history. They are safe in the log and it is retried; "
+        "with most_unkept of them no more jobs are claimed.",
+        "Free disk space, or fix the cause in the error.",
     ),
-    _info("history.recovered", "file", "History takes in finished work again."),
+    _info("history.recovered", "file", "Finished jobs are written to history again."),
     _warning(
         "history.unfiltered",
         "error",
-        "The names of finished jobs could not be read into memory: to look them up takes longer.",
-        "See whether the file of history can be read.",
+        "The ids of finished jobs could not be read into memory: lookups are slower.",
+        "Check whether the history file can be read.",
     ),
     # --- PostgreSQL ----------------------------------------------------------------------
     _warning(
         "postgres.not_notified",
         "store seconds error",
-        "New work is not told of: the connection that listens cannot be made, or hears nothing, as "
-        "through a pooler in transaction mode (PgBouncer). Work is still found, by looking every "
-        "so many seconds.",
-        "Give listen_url the address of the server itself, past the pooler; or set wake to poll if "
-        "looking is enough.",
+        "Notifications of new jobs do not arrive: the listening connection failed, or goes through "
+        "a pooler in transaction mode (PgBouncer). Jobs are still found, by polling.",
+        "Set listen_url to the server itself, not the pooler; or set wake to poll.",
     ),
-    _info("postgres.notified", "store", "New work is told of at once again."),
+    _info("postgres.notified", "store", "Notifications of new jobs arrive again."),
     # --- daemon --------------------------------------------------------------------------
     _info(
         "daemon.started",
         "version pid store worker slots metrics",
-        "Everything is up: work is claimed and commands are answered.",
+        "The daemon is up: it claims jobs and answers commands.",
     ),
     _info(
         "daemon.draining",
         "running seconds",
-        "It was told to stop: nothing more is claimed, and what runs may end within so many "
-        "seconds.",
+        "The daemon stops: it claims no more jobs, and running ones have this many seconds to end.",
     ),
-    _info("daemon.closing", "", "The worker has stopped; everything is made durable and closed."),
-    _info("daemon.stopped", "code", "The last line of an orderly end."),
+    _info("daemon.closing", "", "The worker has stopped; the store is flushed and closed."),
+    _info("daemon.stopped", "code", "The last line of a clean stop."),
     _error(
         "daemon.store_failed",
         "error",
-        "The disk could not be written: the daemon stops with exit code 1, and nothing is tried "
-        "again. What was acknowledged is on the disk.",
-        "Mend the disk, then start again.",
+        "A write to the disk failed: the daemon stops with exit code 1, without a retry. "
+        "Acknowledged jobs are on the disk.",
+        "Fix the disk, then start again.",
     ),
     _info(
         "daemon.reloaded",
         "changed needs_restart",
-        "Settings were read again, and those that can change while running hold now.",
-        "Restart when it suits you, if something needs it.",
+        "Settings were reloaded; those that can change at run time are in effect.",
+        "Restart later if needs_restart is not empty.",
     ),
     _warning(
         "daemon.settings_doubtful",
         "warning",
-        "Settings were read again, and something in them may not be what was meant.",
-        "See whether it is.",
+        "Settings were reloaded, and one of them is probably a mistake.",
+        "Check the setting.",
     ),
     _warning(
         "daemon.reload_refused",
         "error",
-        "Settings were read again and are wrong: all stays as it was.",
-        "Correct the setting that is named, and reload again.",
+        "A reload found wrong settings: nothing was changed.",
+        "Correct the setting in the error, and reload again.",
     ),
     _error(
         "daemon.hook_failed",
         "error",
-        "A stop hook of the application failed; the stop goes on.",
-        "Mend the hook that the trace names.",
+        "A stop hook of the application failed; the stop continues.",
+        "Fix the hook in the trace.",
     ),
     # --- requests ------------------------------------------------------------------------
     _error_summed(
@@ -387,28 +382,28 @@ _ALL = (
     _error_summed(
         "engine.failed",
         "verb error",
-        "A bug in Holdfast: a verb of the engine failed for a client, which was told so.",
+        "A bug in Holdfast: a call of a client failed in the engine.",
         "Report it, with the trace.",
     ),
     # --- operators -----------------------------------------------------------------------
     _info(
         "audit.operation",
         "action resource user why count kept more queue job tenant",
-        "An operator changed work or what governs it; committed with its audit entries.",
-        "Nothing. A filter's operation has a count, an edit its job, a policy its queue.",
+        "An operator changed jobs or settings of queues; committed with its audit entries.",
+        "Nothing. An operation on a filter has a count, an edit a job, a policy a queue.",
     ),
     _info(
         "audit.entry",
         "action resource user why tenant",
-        "An entry was added to the audit by itself, such as a denial.",
-        "Many denials of one user: find out what they are after.",
+        "A standalone audit entry was added, such as a denial.",
+        "Many denials of one user: find out why.",
     ),
     # --- the log itself ------------------------------------------------------------------
     _warning(
         "log.summed",
         "of count seconds queue error_reason job",
-        "So many more lines of one event were left out; the job is the last one's.",
-        "What the event itself asks for.",
+        "This many lines of one event were left out; the job is that of the last one.",
+        "See the event itself.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What a worker says of an attempt when it is over."""
+"""The outcome of an attempt, as its worker reports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
 
 
 class OutcomeKind(enum.StrEnum):
-    """The seven ways in which an attempt ends."""
+    """The seven ways in which an attempt can end."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     result: bytes | None = None
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` if a field makes no sense."""
+        """Raise ``InvalidInput`` if a field is invalid."""
         if type(self.kind) is not OutcomeKind:
             raise InvalidInput("kind", f"{self.kind!r} is not an OutcomeKind")
         if type(self.id) is not str or type(self.tenant) is not str or type(self.token) is not int:
@@ -87,12 +87,12 @@ def retry(job: Job, failure: Failure, delay_seconds: float = 0.0) -> Outcome:
 
 
 def release(job: Job) -> Outcome:
-    """Hand it back as if it had not been claimed: same place in line, no attempt charged."""
+    """Release it as if it had not been claimed: same place, no attempt charged."""
     return Outcome(OutcomeKind.RELEASE, job.id, job.token, job.tenant)
 
 
 def snooze(job: Job, delay_seconds: float) -> Outcome:
-    """Hand it back for later; no attempt is charged."""
+    """Release it for later; no attempt is charged."""
     return Outcome(OutcomeKind.SNOOZE, job.id, job.token, job.tenant, delay_seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a queue allows: a ``QueuePolicy`` that operators change while everything runs."""
+"""The limits of a queue, which operators change at run time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .job import MAX_TIME_US, MICROSECONDS, Whole, check_seconds, check_size
 
 
 class Rate(msgspec.Struct, frozen=True, array_like=True):
-    """At most so many claims in so many seconds; after a rest as many at once."""
+    """At most ``count`` claims in ``per_seconds``; a burst of ``count`` after a pause."""
 
     count: int
     per_seconds: float
 
     @property
     def interval_us(self) -> int:
-        """How far apart claims are when they come evenly."""
+        """The interval between evenly spaced claims."""
         return max(1, int(self.per_seconds * MICROSECONDS / self.count))
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The limits of one queue. The default one allows everything, and keeps keys in order."""
+    """The limits of one queue. The default has none, and keeps keys in order."""
 
     paused: bool = False
     max_in_flight: Whole | None = None
@@ -33,10 +33,10 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ordered: bool = True
     """Whether jobs of one key wait for each other, and for a dead one among them."""
     outage_until_us: Whole = 0
-    """Until then one job at a time is let through, to see whether the outage is over."""
+    """Until then one job runs at a time, to probe whether the outage is over."""
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` if a field makes no sense."""
+        """Raise ``InvalidInput`` if a field is invalid."""
         for field in ("paused", "fair", "ordered"):
             if type(getattr(self, field)) is not bool:
                 raise InvalidInput(field, f"{getattr(self, field)!r} is not true or false")
@@ -52,7 +52,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def limits_flight(self) -> bool:
-        """Whether the end of one job may be what another one waits for, keys aside."""
+        """Whether the end of one job can let another one run, apart from keys."""
         return (
             self.max_in_flight is not None
             or self.max_per_tenant is not None
@@ -63,7 +63,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def room(self, in_flight: int, spent_until_us: int, now_us: int) -> int | None:
         """Return how many more jobs may be claimed now; None is any number.
 
-        ``spent_until_us`` is how far the claims so far have used up the rate: see ``spend``.
+        ``spent_until_us`` is up to when claims have used the rate: see ``spend``.
         """
         if self.paused:
             return 0
@@ -79,13 +79,13 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         return most
 
     def spend(self, spent_until_us: int, at_us: int) -> int:
-        """Return how far the rate is used up after a claim at this time."""
+        """Return up to when the rate is used after a claim at this time."""
         if self.rate is None:
             return 0
         return min(max(spent_until_us, at_us) + self.rate.interval_us, MAX_TIME_US)
 
     def opens_at_us(self, spent_until_us: int, now_us: int) -> int | None:
-        """Return when more may be claimed only because time has passed, if that is so."""
+        """Return when the passing of time alone allows more claims, or None."""
         moments = [self.outage_until_us] if now_us < self.outage_until_us else []
         if self.rate is not None and not self.paused:
             # One interval before all is spent there is room for one more.

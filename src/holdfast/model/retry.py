@@ -24,7 +24,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     max_backoff_seconds: float = 300.0
     retry_after_max_seconds: float = 3_600.0
     fixed_seconds: float | None = None
-    """Wait exactly this long instead of ever longer."""
+    """Always wait this long, without backoff."""
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -37,7 +37,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     def delay_seconds(
         self, failure: Failure, attempt: int, uniform: Callable[[float, float], float]
     ) -> float | None:
-        """Return how long to wait before the next run, or None when there is to be none.
+        """Return how long to wait before the next run, or None if there is none.
 
         ``uniform(low, high)`` is the source of jitter: ``random.uniform`` in production.
         """
@@ -50,5 +50,5 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         jittered = uniform(0.0, min(self.max_backoff_seconds, exponential))
         if failure.retry_after_seconds is None:
             return jittered
-        # Jitter on top: everybody was told the same number.
+        # Add jitter: many clients got the same number.
         return min(failure.retry_after_seconds, self.retry_after_max_seconds) + jittered

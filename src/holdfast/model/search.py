@@ -1,4 +1,4 @@
-"""Looking for work: filters, pages of what they find, and failures in groups."""
+"""Finding jobs: filters, pages, and groups of failures."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HOUR_US = 3_600 * MICROSECONDS
 TEXT_LIMIT = 200
 
 Place = tuple[int, str, str]
-"""Where a job stands among all: when it was made, its tenant, its id."""
+"""The sort key of a job: its creation time, tenant and id."""
 
 
 class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Which jobs: all of these conditions, and any of the values of each. No condition is all.
+    """Which jobs: all of these conditions, each with any of its values. No condition: all jobs.
 
     A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
     ``text`` is looked for in the last error, whatever its case.
@@ -48,7 +48,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     replay_run: str | None = None
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` naming the condition that makes no sense."""
+        """Raise ``InvalidInput`` naming the invalid condition."""
         for field in (*_NAMES, "states", "classes"):
             if type(getattr(self, field)) is not tuple or len(getattr(self, field)) > MAX_NAMES:
                 raise InvalidInput(field, f"give a tuple of at most {MAX_NAMES:,}")
@@ -63,7 +63,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             check_id(self.tenant, "tenant")
         if self.scope is not None:
             check_scope(self.scope)
-        # A message may be empty, and then so is its shape.
+        # An empty message has an empty fingerprint.
         for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 1)):
             _check_text(field, getattr(self, field), least)
         for field in _NUMBERS:
@@ -89,12 +89,12 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def states_are_unfinished(self) -> bool:
-        """Whether only unfinished jobs can meet it."""
+        """Whether only unfinished jobs can match."""
         return bool(self.states) and not any(state.finished for state in self.states)
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only jobs that failed can meet it."""
+        """Whether only failed jobs can match."""
         return bool(self.error_reasons or self.classes or self.fingerprint is not None or self.text)
 
     def _finish_matches(self, job: Job) -> bool:
@@ -129,9 +129,9 @@ EVERYTHING = Filter()
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some jobs that a filter finds, in the order in which they were made.
+    """Some jobs that a filter finds, in the order of their creation.
 
-    ``cursor`` asks for those after them; empty when there are none.
+    ``cursor`` is for the next page; empty if there is none.
     """
 
     jobs: list[Job]
@@ -139,36 +139,36 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Dead letters that are alike: one reason, queue and shape of message, in one hour."""
+    """Dead letters with the same reason, queue, fingerprint and hour."""
 
     queue: str
     error_reason: str
     failure_class: FailureClass
     fingerprint: str
     hour_us: int
-    """When the hour began in which they died."""
+    """The start of the hour in which they died."""
     count: int
     first_at_us: int
     last_at_us: int
     tenants: int
     scopes: int
-    """How many different tenants, and scopes in them, are hit."""
+    """How many different tenants and scopes are affected."""
     held_behind: int = 0
-    """How many unfinished jobs wait behind one of them, because they share its key."""
+    """How many unfinished jobs of the same keys wait behind them."""
 
 
 def place_of(job: Job) -> Place:
-    """Return where the job stands among all."""
+    """Return the sort key of the job."""
     return job.created_at_us, job.tenant, job.id
 
 
 def replay_run(job: Job) -> str:
-    """Return the replay run that took the job last, or nothing."""
+    """Return the last replay run of the job, or an empty string."""
     return "" if job.replays is None else job.replays.run
 
 
 def folded(text: str) -> str:
-    """Return a text as it is compared: ASCII letters small, everything else as it is."""
+    """Return the text with ASCII letters in lower case, for comparison."""
     return text.translate(_SMALL)
 
 
@@ -176,12 +176,12 @@ _SMALL = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def write_cursor(place: Place) -> str:
-    """Return a cursor for what comes after this place."""
+    """Return the cursor of the page after this place."""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
 
 
 def read_cursor(cursor: str) -> Place | None:
-    """Return the place that a cursor stands for; None for the beginning."""
+    """Return the place of a cursor; None for the first page."""
     if cursor == "":
         return None
     try:
@@ -195,7 +195,7 @@ _PLACES: msgspec.msgpack.Decoder[Place] = msgspec.msgpack.Decoder(Place)
 
 
 def check_page(limit: int) -> None:
-    """Raise ``InvalidInput`` unless a page may be of this size."""
+    """Raise ``InvalidInput`` unless a page can have this size."""
     check_size("limit", limit, 1, MAX_PAGE)
 
 

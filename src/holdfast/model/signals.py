@@ -1,4 +1,4 @@
-"""What a task says of its own run, raised or returned: try again, later, never, not any more."""
+"""What a task raises or returns about its own run: retry, snooze, dead, cancel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .retry import RetryPolicy
 
 
 class Signal(Exception):
-    """The root of the four. They are exceptions so that they can be raised from any depth."""
+    """The base of the four. They are exceptions, so they can be raised from any depth."""
 
 
 class Retry(Signal):
-    """How to try again: a task's policy (``retry=Retry(...)``), or one attempt's own wish.
+    """How to retry: the policy of a task (``retry=Retry(...)``), or of one attempt.
 
     Waits are exponential from ``backoff`` up to ``max_backoff``, with full jitter; ``after`` is a
-    fixed wait instead. ``max_attempts`` counts runs in all. What is not given is the setting's,
-    or, when raised by an attempt, the task's.
+    fixed wait instead. ``max_attempts`` is the total number of runs. The setting applies
+    to what is not given, or, if an attempt raises it, the task's policy.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Retry(Signal):
             raise InvalidInput("after", "give a fixed wait or a backoff, not both")
 
     def policy(self, default: RetryPolicy) -> RetryPolicy:
-        """Return the default policy with everything that is given here in its place."""
+        """Return the default policy with the values given here."""
         return RetryPolicy(
             max_attempts=self.max_attempts or default.max_attempts,
             base_backoff_seconds=_or(self.backoff_seconds, default.base_backoff_seconds),
@@ -65,7 +65,7 @@ class Snooze(Signal):
 
 
 class Dead(Signal):
-    """It will never work: bury it now, whatever attempts are left."""
+    """It will never work: make it dead now, even with attempts left."""
 
     def __init__(self, message: str = "", *, error_reason: str = "business_error") -> None:
         super().__init__(message or "the task gave up for good")
@@ -73,7 +73,7 @@ class Dead(Signal):
 
 
 class Cancel(Signal):
-    """It is not wanted any more: end it as cancelled."""
+    """It is no longer needed: end it as cancelled."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "the task cancelled itself")

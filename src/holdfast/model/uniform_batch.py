@@ -1,4 +1,4 @@
-"""Jobs that are alike: what most calls that ask for many ask for."""
+"""Many new jobs that differ only in their payloads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .lazy_sequence import LazySequence
 
 
 class UniformBatch(LazySequence[NewJob]):
-    """Requests that differ in nothing but their payloads, made as they are looked at.
+    """New jobs that differ only in their payloads, made on demand.
 
-    So an engine can check once what they have in common, and send the first of them on while the
-    others are not even encoded.
+    An engine can check the common fields once, and send the first jobs before the others are
+    encoded.
     """
 
     def __init__(self, like: NewJob, payloads: Iterable[bytes], count: int) -> None:
-        """Take what they are like, and the payload of each, as ``encode_payload`` returns it."""
+        """Take a template, and the payload of each, as ``encode_payload`` returns it."""
         self.like = like
         self.payloads = LazySequence(payloads, count)
         super().__init__((replace(like, payload=payload) for payload in self.payloads), count)

@@ -1,1 +1,1 @@
-"""The only door for people: the CLI, the HTTP API and the console call these operations."""
+"""What people do: the CLI, the HTTP API and the console call only these operations."""

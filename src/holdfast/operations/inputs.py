@@ -1,4 +1,4 @@
-"""Jobs as people write them in a file, and what they ask for."""
+"""Jobs as people write them in a file, and the new jobs that they request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class JobInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job as a person writes it in a file. Status and attempts there are ignored."""
+    """A job as a person writes it in a file. Its status and attempts are ignored."""
 
     payload: dict[str, object] = {}
     id: str | None = None
@@ -44,8 +44,8 @@ class JobInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_inputs(text: bytes) -> list[JobInput]:
-    """Return the jobs of a JSON array, of one object, or of NDJSON; name the line that is wrong."""
-    text = text.removeprefix(b"\xef\xbb\xbf")  # what some editors begin a file with
+    """Return the jobs of a JSON array, one object, or NDJSON; an error names the wrong line."""
+    text = text.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
     stripped = text.strip()
     if not stripped:
         return []
@@ -60,15 +60,15 @@ def read_inputs(text: bytes) -> list[JobInput]:
 def new_jobs(
     inputs: Sequence[JobInput], registry: Registry | None, default_max_attempts: int
 ) -> list[NewJob]:
-    """Return what these ask for; raise ``InvalidInput`` naming the place of a wrong one.
+    """Return the requested jobs; raise ``InvalidInput`` naming the place of a wrong one.
 
-    Without a definition no task is known, and the worker decides.
+    Without a registry no task is known, and the worker decides.
     """
     jobs: list[NewJob] = []
     for place, item in enumerate(inputs, 1):
         try:
             job = _new_job(item, registry, default_max_attempts)
-            # The engine checks again; only here is it known which job is wrong.
+            # The engine checks again, but only here the place of the job is known.
             admit(job, "a good one" if job.id is None else check_id(job.id), 0, 0)
         except InvalidInput as error:
             field = _FIELDS.get(error.field, error.field)
@@ -80,11 +80,11 @@ def new_jobs(
 
 
 _FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "expires"}
-"""How a person calls a field of a job."""
+"""The names of fields in a file."""
 
 
 def _new_job(item: JobInput, registry: Registry | None, default_max_attempts: int) -> NewJob:
-    from holdfast.worker.builtin_tasks import BY_TYPE, by_type  # noqa: PLC0415 - with all that tasks need
+    from holdfast.worker.builtin_tasks import BY_TYPE, by_type  # noqa: PLC0415 - imports signatures
 
     payload = encode_payload(item.payload)
     declared: dict[str, object] = {"task": BY_TYPE}

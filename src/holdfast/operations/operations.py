@@ -1,7 +1,7 @@
-"""The only door for people: what the command line, HTTP and the console do goes through here.
+"""Everything that people do: the command line, HTTP and the console all go through here.
 
-Whoever changes something says who and why, and leaves an entry in the audit that is committed with
-the change. Payloads never go into it.
+Every change names who does it and why, and its audit entry is committed with it. Payloads are never
+part of the audit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -29,27 +29,20 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import Edit, Job, State
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
+from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .inputs import JobInput, new_jobs
-from .operation_types import (
-    CHUNK,
-    NAMED_IN_AUDIT,
-    Author,
-    OperationPreview,
-    OperationResult,
-    ReplayPace,
-    WorkerControl,
-    attribution_of,
-    entry_of,
-)
 from .views import (
     AuditView,
     GroupView,
     HistoryView,
     JobPage,
     JobView,
+    OperationPreview,
+    OperationResult,
+    ProcessSlots,
     RunningAttempt,
     Status,
     WorkerView,
@@ -60,14 +53,61 @@ if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
 
 T = TypeVar("T")
-Told = Callable[[int], None]
-"""Hears how many are done so far."""
+OnProgress = Callable[[int], None]
+"""Called with the number of jobs done so far."""
 
-_MOST_TRIES = 20
+CHUNK = 1_000
+"""How many jobs one commit of a long operation changes."""
+_MAX_TRIES = 20
+
+
+class ReplayPace(msgspec.Struct, frozen=True):
+    """The most jobs per commit, and the pause between commits."""
+
+    at_once: int = CHUNK
+    pause_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, rate: Rate) -> ReplayPace:
+        """Return the pace for this rate: about one commit per second."""
+        each_seconds = rate.per_seconds / rate.count
+        at_once = min(CHUNK, max(1, round(1 / each_seconds)))
+        return cls(at_once, at_once * each_seconds)
+
+
+class WorkerControl(Protocol):
+    """The worker beside the operations: of one process, or of a daemon."""
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """The number of slots in each process, by the queue that they serve."""
+
+    @property
+    def processes(self) -> Mapping[str, ProcessSlots | None]:
+        """The slots of each process by its number; None: it has not reported yet."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether it claims no more."""
+
+    def running(self) -> list[RunningAttempt]:
+        """Return the running attempts."""
+
+    def check_resize(self, slots: int, queue: str = "") -> None:
+        """Raise ``InvalidInput`` if there cannot be this many slots."""
+
+    def resize(self, slots: int, queue: str = "") -> None:
+        """Set the number of slots in each process."""
+
+    def drain(self) -> None:
+        """Stop claiming."""
+
+    def resume(self) -> None:
+        """Claim again."""
 
 
 class Operations:
-    """What may be done, over an engine, with or without a worker beside it."""
+    """What people can do with an engine, with or without a worker beside it."""
 
     def __init__(
         self,
@@ -78,7 +118,7 @@ class Operations:
         default_max_attempts: int = 3,
         totals: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """Take what is there: without a definition no task is known here."""
+        """Without a registry no task is known here."""
         self.engine = engine
         self._registry = registry
         self._worker = worker
@@ -107,28 +147,28 @@ class Operations:
         job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
             raise JobNotFound(job_id)
-        return JobView.of(job, self._run_of(job_id))
+        return JobView.of(job, self._running_attempt(job_id))
 
     async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
         """Return one job with every attempt and note, or raise ``JobNotFound``."""
         found = (await self.engine.history([job_id], tenant=tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
-        return HistoryView.of(found, self._run_of(job_id))
+        return HistoryView.of(found, self._running_attempt(job_id))
 
     async def page(
         self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
     ) -> JobPage:
-        """Return some of the jobs that a filter finds."""
+        """Return a page of the jobs that a filter finds."""
         page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
 
     async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
-        """Return the dead letters that a filter finds in groups."""
+        """Return the dead letters that a filter finds, in groups."""
         return [GroupView.of(group) for group in await self.engine.groups(wanted)]
 
     async def workers(self) -> list[WorkerView]:
-        """Return everybody who holds leases, those who hold most first."""
+        """Return every worker that holds leases, the largest number first."""
         held: defaultdict[str, list[Job]] = defaultdict(list)
         cursor = ""
         while True:
@@ -147,15 +187,17 @@ class Operations:
         """Return the entries of the audit after this number."""
         return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
 
-    async def verify_audit(self, told: Told = lambda _count: None) -> tuple[AuditHead, str]:
-        """Follow the chain of the audit; return where it ends, and what is wrong there, if so."""
+    async def verify_audit(
+        self, on_progress: OnProgress = lambda _count: None
+    ) -> tuple[AuditHead, str]:
+        """Verify the chain of the audit; return its last valid head, and the problem, if any."""
         head = AuditHead()
         while records := await self.engine.audited(after=head.count, limit=MAX_PAGE):
             for record in records:
                 if not follows(head, record):
                     return head, f"entry {record.number} does not follow from the one before it"
                 head = head_of(record)
-            told(head.count)
+            on_progress(head.count)
         return head, ""
 
     # --- enqueue -----------------------------------------------------------------------------
@@ -163,7 +205,7 @@ class Operations:
     async def enqueue(
         self, inputs: Sequence[JobInput], on_duplicate: OnDuplicate = "refuse"
     ) -> list[Receipt]:
-        """Take all of these, or none; a wrong one is named by its place."""
+        """Enqueue all of these, or none; an error names the place of the wrong one."""
         jobs = new_jobs(inputs, self._registry, self.default_max_attempts)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
@@ -176,7 +218,7 @@ class Operations:
         who: Author,
         *,
         limit: int,
-        told: Told = lambda _count: None,
+        on_progress: OnProgress = lambda _count: None,
         pace: ReplayPace | None = None,
     ) -> OperationResult:
         """Apply an action to jobs, oldest first, up to this many, a thousand in one commit."""
@@ -196,10 +238,10 @@ class Operations:
                     action, some, attribution, limit=min(limit - total, size)
                 )
                 total += len(found.jobs)
-                ids += _some_ids(found.jobs)[: NAMED_IN_AUDIT - len(ids)]
+                ids += _some_ids(found.jobs)[: MAX_NAMED_IDS - len(ids)]
                 kept_here = found.kept
-                told(total)
-                # Those that are named and done could not be done again.
+                on_progress(total)
+                # Jobs that are named and done must not be named again.
                 done = {job.id for job in found.jobs}
                 left = tuple(one for one in some.ids if one not in done)
                 more = found.more and bool(found.jobs) and bool(left or not some.ids)
@@ -212,7 +254,7 @@ class Operations:
         asked = frozenset(wanted.states) & action.states if wanted.states else action.states
         if not asked:
             names = ", ".join(sorted(action.states))
-            raise InvalidInput("status", f"this is for jobs that are {names}")
+            raise InvalidInput("status", f"this works on jobs that are {names}")
         wanted = replace(wanted, states=tuple(sorted(asked)))
         jobs: list[Job] = []
         kept, cursor = 0, ""
@@ -227,7 +269,7 @@ class Operations:
             if not cursor or len(jobs) >= limit:
                 break
         jobs = jobs[:limit]
-        return OperationPreview(len(jobs), kept, [JobView.of(job) for job in jobs[:NAMED_IN_AUDIT]])
+        return OperationPreview(len(jobs), kept, [JobView.of(job) for job in jobs[:MAX_NAMED_IDS]])
 
     async def _without_deterministic(self, wanted: Filter) -> tuple[Filter, int]:
         """Return a filter without deterministic failures, and how many of those there are."""
@@ -238,11 +280,11 @@ class Operations:
         wrong = replace(wanted, classes=(FailureClass.DETERMINISTIC,))
         kept = sum(group.count for group in await self.engine.groups(wrong))
         if not others:
-            return replace(wanted, created_to_us=0), kept  # nothing was made before that
+            return replace(wanted, created_to_us=0), kept  # matches no job
         return replace(wanted, classes=tuple(sorted(others))), kept
 
     async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
-        """Write something about these jobs into their history."""
+        """Add a note to the history of these jobs."""
         attribution = attribution_of("job.note", "job", wanted, Author(by, text))
         done = await self.engine.operate(NoteJobs(text), wanted, attribution, limit=MAX_PAGE)
         return OperationResult(len(done.jobs), done.kept, _some_ids(done.jobs))
@@ -250,23 +292,23 @@ class Operations:
     async def edit(
         self, job_id: str, tenant: str, changes: Edit, who: Author, version: int | None
     ) -> JobView:
-        """Change a job that nobody runs; return it as it is now."""
+        """Change a job that is not running; return it as it is now."""
         named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
         entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
         attribution = Attribution(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
         return JobView.of(
             await self.engine.edit(wanted, changes, attribution, version=version),
-            self._run_of(job_id),
+            self._running_attempt(job_id),
         )
 
     async def reclaim(self, job_id: str, tenant: str, who: Author) -> JobView:
-        """End the lease of a job now: whoever holds it has lost it."""
+        """End the lease of a job now: its worker loses it."""
         job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
             raise JobNotFound(job_id)
         if job.state is not State.IN_FLIGHT:
-            raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
+            raise IllegalTransition(job_id, job.state, "lose a lease: it has none")
         changes: dict[str, object] = {"worker": job.worker, "attempt": job.attempt}
         entry = entry_of("job.reclaim", "job", job_id, who, changes, tenant)
         attribution = Attribution(who.by, who.why, (entry,))
@@ -274,7 +316,7 @@ class Operations:
         for lost in found.lost:
             if (lost.tenant, lost.id) == (tenant, job_id):
                 return JobView.of(lost)
-        raise IllegalTransition(job_id, job.state, "lose a lease: nobody holds one")
+        raise IllegalTransition(job_id, job.state, "lose a lease: it has none")
 
     # --- what governs work -------------------------------------------------------------------
 
@@ -286,8 +328,8 @@ class Operations:
         self, queue: str, changes: Mapping[str, object], who: Author
     ) -> QueuePolicy:
         """Change some of the policy of a queue; return it as it is now."""
-        said = {name: msgspec.to_builtins(value) for name, value in changes.items()}
-        entry = entry_of("queue.policy", "queue", queue, who, said)
+        fields = {name: msgspec.to_builtins(value) for name, value in changes.items()}
+        entry = entry_of("queue.policy", "queue", queue, who, fields)
         attribution = Attribution(who.by, who.why, (entry,))
 
         async def change() -> QueuePolicy:
@@ -297,30 +339,33 @@ class Operations:
             await self.engine.set_policy(queue, policy, attribution, expected=before)
             return policy
 
-        return await _insisting(change)
+        return await _with_retries(change)
 
     async def set_flag(self, name: str, who: Author, *, on: bool | None) -> None:
-        """Switch a flag; None takes it away."""
+        """Set a flag; None removes it."""
         entry = entry_of("flag.set", "flag", name, who, {"on": on})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
 
     async def change_schedule(
         self, name: str, who: Author, change: Callable[[ScheduleState], ScheduleState]
     ) -> ScheduleState:
-        """Change what is left out of a schedule; return it as it is now."""
+        """Change which ticks of a schedule are skipped; return it as it is now."""
 
         async def set_changed() -> ScheduleState:
             known = await self.engine.schedules()
             if name not in known:
                 raise UnknownSchedule(name, known)
             before, state = known[name], change(known[name])
-            said: dict[str, object] = {"paused": state.paused, "skip_until_us": state.skip_until_us}
-            entry = entry_of("schedule.set", "schedule", name, who, said)
+            changes: dict[str, object] = {
+                "paused": state.paused,
+                "skip_until_us": state.skip_until_us,
+            }
+            entry = entry_of("schedule.set", "schedule", name, who, changes)
             attribution = Attribution(who.by, who.why, (entry,))
             await self.engine.set_schedule(name, state, attribution, expected=before)
             return state
 
-        return await _insisting(set_changed)
+        return await _with_retries(set_changed)
 
     async def run_schedule(self, name: str, who: Author, now_us: int) -> Receipt:
         """Enqueue the job of a schedule now, as if it were time; raise ``UnknownSchedule``."""
@@ -333,19 +378,19 @@ class Operations:
         await self.engine.audit([entry])
         return receipt
 
-    # --- those who work here -----------------------------------------------------------------
+    # --- workers -----------------------------------------------------------------------------
 
     async def resize(self, slots: int, who: Author, *, queue: str = "") -> None:
         """Change how many jobs the worker runs at once."""
-        worker = self._here()
+        worker = self._local_worker()
         worker.check_resize(slots, queue)
         changes: dict[str, object] = {"slots": slots, "queue": queue}
         await self.engine.audit([entry_of("worker.resize", "worker", "", who, changes)])
         worker.resize(slots, queue)
 
     async def drain(self, who: Author, *, on: bool) -> None:
-        """Have the worker claim no more, or again."""
-        worker = self._here()
+        """Make the worker stop claiming, or claim again."""
+        worker = self._local_worker()
         action = "worker.drain" if on else "worker.resume"
         await self.engine.audit([entry_of(action, "worker", "", who, {})])
         if on:
@@ -354,23 +399,23 @@ class Operations:
             worker.resume()
 
     async def note_reload(self, changed: Sequence[str], who: Author) -> None:
-        """Keep that settings of these names are about to change; their values are not kept."""
+        """Record in the audit which settings are about to change, without their values."""
         entry = entry_of("config.reload", "config", "", who, {"changed": list(changed)})
         await self.engine.audit([entry])
 
-    def _here(self) -> WorkerControl:
+    def _local_worker(self) -> WorkerControl:
         if self._worker is None:
             raise InvalidInput("workers", "no worker runs here")
         return self._worker
 
-    def _run_of(self, job_id: str) -> RunningAttempt | None:
+    def _running_attempt(self, job_id: str) -> RunningAttempt | None:
         running = [] if self._worker is None else self._worker.running()
         return next((run for run in running if run.job_id == job_id), None)
 
 
-async def _insisting(change: Callable[[], Awaitable[T]]) -> T:
-    """Look and change, again if somebody else has changed it in between, and give up in the end."""
-    for _try in range(_MOST_TRIES - 1):
+async def _with_retries(change: Callable[[], Awaitable[T]]) -> T:
+    """Read and change; retry a few times if another change came in between."""
+    for _try in range(_MAX_TRIES - 1):
         with contextlib.suppress(ChangedMeanwhile):
             return await change()
     return await change()
@@ -382,7 +427,7 @@ def created(receipts: Sequence[Receipt]) -> int:
 
 
 def _chunks(wanted: Filter, size: int) -> list[Filter]:
-    """Return the filter, in parts if it names more jobs than one commit is to change."""
+    """Return the filter, split if it names more jobs than one commit may change."""
     if len(wanted.ids) <= size:
         return [wanted]
     return [
@@ -397,4 +442,4 @@ class _Ref(msgspec.Struct, frozen=True):
 
 
 def _some_ids(jobs: Sequence[Job]) -> list[str]:
-    return [job.id for job in jobs[:NAMED_IN_AUDIT]]
+    return [job.id for job in jobs[:MAX_NAMED_IDS]]

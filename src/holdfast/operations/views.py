@@ -1,4 +1,4 @@
-"""What people are shown: jobs, queues, workers and failures, with times as dates."""
+"""What people see: jobs, queues, workers and failures, with times as dates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.search import FailureGroup
 
 
 class RunningAttempt(msgspec.Struct, frozen=True):
-    """An attempt under way, as a person sees it."""
+    """A running attempt."""
 
     job_id: str
     task: str
@@ -29,23 +29,23 @@ class RunningAttempt(msgspec.Struct, frozen=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
-    """One queue in numbers."""
+    """The counts of one queue."""
 
     queue: str
     counts: Counts
 
 
 class ProcessSlots(msgspec.Struct, frozen=True):
-    """The slots of one process of a daemon, as it last said."""
+    """The slots of one process of a daemon, by its last report."""
 
     slots: int
     busy: int
     draining: bool
-    """Whether it has heard that it is to claim no more."""
+    """Whether the process knows that it must claim no more."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Everything in numbers."""
+    """The counts of all queues, and the state of the daemon."""
 
     pending: int
     in_flight: int
@@ -56,20 +56,20 @@ class Status(msgspec.Struct, frozen=True):
     archived: int
     queues: list[QueueStatus]
     running: list[RunningAttempt] = []
-    """What the daemon has under way; of jobs in its worker processes no progress is known."""
+    """The running attempts of the daemon; those in its worker processes show no progress."""
     slots: Mapping[str, int] = {}
-    """How many slots there are in each process of the daemon, by the queues that they serve."""
+    """The number of slots in each process of the daemon, by the queue that they serve."""
     processes: Mapping[str, ProcessSlots | None] = {}
-    """The processes of the daemon by their number; None for one that has not said anything yet."""
+    """The processes of the daemon by number; None for one that has not reported yet."""
     draining: bool = False
     totals: Mapping[str, float] = {}
-    """What the daemon has counted since it started, by the name of the counter."""
+    """The counters of the daemon since its start, by name."""
     tasks: list[str] = []
     """The tasks that the daemon knows."""
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job as a person sees it: times as dates, the token as text, nothing that is not set."""
+    """A job for people: times as dates, the token as text, without unset fields."""
 
     id: str
     status: str
@@ -153,7 +153,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attempt that is over."""
+    """An attempt that has ended."""
 
     number: int
     ending: str
@@ -183,7 +183,7 @@ class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NoteView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person did or said."""
+    """An action or a note of a person."""
 
     kind: str
     at: datetime
@@ -199,7 +199,7 @@ class NoteView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HistoryView(msgspec.Struct, frozen=True):
-    """A job and everything that happened to it, oldest first."""
+    """A job and its history, oldest first."""
 
     job: JobView
     attempts: list[AttemptView]
@@ -216,14 +216,14 @@ class HistoryView(msgspec.Struct, frozen=True):
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """Some jobs; ``cursor`` asks for those after them, and is empty when there are none."""
+    """Some jobs; ``cursor`` is for the next page, and empty if there is none."""
 
     jobs: list[JobView]
     cursor: str = ""
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """Dead letters that are alike."""
+    """A group of similar dead letters."""
 
     error_reason: str
     failure_class: str
@@ -254,7 +254,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """Somebody who holds leases: how many, of what, since when, and until when."""
+    """A worker that holds leases: how many, of which tasks, since and until when."""
 
     worker: str
     leases: int
@@ -278,7 +278,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 
 
 class AuditView(msgspec.Struct, frozen=True):
-    """An entry of the audit in its place in the chain."""
+    """An audit entry with its place in the chain."""
 
     number: int
     timestamp: datetime
@@ -309,6 +309,24 @@ class AuditView(msgspec.Struct, frozen=True):
         )
 
 
+class OperationResult(msgspec.Struct, frozen=True):
+    """How many jobs an operation changed, and how many it left as they were."""
+
+    done: int
+    kept: int = 0
+    ids: list[str] = []
+    """The first changed ones."""
+
+
+class OperationPreview(msgspec.Struct, frozen=True):
+    """What an operation would change."""
+
+    would: int
+    kept: int
+    jobs: list[JobView]
+    """The first of them."""
+
+
 def status_of(
     counts: Mapping[str, Counts],
     running: Sequence[RunningAttempt] = (),
@@ -319,7 +337,7 @@ def status_of(
     *,
     draining: bool = False,
 ) -> Status:
-    """Add up the counts of all queues."""
+    """Return the status, with the counts of all queues added up."""
     total = {
         field: sum(getattr(count, field) for count in counts.values())
         for field in Counts.__struct_fields__
@@ -338,5 +356,5 @@ def status_of(
 
 
 def date_of(moment_us: int) -> datetime:
-    """Return a moment as a date."""
+    """Return a time in microseconds as a date."""
     return datetime.fromtimestamp(moment_us / MICROSECONDS, UTC)

@@ -1,15 +1,15 @@
-"""Everything that the daemon and apps read: one struct, four doors, one name for each setting.
+"""The settings of daemons and apps: one struct, four sources, one name for each setting.
 
 ``lease_seconds`` is the field, the key in the file, ``HOLDFAST_LEASE_SECONDS`` in the environment
 and ``--lease-seconds`` on the command line. A flag wins over the environment, the environment over
-the file, the file over the default. What cannot be read is an error that names the field, the
-value and where it came from; nothing is corrected in silence.
+the file, the file over the default. A bad value is an error that names the field, the value and its
+source; nothing is corrected silently.
 """
 
 from holdfast.model.masking import masked
 
 from .fields import DEFAULTS, Settings
-from .formatting import changed, plain, written
+from .formatting import changed, formatted, plain
 from .parsers import MAX_WORKERS, LogFormat, LogLevel, queue_slots
 from .sources import (
     ALIASES,
@@ -20,7 +20,7 @@ from .sources import (
     SettingsReport,
     load,
     read,
-    unusable_places,
+    unusable_paths,
     with_origin,
 )
 from .store_url import MEMORY_STORE
@@ -39,12 +39,12 @@ __all__ = [
     "Settings",
     "SettingsReport",
     "changed",
+    "formatted",
     "load",
     "masked",
     "plain",
     "queue_slots",
     "read",
-    "unusable_places",
+    "unusable_paths",
     "with_origin",
-    "written",
 ]

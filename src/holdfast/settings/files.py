@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_file(path: str) -> dict[str, object]:
-    """Return what a settings file says, by name, or raise ``InvalidInput``."""
+    """Return the settings in a file, by name, or raise ``InvalidInput``."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in _PARSERS:
         raise InvalidInput("config", f"{path} does not end in {', '.join(_PARSERS)}")
@@ -22,7 +22,7 @@ def read_file(path: str) -> dict[str, object]:
     except (OSError, ValueError) as error:
         raise InvalidInput("config", f"{path} cannot be read: {error}") from None
     except RecursionError:
-        raise InvalidInput("config", f"{path} cannot be read: it has no bottom") from None
+        raise InvalidInput("config", f"{path} cannot be read: nested too deeply") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -31,7 +31,7 @@ def read_file(path: str) -> dict[str, object]:
 
 
 def _parse_toml(text: str) -> object:
-    import tomllib  # noqa: PLC0415 - only who has such a file pays for it
+    import tomllib  # noqa: PLC0415 - rarely needed
 
     return tomllib.loads(text)
 
@@ -41,20 +41,20 @@ def _parse_yaml(text: str) -> object:
 
     try:
         root = yaml.compose(text, yaml.SafeLoader)
-        if root is not None and (twice := next(_twice(root), None)):
-            raise ValueError(f"{twice} is in it twice")  # YAML would keep the last
+        if root is not None and (twice := next(_duplicate_keys(root), None)):
+            raise ValueError(f"{twice} is given twice")  # PyYAML would keep the last
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
-        # Not the lines that it quotes: a password may be in them.
+        # Not the quoted lines: they may contain a password.
         mark = error.problem_mark
         where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise ValueError(f"{error.problem or 'it is no YAML'}{where}") from None
+        raise ValueError(f"{error.problem or 'it is not YAML'}{where}") from None
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
 
-def _twice(node: yaml.Node) -> Iterator[str]:
-    """Return the keys that are more than once in a mapping, or in one that is in it."""
+def _duplicate_keys(node: yaml.Node) -> Iterator[str]:
+    """Return the keys that occur more than once in a mapping or a nested one."""
     import yaml  # noqa: PLC0415 - see above
 
     if not isinstance(node, yaml.MappingNode):
@@ -64,7 +64,7 @@ def _twice(node: yaml.Node) -> Iterator[str]:
         if isinstance(key.value, str) and key.value in seen:
             yield key.value
         seen.add(str(key.value))
-        yield from _twice(value)
+        yield from _duplicate_keys(value)
 
 
 _PARSERS: Mapping[str, Callable[[str], object]] = {

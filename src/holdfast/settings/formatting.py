@@ -1,4 +1,4 @@
-"""Settings as people write them: lines of a settings file, and JSON. Secrets are masked."""
+"""Settings as text: lines of a settings file, and JSON. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.model.durations import seconds_of, shown
+from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.masking import masked
 
 from .fields import DEFAULTS, Settings
@@ -15,10 +15,10 @@ _LOOKS_SPECIAL = {"y", "n", "none"}
 """Strings for PyYAML, but not for every reader."""
 
 
-def written(field: str, value: object) -> str:
-    """Return a value as it may stand in a settings file of YAML."""
+def formatted(field: str, value: object) -> str:
+    """Return a value as a YAML settings file has it."""
     if isinstance(value, float) and field.endswith("_seconds"):
-        text = shown(value)
+        text = format_seconds(value)
         return text if seconds_of(field, text) == value else repr(value)
     if isinstance(value, str):
         value = masked(value)
@@ -38,7 +38,7 @@ def _reads_back(text: str) -> bool:
 
 
 def plain(settings: Settings) -> dict[str, object]:
-    """Return every setting, by name, as JSON has it."""
+    """Return every setting by name, for JSON."""
     return {
         field: masked(value) if isinstance(value, str) else value
         for field in settings.__struct_fields__
@@ -47,6 +47,6 @@ def plain(settings: Settings) -> dict[str, object]:
 
 
 def changed(settings: Settings, others: Mapping[str, object] = DEFAULTS) -> list[str]:
-    """Return the fields that differ from these values, which are the defaults if none are given."""
+    """Return the fields that differ from these values, by default from the defaults."""
     now = plain(settings)
     return [field for field, value in now.items() if field in others and value != others[field]]

@@ -1,4 +1,4 @@
-"""One value: from how it is written to how it is kept, or ``InvalidInput``."""
+"""Parsers of single values: from text or YAML to the value of the field, or ``InvalidInput``."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from holdfast.model.schema_name import check_schema
 
 from .store_url import database_url, file_path, is_server, store
 
-SyncWord = Literal["always", "interval", "off"]
-HistoryWord = Literal["required", "anew"]
+SyncName = Literal["always", "interval", "off"]
+HistoryName = Literal["required", "anew"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json", "auto"]
 EventLoop = Literal["asyncio", "uvloop"]
-WakeWord = Literal["notify", "poll"]
+WakeName = Literal["notify", "poll"]
 
 MAX_WORKERS = 10_000
-_MOST_FLAGS = 1_000
+_MAX_FLAGS = 1_000
 _SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
-_USUAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
-Reader: TypeAlias = Callable[[str, object], object]
-"""Returns the value of a field as it is kept, from how it is written; or ``InvalidInput``."""
+Parser: TypeAlias = Callable[[str, object], object]
+"""Takes the name of a field and a raw value; returns the parsed value or raises."""
 
 
 def queue_slots(text: str) -> dict[str, int | None]:
     """Return the queues that text such as ``mail:8,slow:2,default`` names, and the slots of each.
 
-    None is as many as there are. What follows the last colon is the number, so that the name of a
-    queue with a colon in it needs one.
+    None: all slots. The number follows the last colon, so a queue whose name has a colon needs
+    a number.
     """
     found: dict[str, int | None] = {}
     for part in text.split(","):
@@ -56,25 +56,25 @@ def queue_slots(text: str) -> dict[str, int | None]:
 
 
 def whole(least: int, most: int = MAX_TIME_US) -> Callable[[str, object], int]:
-    """Return a reader of whole numbers."""
+    """Return a parser of whole numbers."""
 
-    def read(field: str, value: object) -> int:
+    def parse(field: str, value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value):
             value = int(value)
         if type(value) is not int:
             raise InvalidInput(field, f"{shown(value)} is not a whole number")
-        if value.bit_length() > 64:  # more digits than Python likes to write
+        if value.bit_length() > 64:  # Python refuses to print very long numbers
             problem = f"is not a whole number from {least:,} to {most:,}"
             raise InvalidInput(field, f"{shown(value)} {problem}")
         return check_size(field, value, least, most)
 
-    return read
+    return parse
 
 
 def _seconds(
     *, zero: bool = False, least: float = 0.0, most: float = MAX_TIME_US / MICROSECONDS
-) -> Reader:
-    def read(field: str, value: object) -> float:
+) -> Parser:
+    def parse(field: str, value: object) -> float:
         if not isinstance(value, Duration):
             raise InvalidInput(field, f"{shown(value)} is not a duration")
         try:
@@ -87,28 +87,28 @@ def _seconds(
             raise InvalidInput(field, f"{shown(value)} is less than {least:g} seconds")
         return check_seconds(field, seconds, most)
 
-    return read
+    return parse
 
 
-def _word(choices: tuple[str, ...]) -> Reader:
-    def read(field: str, value: object) -> str:
-        # YAML reads the word "off" as false.
+def _word(choices: tuple[str, ...]) -> Parser:
+    def parse(field: str, value: object) -> str:
+        # YAML reads "off" as false.
         word = "off" if value is False else value
         if not isinstance(word, str) or word.strip().lower() not in choices:
             raise InvalidInput(field, f"{shown(value)} is not one of {', '.join(choices)}")
         return word.strip().lower()
 
-    return read
+    return parse
 
 
-def _or_none(read: Reader, words: tuple[str, ...] = ("none", "off")) -> Reader:
-    def read_or_none(field: str, value: object) -> object:
+def _or_none(parse: Parser, words: tuple[str, ...] = ("none", "off")) -> Parser:
+    def parse_or_none(field: str, value: object) -> object:
         off = value is None or (value is False and "off" in words)
         if off or (isinstance(value, str) and value.strip().lower() in words):
             return None
-        return read(field, value)
+        return parse(field, value)
 
-    return read_or_none
+    return parse_or_none
 
 
 def _name(field: str, value: object) -> str:
@@ -130,16 +130,16 @@ def _server(field: str, value: object) -> str:
 
 def _host(field: str, value: object) -> str:
     host = _name(field, value)
-    if host in _USUAL_HOSTS:
+    if host in _LOCAL_HOSTS:
         return host
-    import ipaddress  # noqa: PLC0415 - for addresses that few people use
+    import ipaddress  # noqa: PLC0415 - rarely needed
 
     try:
         near = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise InvalidInput(field, f"{host!r} is not an IP address, nor localhost") from None
+        raise InvalidInput(field, f"{host!r} is neither an IP address nor localhost") from None
     if not near:
-        problem = "can be reached from elsewhere: use 127.0.0.1 or ::1"
+        problem = "is reachable from other machines: use 127.0.0.1 or ::1"
         raise InvalidInput(field, f"{host!r} {problem}")
     return host
 
@@ -162,8 +162,8 @@ def _flags(field: str, value: object) -> dict[str, bool]:
         pairs = list(value.items())
     else:
         raise InvalidInput(field, f"{shown(value)} is not a list such as 'auto_replay=on,fast=off'")
-    if len(pairs) > _MOST_FLAGS:
-        raise InvalidInput(field, f"{len(pairs):,} flags, and the most is {_MOST_FLAGS:,}")
+    if len(pairs) > _MAX_FLAGS:
+        raise InvalidInput(field, f"{len(pairs):,} flags; the limit is {_MAX_FLAGS:,}")
     found: dict[str, bool] = {}
     for name, switch in pairs:
         on = _SWITCHES.get(switch.lower()) if isinstance(switch, str) else switch
@@ -176,12 +176,12 @@ def _flags(field: str, value: object) -> dict[str, bool]:
     return found
 
 
-READERS: Mapping[str, Reader] = {
+PARSERS: Mapping[str, Parser] = {
     "store": store,
     "schema": _schema,
     "max_connections": whole(1, 1_000),
     "statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
-    "wake": _word(get_args(WakeWord)),
+    "wake": _word(get_args(WakeName)),
     "listen_url": _or_none(_server, ("none",)),
     "wal_path": _or_none(file_path, ()),
     "snapshot_path": _or_none(file_path, ()),
@@ -201,8 +201,8 @@ READERS: Mapping[str, Reader] = {
     "max_backoff_seconds": _seconds(zero=True),
     "remember_seconds": _seconds(),
     "snapshot_interval_seconds": _seconds(),
-    "sync": _word(get_args(SyncWord)),
-    "history": _word(get_args(HistoryWord)),
+    "sync": _word(get_args(SyncName)),
+    "history": _word(get_args(HistoryName)),
     "drain_seconds": _seconds(zero=True),
     "run_seconds": _or_none(_seconds()),
     "stall_seconds": _or_none(_seconds()),

@@ -1,4 +1,4 @@
-"""The doors that settings come in by: a file, the environment, flags; and which of them wins."""
+"""The sources of settings: a file, the environment, flags; and which of them wins."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.model.masking import has_secret, shown
 
 from .fields import Settings
 from .files import read_file
-from .parsers import READERS
-from .store_url import DEFAULT_PLACES, database_url, unusable
-from .validation import doubts
+from .parsers import PARSERS
+from .store_url import DEFAULT_PATHS, database_url, unusable
+from .validation import doubtful
 
 DEFAULT_FILE = "./configs/default.yaml"
 """Read when no file is named and this one exists, relative to the working directory."""
@@ -31,7 +31,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "workers": "worker_count",
     }
 )
-"""Other names of a setting, for file, environment (``HOLDFAST_…``) and flags."""
+"""Other names of settings, in file, environment (``HOLDFAST_…``) and flags."""
 
 _OLD_FIELDS = (
     "worker_id metrics_port batch_size poll_interval_seconds lease_seconds max_attempts "
@@ -41,28 +41,30 @@ _OLD_FIELDS = (
 OLD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {f"OUTBOX_{field.upper()}": field for field in _OLD_FIELDS.split()}
 )
-"""Names in the environment from before; ``HOLDFAST_…`` wins over them."""
+"""Old names in the environment; ``HOLDFAST_…`` wins over them."""
 DATABASE_URL: Mapping[str, str] = MappingProxyType({"DATABASE_URL": "store"})
-"""What others put into the environment too: everything else that names the store wins over it."""
+"""Set by many platforms; every other source of the store wins over it."""
 
-_LONGEST = 1_000
-"""How many characters a problem may have that quotes what it is about."""
+_MAX_QUOTED = 1_000
+"""The longest problem that may quote its value."""
 _NAMES: Mapping[str, str] = {**{field: field for field in Settings.__struct_fields__}, **ALIASES}
-_OURS: Mapping[str, str] = {f"HOLDFAST_{name.upper()}": field for name, field in _NAMES.items()}
+_VARIABLES: Mapping[str, str] = {
+    f"HOLDFAST_{name.upper()}": field for name, field in _NAMES.items()
+}
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """Settings, and where each came from."""
+    """Settings, and the source of each."""
 
     settings: Settings
     origins: Mapping[str, str]
     """By field: ``default``, ``file <path>``, ``environment NAME`` or ``flag --name``."""
     warnings: tuple[str, ...] = ()
-    """A sentence for each thing that was hardly meant: a misspelt name, a setting without use."""
+    """Probable mistakes: a misspelt name, a setting without effect."""
 
 
 class SettingsReport(msgspec.Struct, frozen=True):
-    """What came in, and everything that is wrong with it."""
+    """The settings that were read, and every problem with them."""
 
     loaded: LoadedSettings | None
     """None if there is a problem."""
@@ -78,19 +80,19 @@ def load(
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
 ) -> LoadedSettings:
-    """Read the file, the environment and the flags, and return what holds.
+    """Read the file, the environment and the flags, and return the settings in effect.
 
-    Without a path ``DEFAULT_FILE`` is read if it exists. A flag of None was not given. Of
-    ``store`` and ``wal_path`` the one from the stronger door places the store, and from one door
-    they must agree; a ``snapshot_path`` from a weaker door than the store's does not follow it
-    elsewhere. In a file, a place that equals its default counts as not given.
+    Without a path ``DEFAULT_FILE`` is read if it exists. A flag of None is not given. Of ``store``
+    and ``wal_path`` the one from the stronger source decides, and in one source they must agree; a
+    ``snapshot_path`` from a weaker source than the store's is ignored. In a file, a path that
+    equals its default counts as not given.
 
-    Raise ``InvalidInput`` for the first thing that is wrong.
+    Raise ``InvalidInput`` for the first problem.
     """
-    reading = read(path, environ=environ, flags=flags)
-    if reading.loaded is None:
-        raise reading.problems[0]
-    return reading.loaded
+    report = read(path, environ=environ, flags=flags)
+    if report.loaded is None:
+        raise report.problems[0]
+    return report.loaded
 
 
 def read(
@@ -99,7 +101,7 @@ def read(
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
 ) -> SettingsReport:
-    """Read as ``load`` does, and return everything that is wrong instead of raising the first."""
+    """Read as ``load`` does, and return every problem instead of raising the first."""
     problems: list[InvalidInput] = []
     if path is None and Path(DEFAULT_FILE).is_file():
         path = DEFAULT_FILE
@@ -112,19 +114,19 @@ def read(
             values[field] = _read_value(field, item)
         except InvalidInput as problem:
             problems.append(problem)
-    _settle_places(values, given, origins)
+    _resolve_paths(values, given, origins)
     settings = _made(values, origins, problems)
     warnings = _misspelt(environ)
     if problems or settings is None:
         return SettingsReport(None, tuple(problems), warnings, path)
-    warnings += tuple(doubts(settings))
+    warnings += tuple(doubtful(settings))
     return SettingsReport(
         LoadedSettings(settings, MappingProxyType(origins), warnings), (), warnings, path
     )
 
 
-def unusable_places(loaded: LoadedSettings) -> list[InvalidInput]:
-    """Return what is wrong with the places that the settings name, on this machine, now."""
+def unusable_paths(loaded: LoadedSettings) -> list[InvalidInput]:
+    """Return why the directories in the settings cannot be used on this machine."""
     settings = loaded.settings
     found: list[InvalidInput] = []
     for field, directory in (
@@ -139,16 +141,16 @@ def unusable_places(loaded: LoadedSettings) -> list[InvalidInput]:
 
 
 def with_origin(problem: InvalidInput, origins: Mapping[str, str]) -> InvalidInput:
-    """Return the problem with where its field came from."""
+    """Return the problem with the source of its field."""
     origin = origins.get(problem.field, "default")
     return InvalidInput(problem.field, f"{problem.problem} ({origin})")
 
 
-# --- what comes in ------------------------------------------------------------------------------
+# --- sources ------------------------------------------------------------------------------------
 
 
 class _Source(enum.IntEnum):
-    """Where a value came in; a higher one wins."""
+    """Where a value comes from; the highest one wins."""
 
     DATABASE_URL = 1
     FILE = 2
@@ -159,7 +161,7 @@ class _Source(enum.IntEnum):
 class _SourcedValue(msgspec.Struct, frozen=True):
     value: object
     origin: str
-    door: _Source
+    source: _Source
 
 
 def _given(
@@ -168,7 +170,7 @@ def _given(
     flags: Mapping[str, object],
     problems: list[InvalidInput],
 ) -> dict[str, _SourcedValue]:
-    """Return what all doors gave, by field, each from the strongest."""
+    """Return the values of all sources, by field, each from the strongest source."""
     from_environ = lambda name: f"environment {name}"
     given = _by_field(
         _named(environ, DATABASE_URL), DATABASE_URL, _Source.DATABASE_URL, from_environ, problems
@@ -180,10 +182,10 @@ def _given(
         problems.append(problem)
     from_file = _by_field(content, _NAMES, _Source.FILE, lambda _name: f"file {path}", problems)
     for field, item in from_file.items():
-        # A file that lists every default says nothing of places.
-        if field not in given or not _usual_place(field, item.value):
+        # A file that lists every default does not set the paths.
+        if field not in given or not _is_default_path(field, item.value):
             given[field] = item
-    for names in (OLD_ENVIRONMENT, _OURS):
+    for names in (OLD_ENVIRONMENT, _VARIABLES):
         given |= _by_field(
             _named(environ, names), names, _Source.ENVIRONMENT, from_environ, problems
         )
@@ -199,24 +201,24 @@ def _named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, object
 def _by_field(
     named: Mapping[str, object],
     names: Mapping[str, str],
-    door: _Source,
+    source: _Source,
     origin: Callable[[str], str],
     problems: list[InvalidInput],
 ) -> dict[str, _SourcedValue]:
-    """Return what one door gave, by field; note unknown names, and two for one field."""
+    """Return the values of one source, by field; add unknown and duplicate names to problems."""
     found: dict[str, _SourcedValue] = {}
-    spelt: dict[str, str] = {}
+    named_as: dict[str, str] = {}
     for name, value in named.items():
         field = names.get(name)
         if field is None:
             problem = f"not a setting{_nearest(name, names)} ({origin(name)})"
             problems.append(InvalidInput(name, problem))
         elif field in found:
-            problem = f"the same setting as {spelt[field]}: give one of the two ({origin(name)})"
+            problem = f"the same setting as {named_as[field]}: give one of the two ({origin(name)})"
             problems.append(InvalidInput(name, problem))
         else:
-            found[field] = _SourcedValue(value, origin(name), door)
-            spelt[field] = name
+            found[field] = _SourcedValue(value, origin(name), source)
+            named_as[field] = name
     return found
 
 
@@ -228,24 +230,24 @@ def _nearest(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[str, ...]:
-    # Warned of and not refused: the prefix is not ours alone (Kubernetes makes such names too).
-    known = {**_OURS, **OLD_ENVIRONMENT}
+    # A warning, not an error: others use the prefix too (Kubernetes makes such names).
+    known = {**_VARIABLES, **OLD_ENVIRONMENT}
     doubtful = sorted(name for name in environ if name.startswith(("HOLDFAST_", "OUTBOX_")))
     near = {name: _nearest(name, known, 0.9) for name in doubtful if name not in known}
     return tuple(f"{name} is not a setting{hint}" for name, hint in near.items() if hint)
 
 
-# --- what is made of it -------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------
 
 
 def _read_value(field: str, given: _SourcedValue) -> object:
     try:
-        reader = database_url if given.door is _Source.DATABASE_URL else READERS[field]
+        reader = database_url if given.source is _Source.DATABASE_URL else PARSERS[field]
         return reader(field, given.value)
     except InvalidInput as error:
         seen, problem = shown(given.value), error.problem
-        if seen not in problem and (has_secret(given.value) or len(problem) > _LONGEST):
-            problem = "it is nothing that this setting takes"  # and no part of it is quoted
+        if seen not in problem and (has_secret(given.value) or len(problem) > _MAX_QUOTED):
+            problem = "not a valid value"  # without quoting any of it
         if seen not in problem:
             problem = f"{seen}: {problem}"
         raise InvalidInput(field, f"{problem} ({given.origin})") from None
@@ -254,7 +256,7 @@ def _read_value(field: str, given: _SourcedValue) -> object:
 def _made(
     values: dict[str, object], origins: Mapping[str, str], problems: list[InvalidInput]
 ) -> Settings | None:
-    """Make settings, noting what clashes; whatever is blamed is left out and the rest looked at."""
+    """Make settings; add each conflict to problems, drop its field and try the rest."""
     while True:
         try:
             return msgspec.convert(values, Settings)
@@ -264,26 +266,26 @@ def _made(
                 return None
 
 
-def _usual_place(field: str, value: object) -> bool:
-    """Whether this, in a file, says nothing of where work is kept."""
-    return field in DEFAULT_PLACES and (value is None or value == DEFAULT_PLACES[field])
+def _is_default_path(field: str, value: object) -> bool:
+    """Whether this path, in a file, counts as not given."""
+    return field in DEFAULT_PATHS and (value is None or value == DEFAULT_PATHS[field])
 
 
-def _settle_places(
+def _resolve_paths(
     values: dict[str, object], given: Mapping[str, _SourcedValue], origins: dict[str, str]
 ) -> None:
-    """Of places from different doors keep what the strongest says, and note who said it."""
-    doors = dict.fromkeys(DEFAULT_PLACES, 0)
-    for field in doors.keys() & values.keys():
-        usual = values[field] == DEFAULT_PLACES[field]
-        if values[field] is None or (usual and given[field].door is _Source.FILE):
+    """Of the paths of different sources keep those of the strongest, and note their origin."""
+    sources = dict.fromkeys(DEFAULT_PATHS, 0)
+    for field in sources.keys() & values.keys():
+        default = values[field] == DEFAULT_PATHS[field]
+        if values[field] is None or (default and given[field].source is _Source.FILE):
             del values[field]
         else:
-            doors[field] = given[field].door
-            if usual:  # spelt another way, so that it counts as said
+            sources[field] = given[field].source
+            if default:  # spelled differently, so that it counts as given
                 values[field] = str(PurePath(str(values[field])))
-    by = "store" if doors["store"] >= doors["wal_path"] else "wal_path"
-    for field, door in doors.items():
-        if door < doors[by]:
+    winner = "store" if sources["store"] >= sources["wal_path"] else "wal_path"
+    for field, source in sources.items():
+        if source < sources[winner]:
             values.pop(field, None)
-            origins[field] = origins[by]
+            origins[field] = origins[winner]

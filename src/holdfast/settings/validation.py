@@ -1,11 +1,11 @@
-"""Settings that are good one by one, and make no sense together."""
+"""Settings that are valid alone but conflict with each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.model.durations import shown as shown_seconds
+from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput
 from holdfast.model.masking import masked
 
@@ -15,35 +15,39 @@ if TYPE_CHECKING:
     from .fields import Settings
 
 _NO_LONGER_THAN = (
-    ("base_backoff_seconds", "max_backoff_seconds", "the first wait is longer than any may be"),
-    ("lease_seconds", "max_processing_seconds", "a job would be taken before its lease ends"),
-    ("task_timeout_seconds", "max_processing_seconds", "no task could ever run into its time-out"),
+    (
+        "base_backoff_seconds",
+        "max_backoff_seconds",
+        "the first wait exceeds the longest",
+    ),
+    ("lease_seconds", "max_processing_seconds", "a job would be reclaimed before its lease ends"),
+    ("task_timeout_seconds", "max_processing_seconds", "no task could reach its timeout"),
 )
-"""A setting, the one that it may not exceed, and what that would mean."""
+"""A setting, the one that it must not exceed, and the consequence."""
 
 
-def clashes(settings: Settings) -> Iterator[InvalidInput]:
-    """Return what cannot be meant. A setting at its default gives way: only what is said clashes.
+def conflicts(settings: Settings) -> Iterator[InvalidInput]:
+    """Return the conflicts. A setting at its default never conflicts.
 
-    Whoever sets only ``max_backoff_seconds`` to half a second wants short waits, and gets them.
+    So setting only ``max_backoff_seconds`` to half a second gives short waits.
     """
     for field, other, meaning in _NO_LONGER_THAN:
         value, most = getattr(settings, field), getattr(settings, other)
         if value > most and value != _default(settings, field):
             yield InvalidInput(
                 field,
-                f"{shown_seconds(value)} is more than {other}, which is {shown_seconds(most)}: "
+                f"{format_seconds(value)} is more than {other}, which is {format_seconds(most)}: "
                 f"{meaning}",
             )
 
 
-def doubts(settings: Settings) -> Iterator[str]:
-    """Return what works but may not be what was meant, a sentence each."""
+def doubtful(settings: Settings) -> Iterator[str]:
+    """Return a warning for each valid setting that is probably a mistake."""
     timeout, most = settings.task_timeout_seconds, settings.max_processing_seconds
     if timeout > most:
         yield (
-            f"max_processing_seconds: {shown_seconds(most)} is less than the default time-out of a "
-            f"task, {shown_seconds(timeout)}: what runs longer is taken away and runs again"
+            f"max_processing_seconds: {format_seconds(most)} is less than the default timeout of a "
+            f"task, {format_seconds(timeout)}: a longer run is reclaimed and repeated"
         )
     if settings.worker_count != _default(settings, "worker_count") and settings.queues is not None:
         slots = queue_slots(settings.queues)

@@ -1,4 +1,4 @@
-"""An engine that says what operators do: every change that a person makes is a log event too."""
+"""An engine that logs what operators do: every change by a person is a log event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = StructuredLog("holdfast.audit")
 
 
 class AuditLoggingEngine(ForwardingEngine):
-    """Passes every verb on, and says who did what and why once it is done."""
+    """Forwards every verb, and logs who did what and why afterwards."""
 
     async def operate(
         self,
@@ -35,9 +35,9 @@ class AuditLoggingEngine(ForwardingEngine):
         """See ``Engine.operate``."""
         done = await self.engine.operate(action, wanted, attribution, limit=limit, caller=caller)
         if isinstance(action, NoteJobs):
-            # What people write about a job is for those who may see it.
+            # A note is only for people who may see the job.
             attribution = msgspec.structs.replace(attribution, why="")
-        return said(action.name, attribution, done)
+        return log_operation(action.name, attribution, done)
 
     async def edit(
         self,
@@ -131,12 +131,12 @@ class AuditLoggingEngine(ForwardingEngine):
 
 
 def _action(attribution: Attribution, otherwise: str) -> str:
-    """Return what the audit calls it."""
+    """Return the name of the action in the audit."""
     return attribution.audit[0].action if attribution.audit else otherwise
 
 
-def said(action: str, attribution: Attribution, done: AdminResult) -> AdminResult:
-    """Say that somebody operated on jobs; return what came of it."""
+def log_operation(action: str, attribution: Attribution, done: AdminResult) -> AdminResult:
+    """Log an operation on jobs; return its result."""
     one = done.jobs[0] if len(done.jobs) == 1 else None
     log.emit(
         "audit.operation",

@@ -1,4 +1,4 @@
-"""The numbers of one process: plain arithmetic, so that counting costs next to nothing per job."""
+"""The counters of one process: plain arithmetic, so that counting is cheap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engines.histogram import Histogram
 from holdfast.engines.queue_stats import StoreMetrics
 
-from .metrics import DURATION_BOUNDS, MOST_NAMES, MOST_SERIES, OTHER
+from .metrics import DURATION_BOUNDS, MAX_NAMES, MAX_SERIES, OTHER
 
 JOB_COUNTERS = (
     "created",
@@ -23,11 +23,11 @@ JOB_COUNTERS = (
     "cancelled",
     "lost",
 )
-"""What is counted for each queue, as ``queue_jobs_…_total``."""
+"""The counters of each queue, as ``queue_jobs_…_total``."""
 
 
 class QueueCounters:
-    """What happened to the jobs of one queue."""
+    """The counters of one queue."""
 
     __slots__ = (*JOB_COUNTERS, "durations")
 
@@ -45,9 +45,9 @@ class QueueCounters:
 
 
 class LabelValues:
-    """The values of one label: the first so many have a name, the rest are ``other``."""
+    """The values of one label: beyond a limit the others are ``other``."""
 
-    def __init__(self, most: int = MOST_NAMES) -> None:
+    def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
         self._known: dict[str, str] = {}
 
@@ -62,7 +62,7 @@ class LabelValues:
 
 
 class ProcessMetrics(msgspec.Struct, frozen=True):
-    """How a process that runs jobs is doing."""
+    """The state of a process that runs jobs."""
 
     slots: int = 0
     busy: int = 0
@@ -74,7 +74,7 @@ class ProcessMetrics(msgspec.Struct, frozen=True):
 
 
 class CounterDelta(msgspec.Struct, frozen=True):
-    """What another process has counted since it last said so."""
+    """What another process has counted since its last report."""
 
     queues: dict[str, dict[str, int]] = {}
     durations: dict[str, tuple[list[int], float]] = {}
@@ -85,14 +85,14 @@ class CounterDelta(msgspec.Struct, frozen=True):
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
-    """What a worker process says of itself now and then."""
+    """The periodic report of a worker process."""
 
     figures: ProcessMetrics
     counted: CounterDelta = CounterDelta()
 
 
 class Metrics:
-    """Everything that is counted, and whom to ask for what is known elsewhere."""
+    """Every counter, and the sources of the other metrics."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueCounters] = {}
@@ -103,34 +103,34 @@ class Metrics:
         self.late: Counter[str] = Counter(settle=0, extend=0)
         self.claims: Counter[str] = Counter(jobs=0, empty=0)
         self.store: Callable[[], StoreMetrics] | None = None
-        """Asked once per scrape."""
+        """Called once per scrape."""
         self.processes: Callable[[], dict[str, ProcessMetrics]] = dict
-        """Asked once per scrape; by the number of the process."""
+        """Called once per scrape; by the number of the process."""
         self.queue_name = LabelValues()
         self._task_name = LabelValues()
         self._reason_name = LabelValues()
 
-    def know(self, queues: Collection[str]) -> None:
-        """Give these queues names of their own, and zeroes to begin with."""
+    def add_queues(self, queues: Collection[str]) -> None:
+        """Add these queues, with zero counts."""
         for queue in queues:
             self.queue(queue)
 
     def queue(self, name: str) -> QueueCounters:
-        """Return the numbers of a queue, or of all those that have no name of their own."""
+        """Return the counters of a queue, or of ``other``."""
         numbers = self.queues.get(name)
         if numbers is None:
             numbers = self.queues.setdefault(self.queue_name(name), QueueCounters())
         return numbers
 
     def totals(self) -> dict[str, int]:
-        """Return what was counted, of all queues together, by the name of its counter."""
+        """Return the sum of each counter over all queues."""
         return {
             f"queue_jobs_{name}": sum(getattr(numbers, name) for numbers in self.queues.values())
             for name in JOB_COUNTERS
         }
 
     def take(self) -> CounterDelta:
-        """Return what was counted so far, and begin anew."""
+        """Return the counts so far, and reset them."""
         queues, self.queues = self.queues, {}
         failed, self.failed = self.failed, Counter()
         terminal, self.terminal = self.terminal, Counter()
@@ -152,7 +152,7 @@ class Metrics:
         )
 
     def add(self, counted: CounterDelta) -> None:
-        """Count what another process has counted."""
+        """Add the counts of another process."""
         for queue, counters in counted.queues.items():
             numbers = self.queue(queue)
             for name, count in counters.items():
@@ -177,10 +177,10 @@ class Metrics:
 
     def _failed_series(self, queue: str, task: str, error_reason: str) -> tuple[str, str, str]:
         series = self.queue_name(queue), self._task_name(task), self._reason_name(error_reason)
-        full = series not in self.failed and len(self.failed) >= MOST_SERIES
+        full = series not in self.failed and len(self.failed) >= MAX_SERIES
         return (OTHER, OTHER, OTHER) if full else series
 
     def _terminal_series(self, queue: str, error_reason: str) -> tuple[str, str]:
         series = self.queue_name(queue), self._reason_name(error_reason)
-        full = series not in self.terminal and len(self.terminal) >= MOST_SERIES
+        full = series not in self.terminal and len(self.terminal) >= MAX_SERIES
         return (OTHER, OTHER) if full else series

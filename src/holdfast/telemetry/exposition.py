@@ -1,4 +1,4 @@
-"""What Prometheus reads: every family of the catalogue, from the numbers and from the store."""
+"""The metrics in the format of Prometheus: from the counters and from the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exposition(metrics: Metrics, version: str = "") -> tuple[str, bytes]:
 
 
 class _Collector:
-    """One for all: it asks the store once."""
+    """Collects every family with one call of the store."""
 
     def __init__(self, metrics: Metrics, version: str) -> None:
         self._metrics = metrics

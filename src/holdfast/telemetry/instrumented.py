@@ -1,4 +1,4 @@
-"""An engine that counts: the one place where the verbs meet the metrics."""
+"""An engine that counts: the only place where verbs update metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
-from .audit_logging import AuditLoggingEngine, said
+from .audit_logging import AuditLoggingEngine, log_operation
 from .counters import Metrics
 
 log = StructuredLog("holdfast.jobs")
@@ -48,12 +48,12 @@ _COMPLETED = OutcomeKind.COMPLETED
 
 
 class InstrumentedEngine(AuditLoggingEngine):
-    """Passes every verb on and counts what came of it."""
+    """Forwards every verb and counts its results."""
 
     def __init__(
         self, engine: Engine, metrics: Metrics, held: Iterable[Job] = (), now_us: int = 0
     ) -> None:
-        """Take the jobs that are ``held`` already, at this time, by whoever outlived a restart."""
+        """Take the jobs that workers ``held`` across a restart."""
         super().__init__(engine)
         self.metrics = metrics
         now = monotonic()
@@ -63,11 +63,11 @@ class InstrumentedEngine(AuditLoggingEngine):
         }
 
     def held_by(self, worker: str) -> list[Job]:
-        """Return what this worker has claimed here and not settled."""
+        """Return the unsettled jobs of this worker."""
         return [job for job, _seconds in self.held_for(worker)]
 
     def held_for(self, *workers: str) -> list[tuple[Job, float]]:
-        """Return what these workers have claimed here and not settled, and for how many seconds."""
+        """Return the unsettled jobs of these workers, and for how many seconds each is held."""
         now = monotonic()
         return [(job, now - since) for job, since in self._held.values() if job.worker in workers]
 
@@ -91,7 +91,7 @@ class InstrumentedEngine(AuditLoggingEngine):
         if created:
             self.metrics.queue(queue).created += created
         if log.enabled_for("job.enqueued"):
-            self._say_enqueued(jobs, receipts)
+            self._log_enqueued(jobs, receipts)
         return receipts
 
     async def claim(
@@ -163,7 +163,7 @@ class InstrumentedEngine(AuditLoggingEngine):
             if (job.tenant, job.id) not in named:
                 self.metrics.queue(job.queue).timeout += 1
         if attribution is not None:
-            said("reclaim", attribution, AdminResult(list(found.lost)))
+            log_operation("reclaim", attribution, AdminResult(list(found.lost)))
         self.count_lost(found.lost)
         for job in found.expired:
             self._died(job, job.failure, job.losses)
@@ -187,7 +187,7 @@ class InstrumentedEngine(AuditLoggingEngine):
     # --- count -------------------------------------------------------------------------------
 
     def count_lost(self, jobs: Iterable[Job]) -> None:
-        """Count jobs, as they are now, whose lease was ended without an outcome."""
+        """Count jobs, in their new state, whose lease ended without an outcome."""
         for job in jobs:
             held, _since = self._held.pop(job.token, (job, 0.0))
             numbers, failure = self.metrics.queue(job.queue), job.failure
@@ -224,14 +224,14 @@ class InstrumentedEngine(AuditLoggingEngine):
 
     def _settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
         now, take, queue = monotonic(), self._held.pop, None
-        numbers, told = self.metrics.queue, log.enabled_for("job.settled")
+        numbers, logged = self.metrics.queue, log.enabled_for("job.settled")
         for outcome, refusal in zip(outcomes, answers, strict=True):
             if refusal is not None:
                 self.metrics.late["settle"] += 1
                 continue
             known = take(outcome.token, None)
             if known is None:
-                continue  # claimed where nobody counts
+                continue  # claimed by another process
             job, since = known
             if queue is None or job.queue != queue[0]:
                 queue = job.queue, numbers(job.queue)
@@ -240,7 +240,7 @@ class InstrumentedEngine(AuditLoggingEngine):
                 queue[1].completed += 1
             else:
                 self._ended(job, outcome)
-            if told:
+            if logged:
                 log.emit(
                     "job.settled",
                     about=job,
@@ -286,7 +286,7 @@ class InstrumentedEngine(AuditLoggingEngine):
         )
 
     @staticmethod
-    def _say_enqueued(jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
+    def _log_enqueued(jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
         for new, receipt in zip(jobs, receipts, strict=True):
             if receipt.admission is Admission.CREATED:
                 log.emit(

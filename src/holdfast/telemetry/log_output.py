@@ -1,7 +1,7 @@
-"""Where a process of ours sends its log records: standard error, a line each, or JSON.
+"""Writes log records to standard error, as text or JSON.
 
-``holdfast.model.log_events`` says what is logged, and how floods are summed up. Whatever is left in
-a record that looks like a secret is hidden here, once more.
+``holdfast.model.log_events`` lists the events, and how floods are summed up. Anything in a record
+that looks like a secret is hidden here once more.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 log = StructuredLog("holdfast.log")
 
-_MOST_KINDS = 1_000
-_DEEPEST = 6
-_MACHINERY = ("holdfast", "asyncio", "uvicorn")
-"""Loggers whose exceptions may be those of a task: told without their text."""
+_MAX_KINDS = 1_000
+_MAX_DEPTH = 6
+_INTERNAL = ("holdfast", "asyncio", "uvicorn")
+"""Loggers whose exceptions may come from a task: logged without their text."""
 _TASKS = "holdfast.task"
 
 
 class LogOptions(msgspec.Struct, frozen=True):
-    """How a process logs; a process that it starts is told the same."""
+    """How a process logs; its child processes do the same."""
 
     level: LogLevel = "info"
     format: LogFormat = "auto"
 
 
 class SuppressedCount(msgspec.Struct, frozen=True):
-    """So many records of one kind that were left out."""
+    """How many records of one kind were left out."""
 
     of: str
     count: int
@@ -67,7 +67,7 @@ class _Window:
 
 
 class FloodControl:
-    """Decides which records of a flood are left out, and counts those."""
+    """Decides which records of a flood to leave out, and counts them."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -75,11 +75,11 @@ class FloodControl:
         self._next_due = 0.0
 
     def leaves_out(self, event: str, fields: Mapping[str, object]) -> bool:
-        """Whether this record is one too many. Ask ``due`` first: its window may have ended."""
+        """Whether to leave out this record. Call ``due`` first: its window may have ended."""
         kind = event, _text(fields.get("queue")), _text(fields.get("error_reason"))
         window = self._windows.get(kind)
         if window is None:
-            if len(self._windows) >= _MOST_KINDS:
+            if len(self._windows) >= _MAX_KINDS:
                 kind = event, None, None
             window = self._windows.setdefault(kind, _Window(self._clock()))
         if window.written < SUM_AFTER:
@@ -90,7 +90,7 @@ class FloodControl:
         return True
 
     def due(self, *, everything: bool = False) -> list[SuppressedCount]:
-        """Return the sums whose time is over, and begin anew."""
+        """Return the sums of windows that have ended, and reset these."""
         now = self._clock()
         if now < self._next_due and not everything:
             return []
@@ -112,7 +112,7 @@ class FloodControl:
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes records for people or as JSON; of a flood only a few and a sum."""
+    """Writes records as text or JSON; of a flood only a few and a sum."""
 
     def __init__(self, log_format: LogFormat, stream: TextIO | None = None) -> None:
         super().__init__(sys.stderr if stream is None else stream)
@@ -120,7 +120,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._as_json = log_format == "json" or (log_format == "auto" and not self.stream.isatty())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, unless it is one of too many."""
+        """Write the record, unless it is part of a flood."""
         self.sum_up()
         if not self._leaves_out(record.msg):
             super().emit(record)
@@ -133,12 +133,12 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         if self.formatter is None:
-            # Only now: whoever never logs, such as most child processes, never pays for it.
+            # Lazily: most child processes never log.
             self.setFormatter(_formatter(as_json=self._as_json, colors=self.stream.isatty()))
         return super().format(record)
 
     def sum_up(self, *, everything: bool = False) -> None:
-        """Say what was left out, if its time is over."""
+        """Log what was left out, if its window has ended."""
         for one in self._sums.due(everything=everything):
             log.emit(
                 "log.summed",
@@ -151,49 +151,49 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
             )
 
     def close(self) -> None:
-        """Say what was left out so far, and let go."""
+        """Log what was left out so far, and close."""
         if self in logging.getLogger().handlers:
             self.sum_up(everything=True)
         super().close()
 
 
 class SuppressedSummaryLoop:
-    """A loop: says what was left out of the log when the flood is over."""
+    """A loop that logs what was left out when a flood is over."""
 
     async def step(self, now_us: int) -> int:
-        """Say it, if there is something."""
+        """Log what was left out, if anything."""
         sum_up()
         return now_us + int(SUM_SECONDS * MICROSECONDS)
 
 
-_terms: LogOptions | None = None
+_options: LogOptions | None = None
 
 
-def configure_logging(terms: LogOptions) -> None:
-    """Send this process's log records to standard error, in place of whoever got them before."""
-    global _terms  # noqa: PLW0603 - a process has one log
+def configure_logging(options: LogOptions) -> None:
+    """Send the log records of this process to standard error only."""
+    global _options  # noqa: PLW0603 - a process has one log
     root = logging.getLogger()
-    root.handlers[:] = [RateLimitedHandler(terms.format)]
+    root.handlers[:] = [RateLimitedHandler(options.format)]
     root.setLevel(logging.WARNING)
-    _terms = terms
-    set_log_level(terms.level)
+    _options = options
+    set_log_level(options.level)
 
 
 def set_log_level(level: LogLevel) -> None:
-    """Log from this level on, here and in processes that are started from now on."""
-    global _terms  # noqa: PLW0603
-    if _terms is not None:
-        _terms = LogOptions(level, _terms.format)
+    """Set the level, here and for new child processes."""
+    global _options  # noqa: PLW0603
+    if _options is not None:
+        _options = LogOptions(level, _options.format)
     logging.getLogger("holdfast").setLevel(LEVELS[level.upper()])
 
 
 def log_options() -> LogOptions | None:
-    """Return how this process logs; None if that is the application's own business."""
-    return _terms
+    """Return how this process logs; None if the application configures it."""
+    return _options
 
 
 def sum_up(*, everything: bool = False) -> None:
-    """Say what was left out of this process's log."""
+    """Log what was left out of this process's log."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, RateLimitedHandler):
             handler.sum_up(everything=everything)
@@ -228,11 +228,11 @@ def _formatter(*, as_json: bool, colors: bool) -> logging.Formatter:
 
 
 def _named(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Give a record of ours the name of its event, and tell exceptions without their text."""
+    """Set the event name of Holdfast's records, and log exceptions without their text."""
     record: logging.LogRecord = fields["_record"]
     if isinstance(record.msg, LogMessage):
         fields["event"] = record.msg.event
-    ours = record.name.partition(".")[0] in _MACHINERY and record.name != _TASKS
+    ours = record.name.partition(".")[0] in _INTERNAL and record.name != _TASKS
     if ours and not isinstance(record.msg, LogMessage):
         fields["event"] = str(fields["event"]).partition("\n")[0]
         error = record.exc_info[1] if record.exc_info else None
@@ -255,21 +255,21 @@ def _hidden(name: str, value: object, depth: int) -> object:
         return HIDDEN
     if isinstance(value, str):
         return without_secrets(value)
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
         return {key: _hidden(str(key), inner, depth + 1) for key, inner in value.items()}
-    if depth < _DEEPEST and isinstance(value, list | tuple):
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         return [_hidden("", inner, depth + 1) for inner in value]
     return value if isinstance(value, int | float | None) else without_secrets(repr(value))
 
 
 def _for_json(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
     record: logging.LogRecord = fields["_record"]
-    fields.setdefault("pid", record.process)  # of a process that it is about, if it names one
+    fields.setdefault("pid", record.process)  # unless the record names another process
     return fields
 
 
 def _for_people(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Let a trace stand below its line."""
+    """Print a trace below its line."""
     if "trace" in fields:
         fields["exception"] = fields.pop("trace")
     return fields

@@ -1,4 +1,4 @@
-"""How late the event loop is: what an async task that blocks does to everything else."""
+"""The lag of the event loop: how much blocking tasks delay everything else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WINDOW_SECONDS = 15.0
 
 
 class LoopLag:
-    """The worst lateness of a timer in the last one to two windows."""
+    """The largest delay of a timer in the last one to two windows."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -19,19 +19,19 @@ class LoopLag:
         self._worst = self._worst_before = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self._due = self._loop.time() + _EVERY_SECONDS
         self._timer = self._loop.call_at(self._due, self._tick)
 
     def stop(self) -> None:
-        """Measure no longer."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     @property
     def seconds(self) -> float:
-        """How late it was at worst, the timer that is overdue now included."""
+        """The largest delay, including a timer that is overdue now."""
         late = 0.0 if self._timer is None else self._loop.time() - self._due
         return max(self._worst, self._worst_before, late)
 

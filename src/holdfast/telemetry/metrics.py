@@ -1,8 +1,8 @@
-"""The catalogue of metrics: names, kinds, labels, and what they mean to whoever is on call.
+"""The catalogue of metrics: names, kinds, labels, and what they mean for the person on call.
 
-Importing this has no effect; ``counting`` keeps the numbers, ``exposition`` shows them. Labels are
-bounded: beyond ``MOST_NAMES`` values of one label the others are ``other`` together, and beyond
-``MOST_SERIES`` combinations too. ``process`` is 1 for the process that owns the store, and 2, 3, …
+``counters`` keeps the numbers, ``exposition`` renders them. Labels are bounded: beyond
+``MAX_NAMES`` values of one label the others share ``other``, as do combinations beyond
+``MAX_SERIES``. ``process`` is 1 for the process that owns the store, and 2, 3, …
 for its worker processes.
 """
 
@@ -16,8 +16,8 @@ import msgspec
 Kind = Literal["counter", "gauge", "histogram"]
 
 OTHER = "other"
-MOST_NAMES = 200
-MOST_SERIES = 1_000
+MAX_NAMES = 200
+MAX_SERIES = 1_000
 
 DURATION_BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -41,11 +41,11 @@ _PROCESS = ("process",)
 
 _ALL = (
     # --- what happened to jobs ---------------------------------------------------------------
-    Metric("queue_jobs_created_total", "counter", "Jobs taken in.", _QUEUE),
+    Metric("queue_jobs_created_total", "counter", "Jobs enqueued.", _QUEUE),
     Metric(
         "queue_jobs_dispatched_total",
         "counter",
-        "Jobs handed to a worker, each attempt anew. Worry when it stands still while outbox_lag "
+        "Jobs claimed by workers, counting every attempt. Worry when it stops while outbox_lag "
         "grows: no worker serves the queue, or it is paused.",
         _QUEUE,
     ),
@@ -58,8 +58,8 @@ _ALL = (
     Metric(
         "queue_jobs_retried_total",
         "counter",
-        "Attempts that failed or were lost, and whose job is queued again. A rate that rises "
-        "says that something the tasks depend on is unwell.",
+        "Attempts that failed or were lost, and whose job is queued again. A rising rate "
+        "means that something the tasks depend on has a problem.",
         _QUEUE,
     ),
     Metric(
@@ -71,15 +71,14 @@ _ALL = (
     Metric(
         "queue_jobs_timeout_total",
         "counter",
-        "Attempts that ran into their time-out or let their lease run out. Worry when it rises: "
-        "tasks hang, or take longer than they are allowed.",
+        "Attempts that timed out or whose lease expired. Worry when it rises: tasks hang, or take "
+        "longer than allowed.",
         _QUEUE,
     ),
     Metric(
         "queue_jobs_released_total",
         "counter",
-        "Attempts handed back without being charged: by a stop, a snooze or a claim that nobody "
-        "waited for.",
+        "Attempts released without being charged: by a stop, a snooze or an abandoned claim.",
         _QUEUE,
     ),
     Metric(
@@ -91,8 +90,8 @@ _ALL = (
     Metric(
         "queue_jobs_lost_total",
         "counter",
-        "Attempts that ended without a word: a process died, or nobody renewed the lease. Worry "
-        "when it is not zero: something kills or starves workers.",
+        "Attempts that ended without an outcome: a process died, or the lease was not renewed. "
+        "Worry when it is not zero: something kills or starves workers.",
         _QUEUE,
     ),
     Metric(
@@ -104,8 +103,7 @@ _ALL = (
     Metric(
         "queue_attempts_failed_total",
         "counter",
-        "Attempts that failed, by task and error_reason, whatever came of their job. The place to "
-        "see which task fails of what.",
+        "Attempts that failed, by task and error_reason. It shows which task fails, and why.",
         ("queue", "task", "error_reason"),
     ),
     Metric(
@@ -117,36 +115,36 @@ _ALL = (
     Metric(
         "terminal_failed_total",
         "counter",
-        "Jobs that failed for good, by error_reason. A surge of one reason is one cause: mend it, "
+        "Jobs that failed for good, by error_reason. A surge of one reason has one cause: fix it, "
         "then replay that reason.",
         ("queue", "error_reason"),
     ),
     Metric(
         "holdfast_claims_total",
         "counter",
-        "Calls that asked for work, by whether they got any (jobs) or not (empty).",
+        "Claims, by whether they got jobs (jobs) or not (empty).",
         ("result",),
     ),
     Metric(
         "holdfast_late_acks_refused_total",
         "counter",
-        "Outcomes (settle) and renewals (extend) refused because the lease was no longer theirs, "
-        "whoever sent them. Now and then is normal; a steady rate means leases that are too short, "
-        "blocked event loops or paused machines, and work done twice.",
+        "Outcomes (settle) and renewals (extend) refused because their lease was lost. A few are "
+        "normal; a steady rate means leases that are too short, blocked event loops or paused "
+        "machines, and jobs that run twice.",
         ("verb",),
     ),
     # --- what the store holds ----------------------------------------------------------------
     Metric(
         "queue_depth",
         "gauge",
-        "Jobs that are not done and that nobody holds: pending, scheduled and blocked ones.",
+        "Unfinished jobs that are not running: pending, scheduled and blocked ones.",
         _QUEUE,
     ),
-    Metric("queue_active_claims", "gauge", "Jobs that a worker holds.", _QUEUE),
+    Metric("queue_active_claims", "gauge", "Jobs claimed by a worker.", _QUEUE),
     Metric(
         "queue_scheduled_jobs",
         "gauge",
-        "Pending jobs that are for later: delayed ones, and retries that wait.",
+        "Pending jobs that are not due yet: delayed ones, and retries.",
         _QUEUE,
     ),
     Metric(
@@ -158,48 +156,48 @@ _ALL = (
     Metric(
         "queue_held_jobs",
         "gauge",
-        "Jobs behind a dead one of their key: they wait until a person replays or archives that "
-        "one. Worry when it is not zero for long.",
+        "Jobs behind a dead one of their key: they wait until a person replays or archives it. "
+        "Worry when it is not zero for long.",
         _QUEUE,
     ),
     Metric(
         "queue_dead_letters",
         "gauge",
-        "Dead jobs that are kept: each waits for a person to replay, archive or purge it.",
+        "Dead jobs: each waits for a person to replay, archive or purge it.",
         _QUEUE,
     ),
     Metric(
         "queue_paused",
         "gauge",
-        "1 if an operator has paused the queue: nothing is handed out.",
+        "1 if an operator has paused the queue.",
         _QUEUE,
     ),
     Metric(
         "queue_outage",
         "gauge",
-        "1 while the queue lets one job through at a time, because what it depends on is down.",
+        "1 while the queue runs one job at a time, because something that it depends on is down.",
         _QUEUE,
     ),
     Metric(
         "outbox_lag",
         "gauge",
-        "Jobs that are due and that nobody holds, those behind others of their key included. Worry "
-        "when it keeps growing: add slots, or see why workers do not take them.",
+        "Due jobs that are not running, including those behind others of their key. Worry when it "
+        "keeps growing: add slots, or find out why workers do not claim them.",
         _QUEUE,
     ),
     Metric(
         "outbox_oldest_age_seconds",
         "gauge",
-        "For how long the job that has waited longest has been due; jobs behind others of their "
-        "key left out. The number to hold against what you have promised.",
+        "For how long the oldest due job has waited, without jobs behind others of their key. "
+        "Compare it with your service level.",
         _QUEUE,
     ),
-    Metric("outbox_inflight", "gauge", "Jobs under way; the same as queue_active_claims.", _QUEUE),
+    Metric("outbox_inflight", "gauge", "Running jobs; the same as queue_active_claims.", _QUEUE),
     Metric(
         "stuck_processing_events",
         "gauge",
-        "Jobs whose lease has run out and was not ended yet. Worry when it stays above zero: the "
-        "loop that ends leases does not run.",
+        "Jobs whose lease expired and is not reclaimed yet. Worry when it stays above zero: the "
+        "lease loop does not run.",
         _QUEUE,
     ),
     Metric(
@@ -210,20 +208,20 @@ _ALL = (
     Metric(
         "holdfast_history_backlog",
         "gauge",
-        "Ends of jobs that are safe in the log and not in history yet. Normal up to some ten "
-        "thousand under load; at 100,000 no more is claimed until history has caught up.",
+        "Finished jobs that are in the log but not in history yet. Tens of thousands are normal "
+        "under load; at 100,000 claims stop until history has caught up.",
     ),
     Metric(
         "holdfast_history_failing",
         "gauge",
-        "1 while history cannot be written; work goes on until the backlog is full. The log event "
-        "history.failed says why.",
+        "1 while history cannot be written; jobs run until the backlog is full. See the log event "
+        "history.failed.",
     ),
     Metric(
         "holdfast_fsync_seconds",
         "histogram",
-        "How long the disk took to make a batch durable: every answer waits for it. Worry when it "
-        "is often above 0.1.",
+        "How long the disk took to sync a batch: every response waits for it. Worry when it is "
+        "often above 0.1.",
     ),
     Metric(
         "holdfast_commit_batch_records",
@@ -235,21 +233,20 @@ _ALL = (
     Metric(
         "holdfast_worker_slots_busy",
         "gauge",
-        "How many of the slots have a job. All of them for long, while outbox_lag grows: too few.",
+        "How many slots run a job. All of them for long, while outbox_lag grows: too few slots.",
         _PROCESS,
     ),
     Metric(
         "holdfast_abandoned_threads",
         "gauge",
         "Threads still held by attempts that timed out. Worry when it grows: each is memory and a "
-        "task that never ends. Give such tasks run_in='process'.",
+        "task that never ends. Declare such tasks with run_in='process'.",
         _PROCESS,
     ),
     Metric(
         "holdfast_abandoned_tasks",
         "gauge",
-        "Coroutines that did not heed their cancellation and go on without a slot. Worry when it "
-        "grows.",
+        "Coroutines that ignore their cancellation and run on without a slot. Worry when it grows.",
         _PROCESS,
     ),
     Metric(
@@ -268,7 +265,7 @@ _ALL = (
     Metric(
         "holdfast_build_info",
         "gauge",
-        "Always 1; its labels say what runs.",
+        "Always 1; its labels name the versions.",
         ("version", "python"),
     ),
 )

@@ -1,4 +1,4 @@
-"""What a worker can be told: its slots, its queues, its limits."""
+"""The options of a worker: its slots, queues and limits."""
 
 from __future__ import annotations
 

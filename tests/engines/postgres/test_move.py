@@ -137,7 +137,7 @@ def test_a_dump_is_loaded_into_a_server_and_a_server_is_dumped(here, url):
     assert invoke("dump", "all.dump").exit_code == 0
     done = invoke("--store", url, "load", "all.dump")
     assert done.exit_code == 0, done.output
-    assert "7 of them unfinished: they go on when it is run" in done.output
+    assert "7 of them unfinished: they continue with `holdfast run`" in done.output
     assert invoke("--store", url, "validate").exit_code == 0
     again = invoke("--store", url, "load", "all.dump")
     assert again.exit_code == 2
@@ -237,7 +237,7 @@ def test_a_target_with_anything_in_it_is_left_alone(here, url):
     for target, problem in (
         ("full", "is not empty"),
         ("data", "is where it is already"),
-        ("nowhere/below", "is no directory"),
+        ("nowhere/below", "is not a directory"),
         ("back", "is in the way"),
         ("memory:", "ends with the process"),
         ("redis://x", "is neither a directory"),

@@ -1,4 +1,4 @@
-"""``holdfast audit``: who did what to work, when and why."""
+"""``holdfast audit``: who did what, when and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group("audit", cls=CommandGroup)
 def audit_group() -> None:
-    """Look at what people did, and check that nobody altered the record of it."""
+    """List what people did, and verify that the record was not altered."""
 
 
 @audit_group.command("list")
@@ -34,9 +34,9 @@ def audit_group() -> None:
     show_default=True,
     help="How many at most.",
 )
-@click.option("--by", "user", metavar="NAME", help="Of this person.")
+@click.option("--by", "user", metavar="NAME", help="By this person.")
 @click.option("--action", metavar="NAME", help="Of this action, such as job.replay.")
-@click.option("--resource", metavar="ID", help="To this job, queue, flag or schedule.")
+@click.option("--resource", metavar="ID", help="On this job, queue, flag or schedule.")
 @stream_options
 @click.pass_obj
 def list_audit(
@@ -50,8 +50,8 @@ def list_audit(
     as_json: bool,
     ndjson: bool,
 ) -> None:
-    """List what people did, the oldest first."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """List what people did, oldest first."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     def fits(one: AuditView) -> bool:
         return (
@@ -77,7 +77,7 @@ def list_audit(
     elif ndjson:
         lines(found)
     elif not found:
-        note("nothing yet")
+        note("no entries")
     else:
         table(
             ("#", "WHEN", "WHO", "WHAT", "TO", "WHY"),
@@ -97,20 +97,20 @@ def list_audit(
 
 
 @audit_group.command("verify")
-@click.option("--head", metavar="COUNT:HASH", help="A head noted earlier: it must be part of it.")
+@click.option("--head", metavar="COUNT:HASH", help="An earlier head that must be in the chain.")
 @json_option
 @click.pass_obj
 def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) -> None:
-    """Follow the chain of hashes; exit 1 if an entry was altered, left out or put in.
+    """Verify the chain of hashes; exit 1 if an entry was altered, removed or inserted.
 
-    Note the head somewhere else: with --head, nothing before it can be changed unseen.
+    Store the head in another place: with --head, no change before it goes unnoticed.
     """
     from holdfast.cli import store_access  # noqa: PLC0415
 
     expected = None if head is None else _head_of(head)
-    with progress("audit", None, wanted=not as_json) as told:
+    with progress("audit", None, wanted=not as_json) as on_progress:
         found, problem = store_access.look(
-            context.settings(), lambda operations: operations.verify_audit(told)
+            context.settings(), lambda operations: operations.verify_audit(on_progress)
         )
     if not problem and expected is not None:
         problem = store_access.look(
@@ -121,7 +121,7 @@ def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) ->
     elif problem:
         click.echo(f"altered after entry {found.count}: {problem}")
     else:
-        click.echo(f"whole: {found.count} entries; head {found.count}:{found.hash}")
+        click.echo(f"intact: {found.count} entries; head {found.count}:{found.hash}")
     if problem:
         raise SystemExit(EXIT_FAILED)
 
@@ -136,12 +136,12 @@ def _head_of(text: str) -> AuditHead:
 
 
 async def _missing(operations: Operations, expected: AuditHead) -> str:
-    """Say what is wrong if the chain does not go through this head."""
+    """Return what is wrong if this head is not part of the chain."""
     if not expected.count:
         return ""
     found = await operations.audit(after=expected.count - 1, limit=1)
     if not found or found[0].number != expected.count:
-        return f"there is no entry {expected.count}: what was noted is gone"
+        return f"there is no entry {expected.count}: entries were removed"
     if found[0].hash != expected.hash:
-        return f"entry {expected.count} is not the one that was noted"
+        return f"entry {expected.count} does not match the given head"
     return ""

@@ -1,4 +1,4 @@
-"""``holdfast bench``: what this machine does, measured on a store of its own."""
+"""``holdfast bench``: measure this machine with a temporary store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLOTS = 64
 
 
 class BenchFigures(msgspec.Struct, frozen=True):
-    """What was measured."""
+    """The results."""
 
     directory: str
     sync: str
@@ -44,12 +44,12 @@ class BenchFigures(msgspec.Struct, frozen=True):
     type=click.IntRange(100, 1_000_000),
     default=5_000,
     show_default=True,
-    help="How many to enqueue and to process.",
+    help="How many jobs to enqueue and process.",
 )
 @click.option(
     "--directory",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where to make the store: measure the disk that you will use.",
+    help="Where to create the store: choose the disk that you will use.",
 )
 @click.option(
     "--sync",
@@ -60,18 +60,18 @@ class BenchFigures(msgspec.Struct, frozen=True):
 )
 @json_option
 def bench(*, jobs: int, directory: Path | None, sync: str, as_json: bool) -> None:
-    """Measure enqueue, process and latency on this machine, in a store of its own.
+    """Measure enqueue, processing and latency on this machine, in a temporary store.
 
-    A few seconds on tasks that do nothing: what Holdfast itself costs, on this disk.
+    It takes a few seconds. The tasks do nothing, so this is the cost of Holdfast itself.
     """
     import asyncio  # noqa: PLC0415 - only here
     import tempfile  # noqa: PLC0415
 
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
-        progress("bench", 4, wanted=not as_json) as told,
+        progress("bench", 4, wanted=not as_json) as on_progress,
     ):
-        found = asyncio.run(_measure(Path(place), jobs, sync, told))
+        found = asyncio.run(_measure(Path(place), jobs, sync, on_progress))
     if as_json:
         document(found)
         return
@@ -90,7 +90,9 @@ def bench(*, jobs: int, directory: Path | None, sync: str, as_json: bool) -> Non
     click.echo(f"{jobs:,} jobs that do nothing, sync={sync}, in {found.directory}")
 
 
-async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None]) -> BenchFigures:
+async def _measure(
+    place: Path, jobs: int, sync: str, on_progress: Callable[[int], None]
+) -> BenchFigures:
     import asyncio  # noqa: PLC0415
 
     from holdfast.engines.journal.engine import JournalEngine  # noqa: PLC0415
@@ -98,17 +100,17 @@ async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None
     from holdfast.engines.journal.wal.group_commit import SyncMode  # noqa: PLC0415
 
     syncs = await asyncio.to_thread(_sync_rate, place / "probe")
-    told(1)
+    on_progress(1)
     engine = await JournalEngine.open(place / "store", options=JournalOptions(sync=SyncMode(sync)))
     try:
         few = max(50, min(500, jobs // 10))
         alone = await _enqueue(engine, few, 1)
         together = await _enqueue(engine, jobs, _PRODUCERS)
-        told(2)
+        on_progress(2)
         done = await _process(engine, few + jobs)
-        told(3)
+        on_progress(3)
         latencies = sorted(await _latencies(engine, few))
-        told(4)
+        on_progress(4)
     finally:
         await engine.close()
     return BenchFigures(
@@ -125,7 +127,7 @@ async def _measure(place: Path, jobs: int, sync: str, told: Callable[[int], None
 
 
 def _sync_rate(path: Path) -> float:
-    """Return how often a second this disk makes 4 KiB durable, written as the log is."""
+    """Return how many synced writes of 4 KiB per second the disk does."""
     sync = getattr(os, "fdatasync", os.fsync)
     block, room = b"\0" * 4_096, 16 << 20
     with path.open("wb", buffering=0) as file:
@@ -164,7 +166,7 @@ async def _process(engine: JournalEngine, jobs: int) -> float:
     done = 0
     finished = asyncio.Event()
 
-    async def nothing(n: int) -> None:  # noqa: ARG001 - the payload's
+    async def nothing(n: int) -> None:  # noqa: ARG001 - from the payload
         nonlocal done
         done += 1
         if done >= jobs:
@@ -179,14 +181,14 @@ async def _process(engine: JournalEngine, jobs: int) -> float:
 
 
 async def _latencies(engine: JournalEngine, jobs: int) -> list[float]:
-    """Enqueue one job after another into an idle store; return how long each waited to run."""
+    """Enqueue one job after another into an idle store; return the time until each ran."""
     import asyncio  # noqa: PLC0415
 
     from holdfast.model.job import NewJob  # noqa: PLC0415
 
     began = asyncio.Event()
 
-    async def nothing(n: int) -> None:  # noqa: ARG001 - the payload's
+    async def nothing(n: int) -> None:  # noqa: ARG001 - from the payload
         began.set()
 
     worker = _worker(engine, nothing)

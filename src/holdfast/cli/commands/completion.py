@@ -1,4 +1,4 @@
-"""``holdfast completion``: what a shell needs to complete commands and options."""
+"""``holdfast completion``: shell completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that makes bash, zsh or fish complete commands.
+    """Print a completion script for bash, zsh or fish.
 
     For bash: put eval "$(holdfast completion bash)" into ~/.bashrc.
     """
@@ -17,7 +17,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"this version of click knows nothing of {shell}")
+        raise click.UsageError(f"this version of click does not support {shell}")
     made = kind(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE")
-    # Not its source(): that runs the shell to ask for its version.
+    # Not source(): it runs the shell to find its version.
     click.echo(made.source_template % made.source_vars())

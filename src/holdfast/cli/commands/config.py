@@ -1,81 +1,250 @@
-"""``holdfast config``, and a flag for every setting."""
+"""``holdfast config``: show, check, compare and reload settings."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
 import click
+import msgspec
 
+from holdfast.cli.exit_codes import EXIT_USAGE
+from holdfast.cli.options import by_option, json_option, who_of
+from holdfast.model.errors import InvalidInput, NoOwner
 
-class WithEverySetting(click.Command):
-    """A command that has a flag for each setting, also for those that its help does not name."""
+if TYPE_CHECKING:
+    from holdfast.daemon.reload import RunningSettings
+    from holdfast.settings import LoadedSettings, Settings, SettingsReport
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the flags; hidden ones are made when the command is used."""
-        from holdfast.settings import Settings  # noqa: PLC0415 - not for the help of others
-
-        params = super().get_params(ctx)
-        known = {flag for parameter in params for flag in parameter.opts}
-        flags = {field: f"--{field.replace('_', '-')}" for field in Settings.__struct_fields__}
-        text = "The setting of this name: see holdfast config show."
-        return params + [
-            click.Option([flag], metavar="VALUE", hidden=True, help=text)
-            for field, flag in flags.items()
-            if flag not in known and field != "store"  # which is said before the command
-        ]
+_PLACES = ("store", "wal_path", "snapshot_path")
 
 
 @click.group("config")
 def config() -> None:
-    """See, check and change what the daemon and the commands go by."""
+    """Show, check and reload the settings of the daemon and the commands."""
 
 
 @config.command("show")
-@click.option("--origin", is_flag=True, help="Say where each setting comes from.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--origin", is_flag=True, help="Show where each setting comes from.")
+@json_option
 def show(*, origin: bool, as_json: bool) -> None:
-    """Print every setting that holds, as a settings file. Passwords are not shown."""
-    from holdfast.cli import config_actions  # noqa: PLC0415
+    """Print every setting in effect, as a settings file. Passwords are hidden."""
+    from holdfast.settings import formatted, plain  # noqa: PLC0415 - help needs none
 
-    config_actions.show(origin=origin, as_json=as_json)
+    loaded = _loaded(_read())
+    values = plain(loaded.settings)
+    if as_json and origin:
+        click.echo(
+            msgspec.json.encode(
+                {
+                    field: {"value": value, "origin": loaded.origins[field]}
+                    for field, value in values.items()
+                }
+            )
+        )
+    elif as_json:
+        click.echo(msgspec.json.encode(values))
+    else:
+        for field in values:
+            line = f"{field}: {formatted(field, getattr(loaded.settings, field))}"
+            click.echo(f"{line:<45} # {loaded.origins[field]}" if origin else line)
 
 
 @config.command("check")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def check(file: str | None, *, as_json: bool) -> None:
-    """Say everything that is wrong with the settings; exit 2 if anything is.
+    """List every problem in the settings; exit 2 if there is one.
 
-    FILE is a settings file to look at instead of the usual one. The environment counts as well.
+    FILE is the settings file to check instead of the default one. The environment counts too.
     """
-    from holdfast.cli import config_actions  # noqa: PLC0415
+    from holdfast.settings import unusable_paths  # noqa: PLC0415
 
-    config_actions.check(file, as_json=as_json)
+    reading = _read(file)
+    problems = list(reading.problems)
+    if reading.loaded is not None:
+        problems += unusable_paths(reading.loaded)
+    if as_json:
+        found = [{"field": problem.field, "problem": problem.problem} for problem in problems]
+        click.echo(
+            msgspec.json.encode(
+                {"file": reading.file, "problems": found, "warnings": reading.warnings}
+            )
+        )
+    else:
+        _print_problems(problems, reading.warnings)
+        if not problems:
+            click.echo(f"{reading.file or 'the settings'}: no problems")
+    if problems:
+        raise SystemExit(EXIT_USAGE)
+
+
+class _Difference(NamedTuple):
+    field: str
+    before: str
+    after: str
+    before_origin: str
+    after_origin: str
+    needs_restart: bool
 
 
 @config.command("diff")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def diff(*, as_json: bool) -> None:
-    """Print what differs from the defaults, and from what the running daemon goes by."""
-    from holdfast.cli import config_actions  # noqa: PLC0415
+    """Print what differs from the defaults and from the running daemon's settings."""
+    from holdfast.settings import DEFAULTS, changed, formatted  # noqa: PLC0415
 
-    config_actions.diff(as_json=as_json)
+    loaded = _loaded(_read())
+    mine = [
+        _Difference(
+            field,
+            formatted(field, DEFAULTS[field]),
+            formatted(field, getattr(loaded.settings, field)),
+            "default",
+            loaded.origins[field],
+            needs_restart=False,
+        )
+        for field in changed(loaded.settings)
+    ]
+    running = _running(loaded.settings)
+    theirs = [] if running is None else _differences(running, loaded)
+    if as_json:
+        _print_differences(mine, running, theirs)
+        return
+    if not mine:
+        click.echo("every setting has its default")
+    for one in mine:
+        click.echo(f"{one.field}: {one.before} -> {one.after} ({one.after_origin})")
+    if running is None:
+        return
+    if not theirs:
+        click.echo(f"the daemon (process {running.process}) uses the same settings")
+        return
+    click.echo(f"the daemon (process {running.process}) uses other settings:")
+    for one in theirs:
+        after = f"{one.after} ({one.after_origin})"
+        then = "needs a restart" if one.needs_restart else "holdfast config reload applies it"
+        click.echo(f"  {one.field}: {one.before} ({one.before_origin}) -> {after}: {then}")
 
 
 @config.command("reload")
-@click.option("--by", metavar="NAME", help="Who does it (default: who is logged in).")
+@by_option
 @click.option(
     "--reason",
     metavar="TEXT",
     default="config reload",
     show_default=True,
-    help="Why: it is kept with the names of the settings that change.",
+    help="Why; it is recorded with the names of the changed settings.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def reload(*, by: str | None, reason: str, as_json: bool) -> None:
-    """Have the running daemon read its settings again, as a SIGHUP does, and say what changed.
+    """Make the running daemon read its settings again, as SIGHUP does, and print the changes.
 
-    The daemon reads its own file, environment and flags. If anything is wrong there, it goes on as
-    before.
+    The daemon reads its own file, environment and flags. If they have a problem, it keeps the
+    settings that it has.
     """
-    from holdfast.cli import config_actions  # noqa: PLC0415
+    from holdfast.cli.store_access import ask  # noqa: PLC0415
+    from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
+    from holdfast.daemon.rpc.config_routes import RELOAD  # noqa: PLC0415
 
-    config_actions.reload(by, reason, as_json=as_json)
+    settings = _loaded(_read()).settings
+    body = msgspec.json.encode(ReloadBody(who_of(by, reason)))
+    report = ask(settings, "POST", RELOAD, body, ReloadResult)
+    if report is None:
+        raise NoOwner(
+            f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or choose "
+            "another store with --store"
+        )
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+        return
+    for warning in report.warnings:
+        click.echo(f"holdfast: {warning}", err=True)
+    for change in report.changed:
+        click.echo(f"{change.field}: {change.before} -> {change.after} ({change.origin})")
+    for change in report.needs_restart:
+        line = f"{change.field}: {change.before} -> {change.after} ({change.origin})"
+        click.echo(f"needs a restart: {line}")
+    if not report.changed:
+        click.echo("nothing changed")
+
+
+# --- reading and comparing ----------------------------------------------------------------------
+
+
+def _read(file: str | None = None) -> SettingsReport:
+    from holdfast.settings import read  # noqa: PLC0415
+
+    asked = click.get_current_context().find_root().params
+    path, store = asked.get("config") if file is None else file, asked.get("store")
+    return read(path, environ=os.environ, flags={"store": store})
+
+
+def _loaded(reading: SettingsReport) -> LoadedSettings:
+    """Return the settings, or print every problem and exit."""
+    _print_problems(reading.problems, reading.warnings)
+    if reading.loaded is None:
+        raise SystemExit(EXIT_USAGE)
+    return reading.loaded
+
+
+def _print_problems(problems: Sequence[InvalidInput], warnings: Sequence[str]) -> None:
+    for line in (*problems, *warnings):
+        click.echo(f"holdfast: {line}", err=True)
+
+
+def _running(settings: Settings) -> RunningSettings | None:
+    from holdfast.cli.store_access import ask  # noqa: PLC0415
+    from holdfast.daemon.reload import RunningSettings  # noqa: PLC0415
+    from holdfast.daemon.rpc.config_routes import CONFIG  # noqa: PLC0415
+
+    return ask(settings, "GET", CONFIG, b"", RunningSettings)
+
+
+def _differences(running: RunningSettings, loaded: LoadedSettings) -> list[_Difference]:
+    """Return where the daemon's settings differ from our file and environment.
+
+    Those set by a flag are left out: the flag would be given again. The daemon keeps its own
+    environment as long as it runs.
+    """
+    from holdfast.settings import changed, formatted  # noqa: PLC0415
+
+    return [
+        _Difference(
+            field,
+            formatted(field, running.settings[field]),
+            formatted(field, getattr(loaded.settings, field)),
+            running.origins.get(field, "default"),
+            loaded.origins[field],
+            needs_restart=field not in running.reloadable
+            or running.origins.get(field, "").startswith("environment "),
+        )
+        for field in changed(loaded.settings, running.settings)
+        if not running.origins.get(field, "").startswith("flag ")
+        and not (field in _PLACES and _same_place(running.settings[field], loaded, field))
+    ]
+
+
+def _same_place(theirs: object, loaded: LoadedSettings, field: str) -> bool:
+    """Whether two paths may be the same: relative ones cannot be compared."""
+    ours = getattr(loaded.settings, field)
+    return not (
+        isinstance(theirs, str)
+        and isinstance(ours, str)
+        and PurePath(theirs).is_absolute()
+        and PurePath(ours).is_absolute()
+    )
+
+
+def _print_differences(
+    mine: list[_Difference], running: RunningSettings | None, theirs: list[_Difference]
+) -> None:
+    found = {
+        "from_defaults": [one._asdict() for one in mine],
+        "from_daemon": [one._asdict() for one in theirs],
+        "daemon_process": None if running is None else running.process,
+    }
+    click.echo(msgspec.json.encode(found))

@@ -1,4 +1,4 @@
-"""``holdfast dead`` (or ``failed``) and ``holdfast replay``: see, note, lay aside, bring back."""
+"""``holdfast dead`` (or ``failed``) and ``holdfast replay``: dead letters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import click
 from msgspec.structs import replace
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import ActionCommand, carry_out
+from holdfast.cli.job_actions import ActionCommand, run_action
 from holdfast.cli.options import (
-    MOST,
+    NO_LIMIT,
     by_option,
     check_job,
     check_some,
+    confirm_options,
     filter_options,
     json_option,
+    limit_option,
     login_name,
     stream_options,
-    sure_options,
     who_options,
     with_ids,
 )
@@ -34,14 +35,15 @@ from .jobs import page_options, print_job, print_page
 from .queues import rate_of
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Author, ReplayPace
+    from holdfast.operations.attribution import Author
+    from holdfast.operations.operations import ReplayPace
 
-_ARCHIVED = click.option("--archived", is_flag=True, help="Those laid aside instead.")
+_ARCHIVED = click.option("--archived", is_flag=True, help="Archived ones instead.")
 
 
 @click.group("dead", cls=CommandGroup)
 def dead_group() -> None:
-    """Look after dead letters: jobs that failed for good."""
+    """List, annotate, archive and restore dead letters: jobs that failed for good."""
 
 
 @dead_group.command("groups")
@@ -49,8 +51,8 @@ def dead_group() -> None:
 @stream_options
 @click.pass_obj
 def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bool) -> None:
-    """Count dead letters by reason, queue, shape of the error and hour, the most first."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """Count dead letters by reason, queue, error fingerprint and hour, largest first."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     found = store_access.look(context.settings(), lambda operations: operations.groups(wanted))
     if as_json:
@@ -61,7 +63,7 @@ def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bo
         note("no dead letters")
     else:
         table(
-            ("COUNT", "REASON", "CLASS", "QUEUE", "HELD", "FIRST", "LAST", "SHAPE OF THE ERROR"),
+            ("COUNT", "REASON", "CLASS", "QUEUE", "HELD", "FIRST", "LAST", "FINGERPRINT"),
             [
                 (
                     f"{group.count:,}",
@@ -105,25 +107,25 @@ def list_dead(
 
 @dead_group.command("show")
 @click.argument("job_id", metavar="ID")
-@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is.")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job.")
 @json_option
 @click.pass_obj
 def show_dead(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Show one dead letter: every attempt, its error, and what people did and said."""
+    """Show one dead letter: every attempt, its error, and the notes about it."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
 @dead_group.command("note")
 @click.argument("job_id", metavar="ID")
 @click.argument("text")
-@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is.")
+@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job.")
 @by_option
 @json_option
 @click.pass_obj
 def note_dead(
     context: CommandContext, job_id: str, text: str, *, tenant: str, by: str | None, as_json: bool
 ) -> None:
-    """Write something about a job into its history."""
+    """Add a note to the history of a job."""
     from holdfast.cli import store_access  # noqa: PLC0415
 
     check_job(job_id, tenant)
@@ -142,9 +144,9 @@ def note_dead(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options()
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@limit_option
 @who_options
-@sure_options
+@confirm_options
 @json_option
 @click.pass_obj
 def archive(
@@ -159,9 +161,9 @@ def archive(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Lay dead letters aside, by id or by filter.
+    """Archive dead letters, by id or by filter.
 
-    What waits for them is cancelled, and others of their key go on.
+    Jobs that depend on them are cancelled; other jobs of their key continue.
     """
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
@@ -175,15 +177,15 @@ def archive(
         ask=not wanted.ids,
         yes=yes,
     )
-    carry_out(context, command)
+    run_action(context, command)
 
 
 @dead_group.command("restore")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options()
-@click.option("--all", "everything", is_flag=True, help="Everything that was laid aside.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--all", "everything", is_flag=True, help="Every archived job.")
+@limit_option
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @who_options
 @json_option
 @click.pass_obj
@@ -198,13 +200,13 @@ def restore(
     who: Callable[[], Author],
     as_json: bool,
 ) -> None:
-    """Take archived jobs back among the dead letters, by id or by filter."""
+    """Turn archived jobs back into dead letters, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
     command = ActionCommand(
         RestoreJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json
     )
-    carry_out(context, command)
+    run_action(context, command)
 
 
 @click.command("replay")
@@ -212,14 +214,19 @@ def restore(
 @filter_options()
 @click.option(
     "--limit",
-    type=click.IntRange(1, MOST),
+    type=click.IntRange(1, NO_LIMIT),
     default=1_000,
     show_default=True,
-    help="How many at most, the oldest first.",
+    help="How many at most, oldest first.",
 )
-@click.option("--fixed", metavar="TEXT", default="", help="What was fixed: deterministic ones too.")
-@click.option("--rate", metavar="N/UNIT", help="No faster than this, if a daemon runs: 100/m.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option(
+    "--fixed",
+    metavar="TEXT",
+    default="",
+    help="What was fixed; then deterministic ones too.",
+)
+@click.option("--rate", metavar="N/UNIT", help="The highest rate, if a daemon runs: 100/m.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @who_options
 @json_option
 @click.pass_obj
@@ -235,10 +242,10 @@ def replay(
     who: Callable[[], Author],
     as_json: bool,
 ) -> None:
-    """Bring dead letters back, the oldest first, with a fresh budget of attempts.
+    """Replay dead letters, oldest first, with a fresh budget of attempts.
 
-    Deterministic failures are kept, and counted, unless --fixed says what was fixed: then the exit
-    code is 4. It returns when the jobs are pending again.
+    Without --fixed, deterministic failures stay dead; they are counted, and the exit code is 4. The
+    command returns when the jobs are pending again.
     """
     wanted = with_ids(wanted, ids)
     if fixed:
@@ -252,10 +259,10 @@ def replay(
         dry_run=dry_run,
         as_json=as_json,
     )
-    carry_out(context, command)
+    run_action(context, command)
 
 
 def _pace(text: str) -> ReplayPace:
-    from holdfast.operations.operation_types import ReplayPace  # noqa: PLC0415
+    from holdfast.operations.operations import ReplayPace  # noqa: PLC0415
 
     return ReplayPace.of(rate_of("--rate", text))

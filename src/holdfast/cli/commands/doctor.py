@@ -1,4 +1,4 @@
-"""``holdfast doctor``: what is wrong, and what to do about it."""
+"""``holdfast doctor``: find problems, and what to do about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Verdict = Literal["ok", "warning", "wrong"]
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What one check found, and what to do if that is not good."""
+    """The result of one check, and advice if there is a problem."""
 
     check: str
     verdict: Verdict
@@ -37,9 +37,9 @@ class CheckResult(msgspec.Struct, frozen=True):
 @json_option
 @click.pass_obj
 def doctor(context: CommandContext, *, strict: bool, as_json: bool) -> None:
-    """Check settings, store, daemon and work; say what is wrong and what to do.
+    """Check settings, store, daemon and jobs; print problems and what to do.
 
-    Nothing is changed. Exit 1 if something is wrong; a warning alone is not.
+    It changes nothing. Exit 1 if something is wrong; a warning alone is not an error.
     """
     found = examine(context)
     bad = [one for one in found if one.verdict == "wrong" or (strict and one.verdict != "ok")]
@@ -60,48 +60,48 @@ def doctor(context: CommandContext, *, strict: bool, as_json: bool) -> None:
 
 
 def examine(context: CommandContext) -> list[CheckResult]:
-    """Make every check that can be made; one that cannot be made says so itself."""
-    from holdfast.cli import doctor_checks  # noqa: PLC0415 - with all that a store needs
+    """Run every check; one that cannot run reports that."""
+    from holdfast.cli import doctor_checks  # noqa: PLC0415 - imports an engine
 
     try:
         loaded = context.load()
     except HoldfastError as error:
         return [
             CheckResult(
-                "settings", "wrong", str(error), "mend it: nothing else can be checked before"
+                "settings", "wrong", str(error), "fix this first: nothing else can be checked"
             )
         ]
     settings = loaded.settings
     found = [CheckResult("settings", "ok", f"store {settings.store_shown}, sync {settings.sync}")]
     found += [
-        CheckResult("settings", "warning", warning, "spell it right, or take it away")
+        CheckResult("settings", "warning", warning, "correct it, or remove it")
         for warning in loaded.warnings
     ]
-    for check in doctor_checks.OF_THE_PLACE:
-        found += _made(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
+    for check in doctor_checks.STORE_CHECKS:
+        found += _run_check(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
     if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):
         return found
-    return found + _of_the_work(settings, doctor_checks.OF_THE_WORK)
+    return found + _check_work(settings, doctor_checks.WORK_CHECKS)
 
 
-def _made(name: str, check: Callable[[], list[CheckResult]]) -> list[CheckResult]:
+def _run_check(name: str, check: Callable[[], list[CheckResult]]) -> list[CheckResult]:
     try:
         return check()
     except HoldfastError as error:
         return [CheckResult(name, "wrong", str(error))]
     except OSError as error:
-        return [CheckResult(name, "wrong", f"the system says: {error}")]
+        return [CheckResult(name, "wrong", f"system error: {error}")]
 
 
 Check = Callable[["Operations", "Settings", "Status"], Awaitable[list[CheckResult]]]
 
 
-def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckResult]:
+def _check_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckResult]:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     from .status import read_status  # noqa: PLC0415
 
-    async def make(operations: Operations) -> list[CheckResult]:
+    async def run_checks(operations: Operations) -> list[CheckResult]:
         found: list[CheckResult] = []
         for check in checks:
             try:
@@ -113,13 +113,13 @@ def _of_the_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckRes
     try:
         status = read_status(settings)
         began = time.monotonic()
-        found = store_access.look(settings, make)
+        found = store_access.look(settings, run_checks)
         seconds = time.monotonic() - began
     except HoldfastError as error:
         advice = "`holdfast journal verify` shows the extent of any damage"
         return [CheckResult("store", "wrong", str(error), advice)]
     except OSError as error:
-        return [CheckResult("store", "wrong", f"the system says: {error}")]
+        return [CheckResult("store", "wrong", f"system error: {error}")]
     if not store_access.owned(settings):
         found.append(CheckResult("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
     return found

@@ -1,4 +1,4 @@
-"""``holdfast dump`` and ``holdfast load``: a store as one file, and back."""
+"""``holdfast dump`` and ``holdfast load``: a store to one file, and back."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ if TYPE_CHECKING:
 
 @click.command("dump")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--redact", is_flag=True, help="Leave out what work is about, to show it to others.")
+@click.option("--redact", is_flag=True, help="Leave out payloads, texts and the audit.")
 @json_option
 @click.pass_obj
 def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bool) -> None:
-    """Write everything that the store keeps into FILE: a backup, or to move it.
+    """Write the whole store to FILE: for a backup or a move.
 
-    Works while the daemon runs, as of one moment, and without it. With --redact payloads, results,
-    error texts, notes and reasons are left out, and the audit; loaded, its queues are paused.
+    Works with and without a running daemon, and is consistent. --redact leaves out payloads,
+    results, error texts, notes, reasons and the audit; the queues of a redacted dump are paused
+    when it is loaded.
     """
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     settings = context.settings()
     store_access.check_kept(settings)
     if file.exists():
-        raise InvalidInput("file", f"{file} exists: name another one")
+        raise InvalidInput("file", f"{file} exists: choose another name")
     if not file.parent.is_dir():
-        raise InvalidInput("file", f"{file.parent} is no directory")
+        raise InvalidInput("file", f"{file.parent} is not a directory")
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
-    with progress("dump", None, wanted=not as_json) as told:
+    with progress("dump", None, wanted=not as_json) as on_progress:
         try:
             manifest = store_access.change(
-                settings, lambda operations: _write(operations, unfinished, told, redact=redact)
+                settings,
+                lambda operations: _write(operations, unfinished, on_progress, redact=redact),
             )
             unfinished.replace(file)
         finally:
@@ -52,11 +54,11 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     if as_json:
         document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
     else:
-        click.echo(f"{file}: {_said(manifest)}")
+        click.echo(f"{file}: {_summary(manifest)}")
 
 
 async def _write(
-    operations: Operations, file: Path, told: Callable[[int], None], *, redact: bool
+    operations: Operations, file: Path, on_progress: Callable[[int], None], *, redact: bool
 ) -> DumpManifest:
     from holdfast.engines.dump.format import write_dump  # noqa: PLC0415
     from holdfast.engines.dump.redact import redacted  # noqa: PLC0415
@@ -67,10 +69,10 @@ async def _write(
         async for batch in redacted(batches) if redact else batches:
             yield batch
             count += len(batch)
-            told(count)
+            on_progress(count)
 
     try:
-        # As with the store's own files, nobody else may read it.
+        # Like the store's own files: readable by its owner only.
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
             manifest = await write_dump(out, counted())
@@ -86,10 +88,10 @@ async def _write(
 @json_option
 @click.pass_obj
 def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
-    """Make a new store (--store) of a dump. A dump that is not whole is refused.
+    """Create a new store (--store) from a dump. An incomplete dump is refused.
 
-    A store that has anything in it is never loaded over: name another one. Into a server it goes
-    on where it was, if it is interrupted and typed again.
+    The store must be empty. If a load into a server is interrupted, run it again: it continues
+    where it was.
     """
     from holdfast.cli import store_access  # noqa: PLC0415
 
@@ -102,7 +104,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
         return
     click.echo(
         f"{settings.store_shown}: {jobs:,} jobs, {unfinished:,} of them unfinished: "
-        "they go on when it is run"
+        "they continue with `holdfast run`"
     )
 
 
@@ -111,7 +113,7 @@ def _into_directory(settings: Settings, file: Path, *, wanted: bool) -> tuple[in
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
 
-    del wanted  # a directory is filled before anybody looks
+    del wanted  # loading a directory shows no progress
     disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
     with file.open("rb") as source:
         return restore(disk, read_dump(source))
@@ -129,15 +131,15 @@ def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, 
 
     with file.open("rb") as source, contextlib.ExitStack() as stack:
         begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
-        told = MoveProgress(begin)
-        told.total(verify_dump(source).records.get("job", 0))
-        return asyncio.run(load_into_server(place_of(settings), read_dump(source), told))
+        shown = MoveProgress(begin)
+        shown.total(verify_dump(source).records.get("job", 0))
+        return asyncio.run(load_into_server(place_of(settings), read_dump(source), shown))
 
 
-def _said(manifest: DumpManifest) -> str:
+def _summary(manifest: DumpManifest) -> str:
     counts = ", ".join(
         f"{count:,} {kind}{'' if count == 1 else 's'}"
         for kind, count in sorted(manifest.records.items())
         if kind != "head"
     )
-    return f"{counts or 'nothing in it'}; sha256 {manifest.sha256}"
+    return f"{counts or 'empty'}; sha256 {manifest.sha256}"

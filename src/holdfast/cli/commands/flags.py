@@ -1,4 +1,4 @@
-"""``holdfast flags``: switches that change what runs without a restart."""
+"""``holdfast flags``: feature flags, changed without a restart."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from holdfast.cli.options import stream_options, who_options
 from holdfast.cli.output import clean, document, lines, note, table
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
 
-_WORDS = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
+_STATES = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
 
 
 @click.group("flags", cls=CommandGroup)
 def flags_group() -> None:
-    """Look at flags, and switch them."""
+    """List and set flags."""
 
 
 @flags_group.command("list")
 @stream_options
 @click.pass_obj
 def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List the flags that were switched."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """List the flags that are set."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     found = store_access.look(context.settings(), lambda operations: operations.engine.flags())
     flags = [{"name": name, "on": on} for name, on in sorted(found.items())]
@@ -36,24 +36,26 @@ def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     elif ndjson:
         lines(flags)
     elif not flags:
-        note("no flag was switched")
+        note("no flags are set")
     else:
-        table(("FLAG", "IS"), [(name, "on" if on else "off") for name, on in sorted(found.items())])
+        table(
+            ("FLAG", "STATE"), [(name, "on" if on else "off") for name, on in sorted(found.items())]
+        )
 
 
 @flags_group.command("set")
 @click.argument("name")
-@click.argument("state", type=click.Choice(list(_WORDS), case_sensitive=False))
+@click.argument("state", type=click.Choice(list(_STATES), case_sensitive=False))
 @who_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_obj
 def set_flag(
     context: CommandContext, name: str, state: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Switch a flag on or off, or take it away with unset."""
+    """Set a flag on or off, or remove it with unset."""
     from holdfast.cli import store_access  # noqa: PLC0415
 
-    asked, on = who(), _WORDS[state.lower()]
+    asked, on = who(), _STATES[state.lower()]
     store_access.change(
         context.settings(), lambda operations: operations.set_flag(name, asked, on=on)
     )

@@ -8,16 +8,17 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import ActionCommand, carry_out
+from holdfast.cli.job_actions import ActionCommand, run_action
 from holdfast.cli.options import (
-    MOST,
+    NO_LIMIT,
     check_job,
     check_some,
+    confirm_options,
     filter_options,
     json_option,
+    limit_option,
     moment_us,
     stream_options,
-    sure_options,
     who_options,
     with_ids,
 )
@@ -27,24 +28,24 @@ from holdfast.model.actions import CancelJobs, ConfirmJobs, PurgeJobs
 from holdfast.model.search import MAX_PAGE, Filter
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
     from holdfast.operations.views import HistoryView, JobView
 
 _TENANT = click.option(
-    "--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose job it is."
+    "--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job."
 )
 
 
 @click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
-    """Look at jobs, and act on them."""
+    """List, show, cancel, purge, confirm, reclaim and edit jobs."""
 
 
 def page_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what says which part of a list is wanted."""
+    """Add the options for a part of a list."""
     for option in (
-        click.option("--newest/--oldest", default=True, help="Which come first (newest)."),
+        click.option("--newest/--oldest", default=True, help="Sort order (newest first)."),
         click.option(
             "--limit",
             type=click.IntRange(1, 1_000_000),
@@ -52,7 +53,7 @@ def page_options(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="How many at most.",
         ),
-        click.option("--cursor", default="", help="Go on where a list ended."),
+        click.option("--cursor", default="", help="Continue where a list ended."),
     ):
         command = option(command)
     return command
@@ -73,7 +74,7 @@ def list_jobs(
     as_json: bool,
     ndjson: bool,
 ) -> None:
-    """List jobs by any filter, the newest first.
+    """List jobs by any filter, newest first.
 
     WHEN is a date (UTC) or an age: --created-since 2h, --since 2027-01-31.
     """
@@ -92,8 +93,8 @@ def print_page(
     as_json: bool,
     ndjson: bool,
 ) -> None:
-    """Print the jobs that a filter finds, and how to go on."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """Print the jobs that a filter finds, and the cursor for more."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     jobs: list[JobView] = []
     take: Callable[[list[JobView]], None] = lines if ndjson and not as_json else jobs.extend
@@ -127,7 +128,7 @@ def print_page(
 @json_option
 @click.pass_obj
 def show_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Show one job: its state, lease and last error, and everything that happened to it."""
+    """Show one job: its state, lease, last error and history."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
@@ -151,11 +152,11 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
         document(_flat(view))
         return
     _print_view(view.job)
-    _print_past(view)
+    _print_history(view)
 
 
 def _flat(view: HistoryView) -> dict[str, object]:
-    """Return the job with its past beside its own fields."""
+    """Return the fields of the job, with its attempts and notes."""
     import msgspec  # noqa: PLC0415
 
     job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
@@ -180,7 +181,7 @@ def _print_view(view: JobView) -> None:
             click.echo(clean(line))
 
 
-def _print_past(view: HistoryView) -> None:
+def _print_history(view: HistoryView) -> None:
     if view.attempts:
         click.echo("attempts:")
         table(
@@ -209,9 +210,9 @@ def _print_past(view: HistoryView) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@limit_option
 @who_options
-@sure_options
+@confirm_options
 @json_option
 @click.pass_obj
 def cancel_jobs(
@@ -239,16 +240,16 @@ def cancel_jobs(
         ask=not wanted.ids,
         yes=yes,
     )
-    carry_out(context, command)
+    run_action(context, command)
 
 
 @jobs_group.command("purge")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every finished job.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, help="How many at most (all).")
+@limit_option
 @who_options
-@sure_options
+@confirm_options
 @json_option
 @click.pass_obj
 def purge_jobs(
@@ -263,18 +264,18 @@ def purge_jobs(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget finished jobs and their history for good, by id or by filter."""
+    """Delete finished jobs and their history, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
     command = ActionCommand(
         PurgeJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
     )
-    carry_out(context, command)
+    run_action(context, command)
 
 
 @jobs_group.command("confirm")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--tenant", default=None, metavar="NAME", help="Of this tenant.")
+@click.option("--tenant", default=None, metavar="NAME", help="In this tenant.")
 @who_options
 @json_option
 @click.pass_obj
@@ -286,9 +287,9 @@ def confirm_jobs(
     who: Callable[[], Author],
     as_json: bool,
 ) -> None:
-    """Agree to jobs that wait for a person."""
+    """Confirm jobs that wait for a person."""
     wanted = with_ids(Filter(tenant=tenant), ids)
-    carry_out(context, ActionCommand(ConfirmJobs(), wanted, who, limit=MOST, as_json=as_json))
+    run_action(context, ActionCommand(ConfirmJobs(), wanted, who, limit=NO_LIMIT, as_json=as_json))
 
 
 @jobs_group.command("reclaim")
@@ -300,9 +301,9 @@ def confirm_jobs(
 def reclaim_job(
     context: CommandContext, job_id: str, *, tenant: str, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """End the lease of a job in flight now: whoever holds it has lost it.
+    """End the lease of a job in flight now: its worker loses it.
 
-    It runs again, and counts as lost once more; out of attempts, it is dead.
+    The job runs again, and its losses go up by one; without attempts left it is dead.
     """
     from holdfast.cli import store_access  # noqa: PLC0415
 
@@ -321,9 +322,9 @@ def reclaim_job(
 @click.argument("job_id", metavar="ID")
 @click.option("--payload", type=click.File("rb"), help="A file with the new payload; - is stdin.")
 @click.option("--priority", type=int, help="Higher goes first.")
-@click.option("--max-attempts", type=int, help="Runs in all before it is dead.")
+@click.option("--max-attempts", type=int, help="Total runs before it is dead.")
 @click.option("--run-at", metavar="WHEN", help="Not before this date.")
-@click.option("--version", type=int, help="Refuse if the job is at another version by now.")
+@click.option("--version", type=int, help="Refuse if the job has another version.")
 @_TENANT
 @who_options
 @json_option
@@ -341,7 +342,7 @@ def edit_job(
     who: Callable[[], Author],
     as_json: bool,
 ) -> None:
-    """Change a job that nobody runs: its payload, priority, attempts or time."""
+    """Change the payload, priority, attempts or time of a job that is not running."""
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.model.errors import InvalidInput  # noqa: PLC0415
     from holdfast.model.job import Edit, encode_payload  # noqa: PLC0415
@@ -354,7 +355,7 @@ def edit_job(
         run_at_us=None if run_at is None else moment_us("--run-at", run_at),
     )
     if changes == Edit():
-        raise InvalidInput("changes", "say what to change, such as --payload FILE")
+        raise InvalidInput("changes", "give something to change, such as --payload FILE")
     asked = who()
     view = store_access.change(
         context.settings(),

@@ -1,4 +1,4 @@
-"""``holdfast journal``: look into the log of a store, or save what is whole of a damaged one."""
+"""``holdfast journal``: inspect the log of a store, or salvage a damaged one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group("journal", cls=CommandGroup)
 def journal_group() -> None:
-    """Look into the log of a store, or save what is whole of a damaged one."""
+    """Inspect the log of a store, or salvage a damaged one."""
 
 
 @journal_group.command("verify")
@@ -39,16 +39,16 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
         click.echo(
             f"{settings.store_shown}: {len(report.segments)} segments, {len(report.snapshots)} "
             f"snapshots, {report.records} records (seq {report.first_seq} to {report.last_seq}), "
-            f"{report.jobs} jobs, {'closed in order' if report.closed_in_order else 'left open'}"
+            f"{report.jobs} jobs, {'closed cleanly' if report.closed_in_order else 'not closed'}"
         )
         if report.torn_bytes:
-            click.echo(f"{report.torn_bytes} bytes at the end were never finished: not damage")
+            click.echo(f"{report.torn_bytes} bytes at the end are an unfinished write, not damage")
         for problem in report.problems:
             click.echo(f"damaged: {problem}")
         if report.problems:
-            click.echo("`holdfast journal salvage NEW_DIRECTORY` copies out what is whole")
+            click.echo("`holdfast journal salvage NEW_DIRECTORY` copies what is intact")
         else:
-            click.echo("whole")
+            click.echo("intact")
     if report.problems:
         raise SystemExit(EXIT_FAILED)
 
@@ -89,7 +89,7 @@ def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool
 @json_option
 @click.pass_obj
 def salvage(context: CommandContext, target: str, *, as_json: bool) -> None:
-    """Copy everything that is whole into a new directory. The damaged one is left as it is."""
+    """Copy everything that is intact to a new directory. The damaged one is not changed."""
     from holdfast.engines.journal import doctor  # noqa: PLC0415
     from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
 
@@ -110,6 +110,6 @@ def _disk(settings: Settings) -> LocalDisk:
         raise InvalidInput("store", f"{settings.store_shown!r} has no log")
     disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
     if not disk.names(LOG) and not disk.names(SNAPSHOTS):
-        # Nothing would be whole, and nothing to save: most likely it is another directory.
+        # Most likely this is the wrong directory.
         raise InvalidInput("store", f"there is no log in {settings.store_shown}")
     return disk

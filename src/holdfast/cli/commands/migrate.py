@@ -1,4 +1,4 @@
-"""``holdfast migrate``: the schema that PostgreSQL keeps work in, made and brought up to date."""
+"""``holdfast migrate``: create or update the schema of a PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command("migrate")
-@click.option("--sql", is_flag=True, help="Print the SQL, for psql, and change nothing.")
+@click.option("--sql", is_flag=True, help="Print the SQL for psql, and change nothing.")
 @json_option
 @click.pass_obj
 def migrate(context: CommandContext, *, sql: bool, as_json: bool) -> None:
-    """Make or update the schema of a PostgreSQL store.
+    """Create or update the schema of a PostgreSQL store.
 
-    Does nothing if it is up to date, and may run twice at once. Migrate before the new version is
-    started: workers of the version before go on meanwhile, unless its notes say otherwise. With
-    --sql it prints what is lacking, or everything if the server cannot be reached.
+    Does nothing if it is up to date, and may run twice at once. Migrate before you start the new
+    version: workers of the old one keep running, unless the release notes say otherwise. --sql
+    prints the missing migrations, or all of them if the server cannot be reached.
     """
     settings = context.settings()
     url, schema = _place(settings)
@@ -51,7 +51,7 @@ def _print_script(url: str, schema: str, *, as_json: bool) -> None:
 
     lacking, unseen = plan(url, schema)
     if unseen:
-        note(f"{unseen}. So this is everything, for a schema that is not there yet")
+        note(f"{unseen}. These are all migrations, for a new schema")
     text = script(schema, lacking)
     if as_json:
         document({"schema": schema, "pending": _listed(lacking), "sql": text})
@@ -60,7 +60,7 @@ def _print_script(url: str, schema: str, *, as_json: bool) -> None:
 
 
 def _place(settings: Settings) -> tuple[str, str]:
-    """Return where the schema is and what it is called; raise ``InvalidInput`` if nowhere."""
+    """Return the URL and the schema; raise ``InvalidInput`` for another store."""
     if not settings.on_server:
         problem = "needs no migration: only postgresql://user@host/database has a schema"
         raise InvalidInput("store", f"{settings.store!r} {problem}")

@@ -1,4 +1,4 @@
-"""``holdfast move``: everything from one store to another."""
+"""``holdfast move``: copy a store to another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import CommandContext
-from holdfast.cli.options import be_sure, json_option
+from holdfast.cli.options import confirm, json_option
 from holdfast.cli.output import count_of, document, progress, table
 from holdfast.model.errors import InvalidInput
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 @click.command("move")
-@click.option("--from", "from_place", metavar="PLACE", required=True, help="The store as it is.")
-@click.option("--to", "to_place", metavar="PLACE", required=True, help="An empty one.")
+@click.option("--from", "from_place", metavar="PLACE", required=True, help="The source store.")
+@click.option("--to", "to_place", metavar="PLACE", required=True, help="An empty store.")
 @click.option(
-    "--anew", is_flag=True, help="Throw away what an interrupted move or load left in a server."
+    "--anew", is_flag=True, help="Delete what an interrupted move or load left on a server."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
 def move_store(
     context: CommandContext, from_place: str, to_place: str, *, anew: bool, yes: bool, as_json: bool
 ) -> None:
-    """Carry everything in a store over to another one, and compare the two.
+    """Copy everything in a store to another one, and compare the two.
 
     A PLACE is a directory or postgresql://user@host/database, whose schema must exist (holdfast
-    migrate). Stop what works on the source first. Interrupted, type it again: into a server it
-    goes on where it was. The source is left as it is.
+    migrate). Stop all workers of the source first. If it is interrupted, run it again: a move to a
+    server continues where it was. The source is not changed.
     """
-    from holdfast.stores import move as move_module  # noqa: PLC0415 - with all that stores need
+    from holdfast.stores import move as move_module  # noqa: PLC0415 - imports engines
 
     source = _place(context, "--from", from_place)
     target = _place(context, "--to", to_place)
     move_module.check(source, target)
-    be_sure(f"Move everything in {source.shown} to {target.shown}?", yes=yes)
+    confirm(f"Move everything in {source.shown} to {target.shown}?", yes=yes)
     moved = _move(source, target, anew=anew, quiet=as_json)
     if as_json:
         document(
@@ -61,7 +61,7 @@ def _place(context: CommandContext, option: str, text: str) -> StoreLocation:
 
     usual = context.settings()
     if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
-        return place_of(usual)  # whose snapshots may lie elsewhere
+        return place_of(usual)  # its snapshots may be in another directory
     try:
         return place_of(context.settings(store=text))
     except InvalidInput as error:
@@ -91,6 +91,6 @@ def _show(moved: MoveResult, source: StoreLocation, target: StoreLocation) -> No
     known = f", {moved.known_records:,} of them before" if moved.known_records else ""
     total = count_of(sum(moved.contents.counts.values()), "record")
     click.echo(
-        f"{target.shown}: {total} moved{known}, read back and compared. {source.shown} is as it "
-        "was: have nobody work on it any more"
+        f"{target.shown}: {total} moved{known}, read back and compared. {source.shown} is "
+        "unchanged: do not use it any more"
     )

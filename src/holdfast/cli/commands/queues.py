@@ -1,4 +1,4 @@
-"""``holdfast queues``: what each queue holds and allows, and changing that."""
+"""``holdfast queues``: counts and limits of queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import click
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import clean, document, lines, note, table
-from holdfast.model.durations import seconds_of, shown
+from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
 if TYPE_CHECKING:
     from holdfast.engines.contract import Counts
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
 
 _UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
@@ -25,17 +25,17 @@ _UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hou
 
 @click.group("queues", cls=CommandGroup)
 def queues_group() -> None:
-    """Look at queues, pause them, and set what they allow."""
+    """List queues, pause them, and set their limits."""
 
 
 @queues_group.command("list")
 @stream_options
 @click.pass_obj
 def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List every queue: how many jobs in each state, and what it allows."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """List every queue with its counts and limits."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    counts, policies = store_access.look(context.settings(), _both)
+    counts, policies = store_access.look(context.settings(), _counts_and_policies)
     names = sorted({*counts, *policies})
     found = [
         {
@@ -54,12 +54,12 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
     else:
         states = ("pending", "blocked", "in_flight", "completed", "dead")
         table(
-            ("QUEUE", *(state.upper() for state in states), "ALLOWS"),
+            ("QUEUE", *(state.upper() for state in states), "LIMITS"),
             [
                 (
                     name,
                     *(getattr(counts.get(name), state, 0) for state in states),
-                    said(policies.get(name, DEFAULT_POLICY)),
+                    limits_text(policies.get(name, DEFAULT_POLICY)),
                 )
                 for name in names
             ],
@@ -67,7 +67,7 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
         )
 
 
-async def _both(
+async def _counts_and_policies(
     operations: Operations,
 ) -> tuple[Mapping[str, Counts], Mapping[str, QueuePolicy]]:
     return await operations.engine.counts(), await operations.policies()
@@ -79,7 +79,7 @@ async def _both(
 @json_option
 @click.pass_obj
 def pause(context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool) -> None:
-    """Hand out no more jobs of a queue; what runs goes on."""
+    """Pause a queue: running jobs continue, no new ones start."""
     _change(context, queue, {"paused": True}, who, as_json=as_json)
 
 
@@ -91,19 +91,19 @@ def pause(context: CommandContext, queue: str, *, who: Callable[[], Author], as_
 def resume(
     context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Hand out jobs of a queue again, and take an outage for over."""
+    """Resume a queue, and end its outage mode."""
     _change(context, queue, {"paused": False, "outage_until_us": 0}, who, as_json=as_json)
 
 
 @queues_group.command("set")
 @click.argument("queue")
 @click.option("--max-in-flight", metavar="N", help="How many may run at once.")
-@click.option("--max-per-key", metavar="N", help="How many of one key.")
-@click.option("--max-per-tenant", metavar="N", help="How many of one tenant.")
-@click.option("--rate", metavar="N/UNIT", help="How many may start in a time: 10/m, 5/s, 100/h.")
+@click.option("--max-per-key", metavar="N", help="How many of one key may run at once.")
+@click.option("--max-per-tenant", metavar="N", help="How many of one tenant may run at once.")
+@click.option("--rate", metavar="N/UNIT", help="How many may start per time: 10/m, 5/s, 100/h.")
 @click.option("--fair/--no-fair", default=None, help="Whether tenants take turns.")
-@click.option("--ordered/--no-ordered", default=None, help="Whether jobs of a key are in order.")
-@click.option("--default", "reset", is_flag=True, help="Allow everything again, first.")
+@click.option("--ordered/--no-ordered", default=None, help="Whether jobs of a key run in order.")
+@click.option("--default", "reset", is_flag=True, help="First remove every limit.")
 @who_options
 @json_option
 @click.pass_obj
@@ -117,7 +117,7 @@ def set_policy(
     as_json: bool,
     **asked: str | bool | None,
 ) -> None:
-    """Set what a queue allows; what is not named stays, and none takes a limit away."""
+    """Set the limits of a queue; others stay as they are, and 'none' removes one."""
     changes: dict[str, object] = {}
     if reset:
         changes = {field: getattr(DEFAULT_POLICY, field) for field in QueuePolicy.__struct_fields__}
@@ -132,7 +132,7 @@ def set_policy(
         else:
             changes[name] = rate_of(option, value) if name == "rate" else _whole(option, value)
     if not changes:
-        raise InvalidInput("queue", "say what to set, such as --max-in-flight 5")
+        raise InvalidInput("queue", "give a limit, such as --max-in-flight 5")
     _change(context, queue, changes, who, as_json=as_json)
 
 
@@ -153,18 +153,18 @@ def _change(
     if as_json:
         document({"queue": queue, "policy": policy_view(policy)})
     else:
-        click.echo(f"{clean(queue)}: {said(policy)}")
+        click.echo(f"{clean(queue)}: {limits_text(policy)}")
 
 
 def rate_of(option: str, text: str) -> Rate:
-    """Return the rate that a person writes as ``10/m``, ``5/s`` or ``100/15m``."""
+    """Parse a rate such as ``10/m``, ``5/s`` or ``100/15m``."""
     found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*(\S{1,20})\s*", text)
     if found is None:
         raise InvalidInput(option, f"{text[:40]!r} is not a rate such as 10/m, 5/s or 100/15m")
     count, unit = int(found[1]), found[2]
     seconds = _UNITS.get(unit) or seconds_of(option, unit)
     if not count or not seconds:
-        raise InvalidInput(option, f"{text[:40]!r} lets nothing through: pause the queue instead")
+        raise InvalidInput(option, f"{text[:40]!r} allows nothing: pause the queue instead")
     return Rate(count, seconds)
 
 
@@ -175,25 +175,25 @@ def _whole(option: str, text: str) -> int:
 
 
 def policy_view(policy: QueuePolicy) -> dict[str, object]:
-    """Return a policy for people and programs."""
+    """Return a policy for output."""
     view: dict[str, object] = {
         field: getattr(policy, field) for field in QueuePolicy.__struct_fields__
     }
     rate = policy.rate
-    view["rate"] = None if rate is None else f"{rate.count}/{shown(rate.per_seconds)}"
+    view["rate"] = None if rate is None else f"{rate.count}/{format_seconds(rate.per_seconds)}"
     return view
 
 
-def said(policy: QueuePolicy) -> str:
-    """Return what a policy allows, in words."""
+def limits_text(policy: QueuePolicy) -> str:
+    """Return the limits of a policy as text."""
     view = policy_view(policy)
-    words = ["paused"] if policy.paused else []
-    words += [
+    parts = ["paused"] if policy.paused else []
+    parts += [
         f"{field.replace('_', ' ')} {view[field]}"
         for field in ("max_in_flight", "max_per_key", "max_per_tenant", "rate")
         if view[field] is not None
     ]
-    words += ["fair"] if policy.fair else []
-    words += [] if policy.ordered else ["keys in any order"]
-    words += ["outage: one at a time"] if policy.outage_until_us else []
-    return ", ".join(words) or "everything"
+    parts += ["fair"] if policy.fair else []
+    parts += [] if policy.ordered else ["keys in any order"]
+    parts += ["outage: one at a time"] if policy.outage_until_us else []
+    return ", ".join(parts) or "no limits"

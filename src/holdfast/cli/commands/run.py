@@ -18,7 +18,7 @@ from holdfast.worker.registry import Registry
 def run(
     load: Callable[[], LoadedSettings], app: str | None, registry: Registry | None = None
 ) -> int:
-    """Run the daemon for an application, named or at hand; return its exit code."""
+    """Run the daemon for an application, by name or by registry; return its exit code."""
     loaded = load()
     for warning in loaded.warnings:
         click.echo(f"holdfast: {warning}", err=True)
@@ -32,7 +32,7 @@ def run(
         daemon = Daemon(
             served,
             settings,
-            say=_say,
+            say=_print_line,
             adopt=served.adopt,
             origins=loaded.origins,
             reload=load,
@@ -48,6 +48,6 @@ def _configure(settings: Settings) -> None:
     configure_logging(LogOptions(settings.log_level, settings.log_format))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     click.echo(line)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``holdfast schedules``: what runs by the clock, running it by hand, and leaving ticks out."""
+"""``holdfast schedules``: list, run, skip, pause and resume schedules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.job import MICROSECONDS, check_id
 
 if TYPE_CHECKING:
     from holdfast.model.effects import ScheduleState
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -37,15 +37,15 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
 @click.group("schedules", cls=CommandGroup)
 def schedules_group() -> None:
-    """Look at schedules, run one now, or leave ticks out."""
+    """List schedules, run one now, skip, pause and resume them."""
 
 
 @schedules_group.command("list")
 @stream_options
 @click.pass_obj
 def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List the schedules of the application that was last run, and when each comes next."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """List the schedules of the application that ran last, and the next tick of each."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     known = store_access.look(context.settings(), lambda operations: operations.engine.schedules())
     found = [_view(name, state) for name, state in sorted(known.items())]
@@ -54,7 +54,7 @@ def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> N
     elif ndjson:
         lines(found)
     elif not found:
-        note("no schedules are known: they are once an application that has some is run")
+        note("no schedules: they appear once an application with some has run")
     else:
         table(
             ("NAME", "WHEN", "ZONE", "TASK", "QUEUE", "NEXT"),
@@ -74,14 +74,14 @@ def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> N
 
 @schedules_group.command("run")
 @click.argument("name")
-@click.option("--app", metavar="MODULE:APP", help="The application, if no daemon runs it.")
+@click.option("--app", metavar="MODULE:APP", help="The application, if no daemon runs.")
 @who_options
 @json_option
 @click.pass_obj
 def run_schedule(
     context: CommandContext, name: str, *, app: str | None, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Enqueue the job of a schedule now, as if it were time."""
+    """Enqueue the job of a schedule now."""
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.daemon.rpc.bodies import RunScheduleBody  # noqa: PLC0415
@@ -99,7 +99,7 @@ def run_schedule(
     def alone() -> Receipt:
         if app is None:
             raise Unavailable(
-                f"nobody runs the application that has {name!r}: start it, or name it with --app"
+                f"no daemon runs the application with {name!r}: start one, or give --app"
             )
         from holdfast.operations.operations import Operations  # noqa: PLC0415
         from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
@@ -128,15 +128,15 @@ def run_schedule(
 @json_option
 @click.pass_obj
 def skip(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
-    """Leave the next tick of a schedule out; once more, the one after it as well."""
+    """Skip the next tick of a schedule; called again, also the one after it."""
 
-    def next_out(state: ScheduleState) -> ScheduleState:
+    def skip_next(state: ScheduleState) -> ScheduleState:
         tick_us = _next_us(name, state)
         if tick_us is None:
-            raise InvalidInput("schedule", f"{name!r} never comes again: nothing to skip")
+            raise InvalidInput("schedule", f"{name!r} has no more ticks to skip")
         return replace(state, skip_until_us=tick_us)
 
-    _change(context, name, who, next_out, as_json=as_json)
+    _change(context, name, who, skip_next, as_json=as_json)
 
 
 @schedules_group.command("pause")
@@ -145,7 +145,7 @@ def skip(context: CommandContext, name: str, *, who: Callable[[], Author], as_js
 @json_option
 @click.pass_obj
 def pause(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
-    """Leave out every tick of a schedule until it is resumed."""
+    """Skip every tick of a schedule until it is resumed."""
     _change(context, name, who, lambda state: replace(state, paused=True), as_json=as_json)
 
 
@@ -155,7 +155,7 @@ def pause(context: CommandContext, name: str, *, who: Callable[[], Author], as_j
 @json_option
 @click.pass_obj
 def resume(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
-    """Run a schedule again: neither paused nor skipped any more."""
+    """Resume a schedule: end its pause, and skip no ticks."""
     again: Callable[[ScheduleState], ScheduleState] = lambda state: replace(
         state, paused=False, skip_until_us=0
     )
@@ -182,8 +182,8 @@ def _change(
     if as_json:
         document(view)
     else:
-        comes = moment(view.next_at) or "no time at all"
-        click.echo(f"{clean(name)} {'is paused' if view.paused else f'comes next at {comes}'}")
+        next_tick = moment(view.next_at) or "never"
+        click.echo(f"{clean(name)} {'is paused' if view.paused else f'next: {next_tick}'}")
 
 
 def _view(name: str, state: ScheduleState) -> ScheduleView:
@@ -203,7 +203,7 @@ def _view(name: str, state: ScheduleState) -> ScheduleView:
 
 
 def _next_us(name: str, state: ScheduleState) -> int | None:
-    """Return the next tick that is not left out."""
+    """Return the next tick that is not skipped."""
     from holdfast.worker.schedules import Schedule  # noqa: PLC0415
 
     schedule = Schedule(

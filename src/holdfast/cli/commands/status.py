@@ -12,7 +12,7 @@ from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document
-from holdfast.model.durations import seconds_of, shown
+from holdfast.model.durations import format_seconds, seconds_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.command("enqueue")
-@click.option("-f", "--file", "file", type=click.File("rb"), default="-", help="- is stdin.")
+@click.option("-f", "--file", "file", type=click.File("rb"), default="-", help="Or - for stdin.")
 @click.option("--app", metavar="MODULE:APP", help="Check against this application's tasks.")
-@click.option("--skip-duplicates", is_flag=True, help="Leave out ids that exist; take the rest.")
+@click.option("--skip-duplicates", is_flag=True, help="Skip ids that exist; enqueue the rest.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ids as JSON.")
 @click.pass_obj
 def enqueue(
@@ -38,8 +38,8 @@ def enqueue(
 ) -> None:
     """Enqueue jobs from a file: a JSON array, one object, or an object per line.
 
-    All of them or none. Works while the daemon runs, and without it: then --app says what queue,
-    priority, attempts and time limits tasks declare, and which tasks there are.
+    All of them or none. Works with and without a running daemon; without one, --app tells which
+    tasks there are, and their queues, priorities, attempts and time limits.
     """
     import msgspec  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def enqueue(
         from holdfast.worker.builtin_tasks import add_builtin  # noqa: PLC0415
 
         registry = add_builtin(load_registry(app), settings.default_task)
-        new_jobs(inputs, registry, settings.max_attempts)  # the owner may know other tasks
+        new_jobs(inputs, registry, settings.max_attempts)  # the daemon may have other tasks
 
     def ask_owner() -> list[list[Receipt]] | None:
         found = store_access.ask(settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt])
@@ -82,12 +82,12 @@ def enqueue(
     others = len(receipts) - count
     click.echo(
         f"{count} job{'' if count == 1 else 's'} enqueued"
-        + (f", {others} left out: they exist already" if others else "")
+        + (f", {others} skipped: they exist already" if others else "")
     )
 
 
 @click.command("status")
-@click.option("--watch", is_flag=True, help="Show it again and again.")
+@click.option("--watch", is_flag=True, help="Repeat.")
 @click.option("--interval", default="1s", metavar="DURATION", help="How often, with --watch.")
 @json_option
 @click.pass_obj
@@ -118,11 +118,11 @@ def status(context: CommandContext, *, watch: bool, interval: str, as_json: bool
 @json_option
 @click.pass_obj
 def validate(context: CommandContext, *, as_json: bool) -> None:
-    """Check every invariant of the work that is kept; exit 1 if one does not hold.
+    """Check every invariant of the stored jobs; exit 1 if one does not hold.
 
     `journal verify` checks the files.
     """
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     problems = store_access.look(
         context.settings(), lambda operations: operations.engine.validate()
@@ -139,7 +139,7 @@ def validate(context: CommandContext, *, as_json: bool) -> None:
 
 
 def read_status(settings: Settings) -> Status:
-    """Return the counts, from the owner with what runs there, or from the store itself."""
+    """Return the counts: from the owner, with its running attempts, or from the store."""
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.operations.views import Status  # noqa: PLC0415
@@ -179,5 +179,5 @@ def _status_table(found: Status) -> Table:
         table.add_row(item.queue, *(str(getattr(item.counts, name)) for name in names))
     for run in found.running[:20]:
         share = "" if run.progress_share is None else f" {run.progress_share:.0%}"
-        table.add_row(f"  {run.task} {run.job_id} for {shown(run.seconds)}{share}")
+        table.add_row(f"  {run.task} {run.job_id} for {format_seconds(run.seconds)}{share}")
     return table

@@ -1,4 +1,4 @@
-"""``holdfast top``: everything at a glance, again and again."""
+"""``holdfast top``: a live overview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import ago, document, table
-from holdfast.model.durations import seconds_of, shown
+from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.job import State
 from holdfast.model.search import Filter
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.operations.views import RunningAttempt, Status
     from holdfast.settings import Settings
 
-MOST_LOOKED_AT = 50_000
-"""Among more pending jobs than these nobody looks for the oldest one: it would cost too much."""
+MAX_PENDING = 50_000
+"""With more pending jobs the age of the oldest is not shown: finding it costs too much."""
 RATES = {
     "enqueued": "queue_jobs_created",
     "completed": "queue_jobs_completed",
@@ -48,7 +48,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class ReasonRow(msgspec.Struct, frozen=True):
-    """Why jobs are dead."""
+    """Dead jobs of one reason."""
 
     error_reason: str
     failure_class: str
@@ -57,12 +57,12 @@ class ReasonRow(msgspec.Struct, frozen=True):
 
 
 class TopScreen(msgspec.Struct, frozen=True):
-    """One look."""
+    """One sample."""
 
     at: float
     running_daemon: bool
     slots: int
-    """Those of all processes of the daemon."""
+    """Of all processes of the daemon."""
     busy: int
     draining: bool
     totals: Mapping[str, float]
@@ -73,19 +73,19 @@ class TopScreen(msgspec.Struct, frozen=True):
 
 
 @click.command("top")
-@click.option("--interval", default="2s", metavar="DURATION", help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once, and end.")
+@click.option("--interval", default="2s", metavar="DURATION", help="How often to refresh.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option
 @click.pass_obj
 def top(context: CommandContext, *, interval: str, once: bool, as_json: bool) -> None:
-    """Show depth, rates, ages, slots and failing reasons, live on a terminal.
+    """Show depth, rates, ages, slots and failure reasons, live on a terminal.
 
-    Without a terminal it looks once, or with --json prints an object per look.
+    Without a terminal it prints once, or with --json one object per refresh.
     """
     pause_seconds = max(0.2, seconds_of("--interval", interval))
     settings = context.settings()
     if once or (not as_json and not sys.stdout.isatty()):
-        found = _look(settings, None)
+        found = _sample(settings, None)
         if as_json:
             document(found)
         else:
@@ -103,7 +103,7 @@ def top(context: CommandContext, *, interval: str, once: bool, as_json: bool) ->
 def _stream(settings: Settings, pause_seconds: float) -> None:
     found: TopScreen | None = None
     while True:
-        found = _look(settings, found)
+        found = _sample(settings, found)
         document(found)
         sys.stdout.flush()
         time.sleep(pause_seconds)
@@ -112,23 +112,23 @@ def _stream(settings: Settings, pause_seconds: float) -> None:
 def _live(settings: Settings, pause_seconds: float) -> None:
     from rich.live import Live  # noqa: PLC0415 - only for a terminal
 
-    found = _look(settings, None)
+    found = _sample(settings, None)
     with Live(_screen(settings, found), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(pause_seconds)
-            found = _look(settings, found)
+            found = _sample(settings, found)
             live.update(_screen(settings, found), refresh=True)
 
 
-def _look(settings: Settings, before: TopScreen | None) -> TopScreen:
-    """Look once; rates are since the look before."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
+    """Take a sample; rates are since the one before."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     from .status import read_status  # noqa: PLC0415
 
     status = read_status(settings)
     at = time.monotonic()
-    lines, reasons = store_access.look(settings, lambda operations: _lines(operations, status))
+    rows, reasons = store_access.look(settings, lambda operations: _rows(operations, status))
     found = TopScreen(
         at=at,
         running_daemon=bool(status.slots),
@@ -136,7 +136,7 @@ def _look(settings: Settings, before: TopScreen | None) -> TopScreen:
         busy=len(status.running),
         draining=status.draining,
         totals=status.totals,
-        queues=lines,
+        queues=rows,
         reasons=reasons,
         running=status.running,
     )
@@ -151,17 +151,17 @@ def _look(settings: Settings, before: TopScreen | None) -> TopScreen:
     return msgspec.structs.replace(found, rates_per_second=rates)
 
 
-async def _lines(operations: Operations, status: Status) -> tuple[list[QueueRow], list[ReasonRow]]:
+async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow], list[ReasonRow]]:
     policies = await operations.policies()
-    cheap = status.pending <= MOST_LOOKED_AT
-    lines: list[QueueRow] = []
+    cheap = status.pending <= MAX_PENDING
+    rows: list[QueueRow] = []
     for item in status.queues:
         oldest: datetime | None = None
         if item.counts.pending and cheap:
             wanted = Filter(queues=(item.queue,), states=(State.PENDING,))
             page = await operations.page(wanted, limit=1, newest=False)
             oldest = page.jobs[0].created_at if page.jobs else None
-        lines.append(
+        rows.append(
             QueueRow(
                 item.queue,
                 item.counts.pending,
@@ -178,12 +178,12 @@ async def _lines(operations: Operations, status: Status) -> tuple[list[QueueRow]
         known = reasons.get(key)
         count, last = (0, group.last_at) if known is None else (known.count, known.last_at)
         reasons[key] = ReasonRow(*key, count + group.count, max(last, group.last_at))
-    return lines, sorted(reasons.values(), key=lambda one: -one.count)[:10]
+    return rows, sorted(reasons.values(), key=lambda one: -one.count)[:10]
 
 
 def _head(found: TopScreen) -> str:
     if not found.running_daemon:
-        return "no daemon runs: nothing moves"
+        return "no daemon is running"
     drained = " (draining)" if found.draining else ""
     rates = "  ".join(f"{name} {rate:,.1f}/s" for name, rate in found.rates_per_second.items())
     return f"slots {found.busy}/{found.slots}{drained}  {rates}".rstrip()
@@ -221,7 +221,7 @@ def _run_rows(found: TopScreen) -> list[tuple[str, ...]]:
         (
             run.job_id,
             run.task,
-            shown(round(run.seconds, 1)),
+            format_seconds(round(run.seconds, 1)),
             "" if run.progress_share is None else f"{run.progress_share:.0%}",
         )
         for run in found.running[:15]

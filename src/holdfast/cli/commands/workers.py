@@ -1,4 +1,4 @@
-"""``holdfast workers``: who holds leases, what runs, and how much of it at once."""
+"""``holdfast workers``: leases, running attempts and slots."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import msgspec
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import ago, count_of, document, lines, note, progress, table
-from holdfast.model.durations import seconds_of, shown
+from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import check_id
 
 if TYPE_CHECKING:
-    from holdfast.operations.operation_types import Author
+    from holdfast.operations.attribution import Author
     from holdfast.operations.views import Status
     from holdfast.settings import Settings
 
-_LOOK_AGAIN_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 @click.group("workers", cls=CommandGroup)
 def workers_group() -> None:
-    """Look at who works, resize them, or have them claim no more."""
+    """List workers, resize, drain and resume them."""
 
 
 @workers_group.command("list")
 @stream_options
 @click.pass_obj
 def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List everybody who holds leases, and the slots and attempts of the daemon."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - with all that a store needs
+    """List every worker that holds leases, and the daemon's slots and running attempts."""
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
     from holdfast.cli.commands.status import read_status  # noqa: PLC0415
 
     settings = context.settings()
@@ -56,7 +56,7 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
         return
     if here.slots:
         slots = ", ".join(f"{queue or 'all queues'}: {size}" for queue, size in here.slots.items())
-        drained = " (draining: nothing is claimed)" if here.draining else ""
+        drained = " (draining: it claims nothing)" if here.draining else ""
         click.echo(f"slots: {slots}{_in_each(here)}{drained}")
     if found:
         table(
@@ -74,7 +74,7 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
             right=("LEASES",),
         )
     else:
-        note("nobody holds a lease")
+        note("no leases")
     if here.running:
         table(
             ("RUNNING", "TASK", "QUEUE", "ATTEMPT", "FOR", "PROGRESS"),
@@ -84,7 +84,7 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
                     run.task,
                     run.queue,
                     run.attempt,
-                    shown(round(run.seconds, 1)),
+                    format_seconds(round(run.seconds, 1)),
                     ("" if run.progress_share is None else f"{run.progress_share:.0%} ")
                     + run.progress_note,
                 )
@@ -96,20 +96,20 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
 
 @workers_group.command("resize")
 @click.argument("slots", type=click.IntRange(1, 10_000))
-@click.option("--queue", default="", help="Of the slots set aside for this queue.")
+@click.option("--queue", default="", help="The slots reserved for this queue.")
 @who_options
 @json_option
 @click.pass_obj
 def resize(
     context: CommandContext, slots: int, *, queue: str, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Change how many jobs each process of the daemon runs at once, until it is started again."""
+    """Change how many jobs each process of the daemon runs at once, until it restarts."""
     from holdfast.daemon.rpc.bodies import ResizeBody  # noqa: PLC0415
 
     if queue:
         check_id(queue, "--queue")
     settings = context.settings()
-    found = _tell(settings, "resize", msgspec.json.encode(ResizeBody(who(), slots, queue)))
+    found = _request(settings, "resize", msgspec.json.encode(ResizeBody(who(), slots, queue)))
     if as_json:
         document({"slots": found.slots, "processes": len(found.processes)})
     else:
@@ -119,36 +119,36 @@ def resize(
 
 
 @workers_group.command("drain")
-@click.option("--wait", "patience", metavar="DURATION", help="Wait this long until nothing runs.")
+@click.option("--wait", "patience", metavar="DURATION", help="How long to wait until nothing runs.")
 @who_options
 @json_option
 @click.pass_obj
 def drain(
     context: CommandContext, *, patience: str | None, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Have the daemon claim no more; what runs goes on, and so does the daemon.
+    """Make the daemon stop claiming; running jobs continue, and the daemon stays up.
 
-    `workers resume` is the way back, and so is starting it again.
+    `workers resume` or a restart ends it.
     """
     wait_seconds = 0.0 if patience is None else seconds_of("--wait", patience)
     settings = context.settings()
     found = _drain(settings, who(), on=True)
     give_up = time.monotonic() + wait_seconds
     before = len(found.running)
-    with progress("draining", before, wanted=not as_json) as told:
+    with progress("draining", before, wanted=not as_json) as on_progress:
         while not _drained(found) and time.monotonic() < give_up:
-            told(max(0, before - len(found.running)))
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            on_progress(max(0, before - len(found.running)))
+            time.sleep(_POLL_SECONDS)
             found = _ask_status(settings)
     if as_json:
         document({"draining": True, "running": found.running})
     else:
-        click.echo(f"draining: nothing is claimed, {count_of(len(found.running))} still running")
+        click.echo(f"draining: no new jobs, {count_of(len(found.running))} still running")
     if found.running and wait_seconds:
         raise Unavailable(f"{count_of(len(found.running))} still running after {patience}")
     if wait_seconds and not _drained(found):
         raise Unavailable(
-            f"not every process of the daemon has heard of it after {patience}: "
+            f"some processes of the daemon do not drain after {patience}: "
             "see `holdfast workers list --json`"
         )
 
@@ -158,7 +158,7 @@ def drain(
 @json_option
 @click.pass_obj
 def resume(context: CommandContext, *, who: Callable[[], Author], as_json: bool) -> None:
-    """Have the daemon claim again after a drain."""
+    """Make the daemon claim again after a drain."""
     found = _drain(context.settings(), who(), on=False)
     if as_json:
         document({"draining": found.draining, "running": found.running})
@@ -167,17 +167,17 @@ def resume(context: CommandContext, *, who: Callable[[], Author], as_json: bool)
 
 
 def _in_each(found: Status) -> str:
-    """Return what the processes of the daemon have in all, if there are several."""
-    said = [one.slots for one in found.processes.values() if one is not None]
+    """Return the number of slots in all processes, if there are several."""
+    slots = [one.slots for one in found.processes.values() if one is not None]
     count = len(found.processes)
     if count < 2:
         return ""
-    silent = "" if len(said) == count else f", {count - len(said)} not up yet"
-    return f", in each of {count} processes ({sum(said)} in all{silent})"
+    missing = "" if len(slots) == count else f", {count - len(slots)} not up yet"
+    return f", in each of {count} processes ({sum(slots)} in total{missing})"
 
 
 def _drained(found: Status) -> bool:
-    """Whether nothing runs, and no process may claim because it has not heard of the drain."""
+    """Whether nothing runs, and every process knows of the drain."""
     return not found.running and all(
         one is None or one.draining for one in found.processes.values()
     )
@@ -186,14 +186,14 @@ def _drained(found: Status) -> bool:
 def _drain(settings: Settings, who: Author, *, on: bool) -> Status:
     from holdfast.daemon.rpc.bodies import DrainBody  # noqa: PLC0415
 
-    return _tell(settings, "drain", msgspec.json.encode(DrainBody(who, on)))
+    return _request(settings, "drain", msgspec.json.encode(DrainBody(who, on)))
 
 
 def _ask_status(settings: Settings) -> Status:
-    return _tell(settings, "status", b"", method="GET")
+    return _request(settings, "status", b"", method="GET")
 
 
-def _tell(settings: Settings, what: str, body: bytes, method: str = "POST") -> Status:
+def _request(settings: Settings, what: str, body: bytes, method: str = "POST") -> Status:
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.operations.views import Status  # noqa: PLC0415

@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.engines.contract import OnDuplicate
 from holdfast.model.access import DEFAULT_TENANT
+from holdfast.operations.attribution import Author
 from holdfast.operations.inputs import JobInput
-from holdfast.operations.operation_types import Author
 
 
 class EnqueueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -69,8 +69,8 @@ def test_calls_that_come_before_there_is_a_connection_go_out_together():
 
 
 def test_one_request_takes_only_so_much(monkeypatch):
-    monkeypatch.setattr(channel, "MAX_TOGETHER", 10)
-    monkeypatch.setattr(channel, "MAX_TOGETHER_BYTES", 5_000)
+    monkeypatch.setattr(channel, "MAX_BATCH_CALLS", 10)
+    monkeypatch.setattr(channel, "MAX_BATCH_BYTES", 5_000)
 
     async def scenario(rig: Rig) -> None:
         small = [rig.client.enqueue(jobs_named(str(number))) for number in range(25)]
@@ -131,7 +131,7 @@ def test_connections_of_claims_that_wait_are_used_again():
             await settle_down()
             await rig.owner.engine.enqueue(jobs_named(str(number)))
             assert [job.id for job in (await waiting).jobs] == [str(number)]
-            assert len(client._remote._waits._idle) == 1
+            assert len(client._channel._claims._idle) == 1
         await client.close()
 
     rigged(scenario)
@@ -181,7 +181,7 @@ def test_jobs_that_come_for_a_cancelled_claim_are_handed_back(wait_seconds):
 
 
 def test_control_otherwise_they_are_held_by_nobody(monkeypatch):
-    monkeypatch.setattr(ClientEngine, "_hand_back", lambda *_arguments: None)
+    monkeypatch.setattr(ClientEngine, "_release_abandoned", lambda *_arguments: None)
 
     async def scenario(rig: Rig) -> None:
         await rig.client.enqueue(jobs_named("a"))

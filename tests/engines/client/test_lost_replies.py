@@ -320,7 +320,7 @@ def test_a_doubt_that_stays_is_said_with_what_to_do():
     async def scenario(rig: Rig) -> None:
         client = ClientEngine(rig.wire.path, patience_seconds=0.05)
         rig.wire.fates.extend(["after"] * 10_000)
-        with pytest.raises(Unavailable, match="nobody here knows") as unknown:
+        with pytest.raises(Unavailable, match="it is unknown whether") as unknown:
             await client.enqueue(jobs_named("order-7"))
         assert "ask for 'order-7' before you enqueue again" in str(unknown.value)
         rig.wire.fates.clear()
@@ -336,7 +336,7 @@ def test_a_doubt_whose_owner_does_not_come_back_is_said_too():
         await client.counts()
 
         async def leave_at_once() -> None:
-            client._remote._line._connection.close()  # type: ignore[union-attr]
+            client._channel._calls._connection.close()  # type: ignore[union-attr]
             await rig.owner.stop()
 
         asking = asyncio.create_task(client.enqueue(jobs_named("a")))

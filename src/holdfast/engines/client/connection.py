@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import partial
 from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -17,21 +16,21 @@ BUFFER_BYTES = 64 * 1024
 
 
 class ConnectionBroken(Exception):
-    """The connection ended before the answer came: nobody here knows what was done."""
+    """The connection ended before the reply came: the outcome of the request is unknown."""
 
 
 class ReplyListener(Protocol):
-    """Who is told what comes of a request."""
+    """Receives the outcome of a request."""
 
-    def replied(self, status: int, body: bytes) -> None:
+    def on_reply(self, status: int, body: bytes) -> None:
         """Take the reply; the connection is free again, if it is still ``usable``."""
 
-    def broke(self) -> None:
-        """Take note that the connection has ended; no reply comes any more."""
+    def on_broken(self) -> None:
+        """The connection has ended: no reply will come."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection that is kept alive between requests. Use ``dial`` to get one."""
+    """A connection that is kept alive between requests. Made by ``connect``."""
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         self.listener: ReplyListener | None = None
@@ -45,108 +44,108 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = False
 
     def request(self, path: str, body: bytes) -> None:
-        """Send a request; the listener is told what comes of it."""
+        """Send a request; its outcome goes to the listener."""
         self._waiting = True
         head = f"POST {path} HTTP/1.1\r\nHost: holdfast\r\nContent-Length: {len(body)}\r\n\r\n"
         self._transport.write(head.encode() + body)
 
-    def give_up(self) -> None:
-        """Let the other side know that nobody waits any more; what was on its way still comes."""
+    def cancel_request(self) -> None:
+        """Tell the server that the reply is not needed; one that is on its way still arrives."""
         self.usable = False
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 
     def close(self) -> None:
-        """End the connection, whatever is on its way."""
+        """End the connection at once."""
         self.usable = False
         self._transport.abort()
 
-    # --- what asyncio tells ------------------------------------------------------------------
+    # --- asyncio.BufferedProtocol ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be ready."""
+        """See ``asyncio.BufferedProtocol``."""
         # Not every loop's transports are subclasses: uvloop's are not.
         self._transport = cast(asyncio.Transport, transport)
         self.usable = True
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract
-        """Return where to put what comes: asyncio's own way makes a large buffer for each read."""
+        """Return one buffer for every read: asyncio's own way allocates a large one each time."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read on."""
+        """Parse what was read."""
         try:
             self._parser.feed_data(self._view[:nbytes])
         except (HttpParserError, HttpParserUpgrade):
-            # Not HTTP, or cut in the middle: whatever it meant to say is lost.
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's contract
-        """Tell whoever waits."""
+        """See ``asyncio.BufferedProtocol``."""
         self.usable = self._waiting = False
         if not self.ended.done():
             self.ended.set_result(None)
         if self.listener is not None:
-            self.listener.broke()
+            self.listener.on_broken()
 
-    # --- what the parser tells ---------------------------------------------------------------
+    # --- callbacks of the parser -------------------------------------------------------------
 
     def on_body(self, part: bytes) -> None:
         """Keep a part of the reply."""
         self._parts.append(part)
 
     def on_message_complete(self) -> None:
-        """Hand the reply over."""
+        """Deliver the reply."""
         parts, self._parts = self._parts, []
         if not self._waiting or self.listener is None:
-            self.close()  # nobody asked
+            self.close()  # a reply without a request
             return
         self._waiting = False
         if not self._parser.should_keep_alive():
             self.usable = False
             self._transport.close()
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.listener.replied(self._parser.get_status_code(), body)
+        self.listener.on_reply(self._parser.get_status_code(), body)
 
 
-async def dial(path: str, until: float, closing: asyncio.Future[None]) -> Connection:
-    """Connect to the owner that listens on this path, trying until this time of the loop.
+async def connect(path: str, until: float, closing: asyncio.Future[None]) -> Connection:
+    """Connect to the owner that listens on this path, retrying until this loop time.
 
-    Raise ``NoOwner`` if nobody listened, ``Unavailable`` if it makes no sense to try on, and
-    ``EngineClosed`` as soon as ``closing`` is done.
+    Raise ``NoOwner`` if no process listened, ``Unavailable`` for an error that retries cannot fix,
+    and ``EngineClosed`` as soon as ``closing`` is done.
     """
     loop = asyncio.get_running_loop()
-    pauses = Backoff()
+    backoff = Backoff()
     while not closing.done():
-        connection = Connection(loop.create_future())
         try:
-            await loop.create_unix_connection(partial(_same, connection), path)
+            _transport, connection = await loop.create_unix_connection(
+                lambda: Connection(loop.create_future()), path
+            )
+            if connection.usable:
+                return connection
         except (FileNotFoundError, ConnectionError, BlockingIOError):
-            pass  # nobody there yet, or no more
+            pass  # the owner is not there yet, or has just left
         except (OSError, ValueError) as error:
             raise Unavailable(
                 f"the owner of the store cannot be reached on {path} ({error}): run this as the "
                 "user that runs the owner, or remove what is in its place"
             ) from error
-        if connection.usable:
-            return connection
         left = until - loop.time()
         if left <= 0:
             raise NoOwner(
-                f"no process owns the store: nobody answers on {path}. Start one with "
+                f"no process owns the store: no answer on {path}. Start one with "
                 "`holdfast run`, for the same store"
             )
-        await asyncio.wait([closing], timeout=min(pauses.next(), left))
-    raise closed()
+        await asyncio.wait([closing], timeout=min(backoff.next(), left))
+    raise closed_error()
 
 
-def closed() -> EngineClosed:
-    """Return what is said to whoever calls a closed engine."""
+def closed_error() -> EngineClosed:
+    """Return the error of calls to a closed engine."""
     return EngineClosed("this engine was closed: open another one")
 
 
 class Backoff:
-    """How long to wait before the next try: ever longer, and never in step with others."""
+    """Pauses between tries: exponential, with jitter."""
 
     def __init__(self) -> None:
         self._seconds = FIRST_PAUSE_SECONDS
@@ -156,7 +155,3 @@ class Backoff:
         pause = self._seconds * (0.5 + random.random())
         self._seconds = min(2 * self._seconds, LONGEST_PAUSE_SECONDS)
         return pause
-
-
-def _same(connection: Connection) -> Connection:
-    return connection

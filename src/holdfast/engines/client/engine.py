@@ -1,7 +1,9 @@
 """The client engine: the verbs of an engine that another process on this machine owns.
 
-A call whose answer is lost is made again, and what the store has then tells what became of the
-first one (``doubt``): nothing is lost and nothing is done twice because a connection broke.
+If the reply to an enqueue or settle is lost, the call is repeated and the store's state shows what
+became of the first one (``lost_replies``): a broken connection neither loses nor repeats work.
+An administrative change is sent once: if its reply is lost, ``Unavailable`` says that the outcome
+is unknown.
 """
 
 from __future__ import annotations
@@ -9,58 +11,84 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.engines.argument_checks import (
+    check_action,
     check_all,
     check_attribution,
+    check_edit,
+    check_filter,
     check_limit,
     check_names,
+    check_policy,
     check_reach,
+    check_schedule,
+    check_switch,
 )
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    MOST_PAYLOAD_BYTES,
+    AdminResult,
     Admission,
     Capabilities,
     Claim,
+    Counts,
     HeldJob,
     OnDuplicate,
     Receipt,
     Reclaim,
     Renewal,
 )
+from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.protocol import messages
-from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Attribution
-from holdfast.model.errors import DuplicateId, HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.actions import AnyAction
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import (
+    DuplicateId,
+    HoldfastError,
+    InvalidInput,
+    LeaseLost,
+    Unavailable,
+)
+from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
+    Edit,
     Job,
     JobRef,
     NewJob,
     admit,
     check_id,
     check_seconds,
+    check_size,
 )
 from holdfast.model.outcome import Outcome, release
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
 
-from .admin import RemoteOperations, check_caller
+from .channel import Channel
 from .connection import ConnectionBroken
-from .transport import Transport
 
 LONGEST_ADDRESS_BYTES = 107
 
+Q = TypeVar("Q")
+A = TypeVar("A")
 
-class ClientEngine(RemoteOperations):
+
+class ClientEngine:
     """An engine over the Unix socket on which its owner listens.
 
-    Bound to the event loop on which it is first used. When nobody listens it tries for
+    Bound to the event loop on which it is first used. While no owner listens it retries for
     ``patience_seconds``, then raises ``NoOwner``.
     """
 
@@ -81,17 +109,17 @@ class ClientEngine(RemoteOperations):
         check_seconds("patience_seconds", patience_seconds)
         self.capabilities = Capabilities(name="client", durable=True, shared=True)
         self.leases_refused = 0
-        super().__init__(Transport(path, patience_seconds))
+        self._channel = Channel(path, patience_seconds)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
-        self._handing_back: set[asyncio.Task[None]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
 
     @property
     def requests(self) -> int:
-        """How many requests went out for calls that do not wait: calls at once share one."""
-        return self._remote.requests
+        """How many requests went out for calls that do not wait: concurrent calls share one."""
+        return self._channel.requests
 
-    # --- move --------------------------------------------------------------------------------
+    # --- jobs --------------------------------------------------------------------------------
 
     async def enqueue(
         self,
@@ -102,32 +130,32 @@ class ClientEngine(RemoteOperations):
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         jobs = check_all("jobs", jobs, NewJob)
-        check_caller(caller)
+        _check_caller(caller)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         now_us = self._clock.now_us()
         named = _with_ids(jobs, caller, now_us, self._random_bytes)
-        body = messages.ENQUEUE.write_call(messages.EnqueueCall(named, caller, on_duplicate))
+        call = messages.EnqueueCall(named, caller, on_duplicate)
         try:
-            return await self._remote.once(messages.ENQUEUE, body)
+            return await self._channel.call_once(messages.ENQUEUE, call)
         except ConnectionBroken:
             fresh = [new.id for new, job in zip(named, jobs, strict=True) if job.id is None]
-            order = SentEnqueue(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
-            return await self._enqueue_again(order)
+            sent = SentEnqueue(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
+            return await self._enqueue_again(sent)
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
     ) -> list[LeaseLost | None]:
         """See ``Engine.settle``."""
         outcomes = _checked(check_all("outcomes", outcomes, Outcome))
-        check_caller(caller)
-        body = messages.SETTLE.write_call(messages.SettleCall(outcomes, caller))
+        _check_caller(caller)
+        call = messages.SettleCall(outcomes, caller)
         now_us = self._clock.now_us()
         try:
-            answer = await self._remote.once(messages.SETTLE, body)
+            answer = await self._channel.call_once(messages.SETTLE, call)
             return self._counted([messages.lease_lost(lost) for lost in answer])
         except ConnectionBroken:
-            answer = await self._remote.insist(messages.SETTLE, body)
+            answer = await self._channel.call_again(messages.SETTLE, call)
             return await self._settled_again(outcomes, answer, caller, now_us)
 
     async def claim(
@@ -149,7 +177,7 @@ class ClientEngine(RemoteOperations):
         outcomes = _checked(check_all("settle", settle, Outcome))
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
-        check_caller(caller)
+        _check_caller(caller)
         call = messages.ClaimCall(
             list(check_names("queues", queues)),
             worker,
@@ -161,22 +189,23 @@ class ClientEngine(RemoteOperations):
             caller,
         )
         if call.wait_seconds > 0:
-            answer = await self._remote.wait(
+            answer = await self._channel.wait(
                 messages.CLAIM,
                 lambda seconds: replace(call, wait_seconds=seconds),
                 call.wait_seconds,
-                self._hand_back,
+                self._release_abandoned,
             )
             return Claim(answer.jobs, [])
-        body = messages.CLAIM.write_call(call)
         now_us = self._clock.now_us()
         try:
-            answer = await self._remote.once(messages.CLAIM, body, orphaned=self._hand_back)
+            answer = await self._channel.call_once(messages.CLAIM, call, self._release_abandoned)
             return Claim(
                 answer.jobs, self._counted([messages.lease_lost(a) for a in answer.settled])
             )
         except ConnectionBroken:
-            answer = await self._remote.insist(messages.CLAIM, body, orphaned=self._hand_back)
+            answer = await self._channel.call_again(
+                messages.CLAIM, call, on_abandoned=self._release_abandoned
+            )
             settled = await self._settled_again(outcomes, answer.settled, caller, now_us)
             return Claim(answer.jobs, settled)
 
@@ -186,11 +215,11 @@ class ClientEngine(RemoteOperations):
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
-        check_caller(caller)
+        _check_caller(caller)
         names = [messages.LeaseRef(lease.tenant, lease.id, lease.token) for lease in leases]
-        body = messages.EXTEND.write_call(messages.ExtendCall(names, float(lease_seconds), caller))
+        call = messages.ExtendCall(names, float(lease_seconds), caller)
         answers: list[Renewal | LeaseLost] = []
-        for answer in await self._remote.call(messages.EXTEND, body):
+        for answer in await self._channel.call(messages.EXTEND, call):
             if answer.lost is not None:
                 self.leases_refused += 1
                 answers.append(LeaseLost(answer.lost.job_id, answer.lost.token))
@@ -211,41 +240,228 @@ class ClientEngine(RemoteOperations):
         del every_seconds  # the owner's own loop is the only one
         check_limit(limit)
         refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        check_caller(caller)
+        _check_caller(caller)
         names = [messages.JobName(ref.tenant, ref.id) for ref in refs]
         if attribution is not None:
             check_attribution(attribution)
         call = messages.ReclaimCall(limit, names, caller, attribution)
         if attribution is not None:
-            return await self._once(messages.RECLAIM, call)  # a person's is done once
-        return await self._remote.call(messages.RECLAIM, messages.RECLAIM.write_call(call))
+            return await self._call_once(messages.RECLAIM, call)  # a person's is done once
+        return await self._channel.call(messages.RECLAIM, call)
 
     async def close(self) -> None:
-        """End the connections: calls under way are answered, claims that wait are not."""
-        if self._handing_back:
-            await asyncio.wait(self._handing_back, timeout=self._remote.patience_seconds)
-        await self._remote.close()
+        """End the connections: calls in flight are answered, claims that wait are not."""
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=self._channel.patience_seconds)
+        await self._channel.close()
 
-    # --- when an answer was lost -------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
 
-    async def _enqueue_again(self, order: SentEnqueue) -> list[Receipt]:
-        advice = f"ask for {_some(order.jobs)} before you enqueue again"
-        call = messages.EnqueueCall(order.jobs, order.caller, order.on_duplicate)
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        _check_caller(caller)
+        return await self._channel.call(messages.GET, messages.GetCall(wanted, tenant, caller))
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        _check_caller(caller)
+        return await self._channel.call(messages.COUNTS, messages.CountsCall(caller))
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        _check_caller(caller)
+        return await self._channel.call(messages.QUEUES, messages.CountsCall(caller))
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self._channel.call(messages.VALIDATE, messages.Empty())
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        check_filter(wanted)
+        check_page(limit)
+        read_cursor(cursor)  # raises for a malformed one
+        _check_caller(caller)
+        call = messages.FindCall(wanted, cursor, limit, newest, caller)
+        return await self._channel.call(messages.FIND, call)
+
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
+        """See ``Engine.groups``."""
+        check_filter(wanted)
+        _check_caller(caller)
+        return await self._channel.call(messages.GROUPS, messages.GroupsCall(wanted, caller))
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        _check_caller(caller)
+        return await self._channel.call(messages.HISTORY, messages.GetCall(wanted, tenant, caller))
+
+    async def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Engine.dump``."""
+        session = ""
+        while True:
+            part = await self._call_once(messages.DUMP, messages.DumpCall(session))
+            if part.done:
+                return
+            yield part.records
+            session = part.session
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
+        return await self._channel.call(messages.AUDITED, messages.AuditedCall(after, limit))
+
+    # --- administration ----------------------------------------------------------------------
+
+    async def operate(
+        self,
+        action: AnyAction,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
+        """See ``Engine.operate``."""
+        check_action(action)
+        check_filter(wanted)
+        check_attribution(attribution)
+        check_limit(limit)
+        _check_caller(caller)
+        call = messages.OperateCall(action, wanted, attribution, limit, caller)
+        return await self._call_once(messages.OPERATE, call)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        attribution: Attribution,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        check_edit(changes, MOST_PAYLOAD_BYTES)
+        check_attribution(attribution)
+        _check_caller(caller)
+        named = messages.JobName(check_id(job.tenant, "tenant"), check_id(job.id))
+        call = messages.EditCall(named, changes, attribution, version, caller)
+        return await self._call_once(messages.EDIT, call)
+
+    # --- policies, flags, schedules, audit ---------------------------------------------------
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._channel.call(messages.POLICIES, messages.Empty())
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        attribution: Attribution,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        check_policy(policy)
+        check_policy(expected)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetPolicyCall(queue, policy, attribution, caller, expected)
+        await self._call_once(messages.SET_POLICY, call)
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._channel.call(messages.FLAGS, messages.Empty())
+
+    async def set_flag(
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        check_switch(on)
+        check_attribution(attribution)
+        _check_caller(caller)
+        await self._call_once(
+            messages.SET_FLAG, messages.SetFlagCall(name, on, attribution, caller)
+        )
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._channel.call(messages.SCHEDULES, messages.Empty())
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        attribution: Attribution,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        check_schedule(schedule)
+        check_schedule(expected)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
+        await self._call_once(messages.SET_SCHEDULE, call)
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
+        _check_caller(caller)
+        return await self._call_once(messages.AUDIT, messages.AuditCall(checked, caller))
+
+    # --- lost replies ------------------------------------------------------------------------
+
+    async def _call_once(self, verb: messages.Verb[Q, A], call: Q) -> A:
         try:
-            receipts = await self._remote.insist(
-                messages.ENQUEUE, messages.ENQUEUE.write_call(call), advice
-            )
+            return await self._channel.call_once(verb, call)
+        except ConnectionBroken:
+            raise Unavailable(
+                f"the connection broke before the answer came, so it is unknown whether this "
+                f"{verb.name} was done: look before you do it again"
+            ) from None
+
+    async def _enqueue_again(self, sent: SentEnqueue) -> list[Receipt]:
+        advice = f"ask for {_some(sent.jobs)} before you enqueue again"
+        call = messages.EnqueueCall(sent.jobs, sent.caller, sent.on_duplicate)
+        try:
+            receipts = await self._channel.call_again(messages.ENQUEUE, call, advice)
         except DuplicateId as refused:
-            if not order.was_taken(refused, await self._known(order.names(), order.caller)):
+            if not sent.was_taken(refused, await self._known(sent.names(), sent.caller)):
                 raise
-            # It was taken whole, so there is nothing left to take: only to learn which is which.
+            # The first call was recorded: skip the duplicates to get the receipts.
             call = replace(call, on_duplicate="skip")
-            receipts = await self._remote.insist(
-                messages.ENQUEUE, messages.ENQUEUE.write_call(call), advice
-            )
+            receipts = await self._channel.call_again(messages.ENQUEUE, call, advice)
         if all(receipt.admission is Admission.CREATED for receipt in receipts):
             return receipts
-        return order.restored(receipts, await self._known(order.names(), order.caller))
+        return sent.restored(receipts, await self._known(sent.names(), sent.caller))
 
     async def _settled_again(
         self,
@@ -273,19 +489,19 @@ class ClientEngine(RemoteOperations):
                     known[job.tenant, job.id] = job
         return known
 
-    def _hand_back(self, status: int, body: bytes) -> None:
-        """Release what came for a claim that was cancelled: nobody is there to hold it."""
+    def _release_abandoned(self, status: int, body: bytes) -> None:
+        """Release the jobs of a claim that was cancelled after it was sent."""
         if status != messages.OK:
             return
         with contextlib.suppress(*messages.UNREADABLE):
             jobs = messages.CLAIM.read_answer(body).jobs
             if jobs:
                 task = asyncio.get_running_loop().create_task(self._release(jobs))
-                self._handing_back.add(task)
-                task.add_done_callback(self._handing_back.discard)
+                self._releases.add(task)
+                task.add_done_callback(self._releases.discard)
 
     async def _release(self, jobs: Sequence[Job]) -> None:
-        with contextlib.suppress(HoldfastError):  # their leases run out instead
+        with contextlib.suppress(HoldfastError):  # then their leases expire
             await self.settle([release(job) for job in jobs])
 
     def _counted(self, answers: list[LeaseLost | None]) -> list[LeaseLost | None]:
@@ -321,3 +537,8 @@ def _checked(outcomes: list[Outcome]) -> list[Outcome]:
 def _some(jobs: Sequence[NewJob]) -> str:
     named = ", ".join(repr(new.id) for new in jobs[:5])
     return f"{named} and {len(jobs) - 5} more" if len(jobs) > 5 else named
+
+
+def _check_caller(caller: Caller) -> None:
+    if type(caller) is not Caller:
+        raise InvalidInput("caller", f"a {type(caller).__name__} is not a Caller")

@@ -1,6 +1,8 @@
 """How calls travel: together where they can, apart where one waits."""
 
 import asyncio
+import enum
+import uuid
 from typing import Any
 
 import pytest
@@ -322,6 +324,51 @@ def test_what_no_message_can_hold_is_refused_with_a_reason(field, call):
         with pytest.raises(InvalidInput) as refused:
             await call(rig.client)
         assert refused.value.field == field
+
+    rigged(scenario)
+
+
+class Mail(enum.StrEnum):
+    QUEUE = "mail"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"queue": 7},
+        {"queue": ""},
+        {"queue": Mail.QUEUE},
+        {"task": uuid.UUID(int=1)},
+        {"id": uuid.UUID(int=1)},
+        {"id": "\n"},
+        {"tenant": "\ud800"},
+        {"priority": True},
+        {"max_attempts": 10**30},
+        {"delay_seconds": -1.0},
+        {"run_at_us": 1.0},
+        {"unique": b"u"},
+        {"key": Mail.QUEUE},
+        {"scope": "a//b"},
+        {"depends_on": {"a"}},
+        {"depends_on": [uuid.UUID(int=1)]},
+        {"depends_on": "a"},
+        {"hold": 1},
+        {"payload": [1]},
+        {"payload": b"[1]"},
+    ],
+)
+def test_a_bad_job_is_refused_as_any_engine_refuses_it(fields):
+    async def scenario(rig: Rig) -> None:
+        make: Any = NewJob
+        bad = make(**{"task": "t", **fields})
+        with pytest.raises(InvalidInput) as expected:
+            await rig.owner.engine.enqueue([bad])
+        with pytest.raises(InvalidInput) as refused:
+            await rig.client.enqueue([bad])
+        assert type(refused.value) is type(expected.value)
+        assert refused.value.field == expected.value.field == next(iter(fields))
+        assert str(refused.value) == str(expected.value)
+        assert await rig.client.counts() == {}
 
     rigged(scenario)
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from holdfast.engines.argument_checks import (
     check_action,
@@ -25,7 +25,6 @@ from holdfast.engines.argument_checks import (
     check_limit,
     check_names,
     check_policy,
-    check_reach,
     check_schedule,
     check_switch,
 )
@@ -69,8 +68,10 @@ from holdfast.model.job import (
     NewJob,
     admit,
     check_id,
+    check_payload,
     check_seconds,
     check_size,
+    encode_payload,
 )
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
@@ -80,6 +81,8 @@ from .channel import Channel
 from .connection import ConnectionBroken
 
 LONGEST_ADDRESS_BYTES = 107
+
+_SENT_TYPES = frozenset({str, int, float, bool, bytes, tuple, list, type(None)})
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -134,14 +137,23 @@ class ClientEngine:
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
         now_us = self._clock.now_us()
-        named = _with_ids(jobs, caller, now_us, self._random_bytes)
-        call = messages.EnqueueCall(named, caller, on_duplicate)
+        sent_jobs = _to_send(jobs, now_us, self._random_bytes)
+        call = messages.EnqueueCall(sent_jobs, caller, on_duplicate)
         try:
             return await self._channel.call_once(messages.ENQUEUE, call)
         except ConnectionBroken:
-            fresh = [new.id for new, job in zip(named, jobs, strict=True) if job.id is None]
-            sent = SentEnqueue(named, frozenset(filter(None, fresh)), caller, on_duplicate, now_us)
+            fresh = frozenset(
+                new.id
+                for new, job in zip(sent_jobs, jobs, strict=True)
+                if job.id is None and new.id is not None
+            )
+            sent = SentEnqueue(sent_jobs, fresh, caller, on_duplicate, now_us)
             return await self._enqueue_again(sent)
+        except InvalidInput as error:
+            if error.field == messages.ENQUEUE.name:  # the call could not be written or read
+                for new in sent_jobs:
+                    _check_job(new, now_us)
+            raise
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
@@ -511,21 +523,35 @@ class ClientEngine:
         return answers
 
 
-def _with_ids(
-    jobs: Sequence[NewJob], caller: Caller, now_us: int, random_bytes: Callable[[int], bytes]
+def _to_send(
+    jobs: Sequence[NewJob], now_us: int, random_bytes: Callable[[int], bytes]
 ) -> list[NewJob]:
-    """Return the jobs as they are sent: checked, each with an id, its payload as JSON."""
+    """Return the jobs with an id each and the payload as JSON. The owner checks the rest."""
     nameless = sum(new.id is None for new in jobs)
     fresh_ids = iter(uuid7s(now_us, random_bytes(RANDOM_BYTES * nameless)))
-    named: list[NewJob] = []
+    encoded: list[NewJob] = []
     for new in jobs:
-        if not caller.unlimited:
-            check_reach(new.tenant, new.scope, caller)
-        job_id = next(fresh_ids) if new.id is None else check_id(new.id)
-        # How large a payload may be is for the owner to say.
-        job = admit(new, job_id, now_us, 0, messages.MAX_BODY_BYTES)
-        named.append(replace(new, id=job_id, payload=job.payload))
-    return named
+        payload = check_payload(encode_payload(new.payload), messages.MAX_BODY_BYTES)
+        job_id = next(fresh_ids) if new.id is None else new.id
+        encoded.append(replace(new, id=job_id, payload=payload))
+        if not _keeps_its_types(encoded[-1]):
+            _check_job(encoded[-1], now_us)
+    return encoded
+
+
+def _keeps_its_types(new: NewJob) -> bool:
+    """Whether a message leaves the values as they are: it would turn an Enum or UUID into text."""
+    if not _SENT_TYPES.issuperset(map(type, astuple(new))):
+        return False
+    needed: object = new.depends_on
+    return not needed or (
+        isinstance(needed, tuple | list) and all(type(one) is str for one in needed)
+    )
+
+
+def _check_job(new: NewJob, now_us: int) -> None:
+    """Raise ``InvalidInput`` naming the bad field, as the owner would if it could read the job."""
+    admit(new, check_id(new.id or ""), now_us, 0, messages.MAX_BODY_BYTES)
 
 
 def _checked(outcomes: list[Outcome]) -> list[Outcome]:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import main
 from holdfast.daemon.daemon import Daemon as Owner
-from holdfast.daemon.rpc.routes import Route
+from holdfast.daemon.rpc.app import Route
 from holdfast.model.job import State
 from holdfast.operations.views import ProcessSlots
 from holdfast.settings import Settings

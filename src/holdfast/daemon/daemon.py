@@ -36,9 +36,8 @@ from .control_socket import control_path, in_control
 from .forks import let_go_in_forks
 from .processes import ProcessSlotsControl, WorkerProcesses
 from .reload import SettingsReloader
-from .rpc.app import RpcApp
-from .rpc.config_routes import config_routes
-from .rpc.routes import Route, health_routes, metrics_routes, operation_routes
+from .rpc.app import Route, RpcApp
+from .rpc.routes import config_routes, health_routes, metrics_routes, operation_routes
 from .rpc.server import bind_loopback, bind_socket, serving
 from .stores import Store, open_store
 from .watchdog import Watchdog, leave_in_time

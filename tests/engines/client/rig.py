@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from holdfast.daemon.rpc.app import HttpResponse, Route, RpcApp
-from holdfast.daemon.rpc.dispatch import Departure
+from holdfast.daemon.rpc.dispatch import Disconnected
 from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import EngineOptions
@@ -37,10 +37,10 @@ class CountingApp(RpcApp):
         self.verbs: list[str] = []
 
     async def respond(
-        self, method: str, path: str, body: bytes, departure: Departure
+        self, method: str, path: str, body: bytes, disconnected: Disconnected
     ) -> HttpResponse:
         self.verbs.append(path.removeprefix(messages.PREFIX))
-        return await super().respond(method, path, body, departure)
+        return await super().respond(method, path, body, disconnected)
 
 
 class Owner:

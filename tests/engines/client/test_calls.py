@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.daemon.rpc.dispatch import ServedEngine
+from holdfast.daemon.rpc.dispatch import Dispatcher
 from holdfast.engines.client import channel
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Claim, Engine, Receipt
@@ -211,14 +211,14 @@ async def test_the_owner_hands_back_what_it_claimed_for_somebody_who_left():
             await asyncio.sleep(0)
             return claim
 
-    async def departure() -> None:
+    async def disconnected() -> None:
         await left.wait()
 
     engine = Late()
     await engine.enqueue(jobs_named("a"))
     call = messages.ClaimCall(["default"], "w", None, 1, 30.0, 60.0, [])
     body = messages.CLAIM.write_call(call)
-    answer = await ServedEngine(engine).answer("claim", body, departure)
+    answer = await Dispatcher(engine).answer("claim", body, disconnected)
     assert [job.id for job in messages.CLAIM.read_answer(answer.body).jobs] == ["a"]
     [job] = await engine.get(["a"])
     assert job is not None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.daemon.rpc import dumps as dumps_module
-from holdfast.daemon.rpc.dumps import OpenDumps
+from holdfast.daemon.rpc import dump_sessions
+from holdfast.daemon.rpc.dump_sessions import DumpSessions
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
@@ -30,11 +30,11 @@ async def test_dumps_that_nobody_asks_for_any_more_are_given_up(monkeypatch):
     with short_directory() as directory:
         owner = Owner(directory)
         await owner.start()
-        dumps = OpenDumps(owner.engine)
-        sessions = [(await dumps.next("")).session for _ in range(dumps_module.MOST_AT_ONCE)]
+        dumps = DumpSessions(owner.engine)
+        sessions = [(await dumps.next("")).session for _ in range(dump_sessions.MAX_SESSIONS)]
         with pytest.raises(InvalidInput, match="under way"):
             await dumps.next("")
-        monkeypatch.setattr(dumps_module, "IDLE_SECONDS", -1.0)
+        monkeypatch.setattr(dump_sessions, "IDLE_SECONDS", -1.0)
         fresh = (await dumps.next("")).session
         assert fresh not in sessions
         with pytest.raises(InvalidInput, match="begin again"):

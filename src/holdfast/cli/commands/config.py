@@ -148,7 +148,7 @@ def reload(*, by: str | None, reason: str, as_json: bool) -> None:
     from holdfast.cli.store_access import ask  # noqa: PLC0415
     from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
     from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
-    from holdfast.daemon.rpc.config_routes import RELOAD  # noqa: PLC0415
+    from holdfast.daemon.rpc import RELOAD  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
     body = msgspec.json.encode(ReloadBody(who_of(by, reason)))
@@ -199,7 +199,7 @@ def _print_problems(problems: Sequence[InvalidInput], warnings: Sequence[str]) -
 def _running(settings: Settings) -> RunningSettings | None:
     from holdfast.cli.store_access import ask  # noqa: PLC0415
     from holdfast.daemon.reload import RunningSettings  # noqa: PLC0415
-    from holdfast.daemon.rpc.config_routes import CONFIG  # noqa: PLC0415
+    from holdfast.daemon.rpc import CONFIG  # noqa: PLC0415
 
     return ask(settings, "GET", CONFIG, b"", RunningSettings)
 

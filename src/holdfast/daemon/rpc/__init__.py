@@ -1,4 +1,5 @@
-"""What is served over HTTP: the engine's verbs to clients, and the routes handed in."""
+"""The daemon's HTTP server: engine verbs for clients, operations, health and metrics."""
 
 OPERATIONS = "/operations/v1/"
-"""Where the routes of people's work begin."""
+CONFIG = f"{OPERATIONS}config"
+RELOAD = f"{OPERATIONS}config/reload"

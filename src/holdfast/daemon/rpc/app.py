@@ -1,6 +1,6 @@
-"""The engine over HTTP, for clients on this machine; a plain ASGI application too.
+"""The HTTP application: the engine's verbs for clients on this machine, and other routes.
 
-``engines.protocol.messages`` is the protocol. Other routes (health, metrics) are handed in.
+``engines.protocol.messages`` is the protocol. It is also a plain ASGI application.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.engines.entropy import random_bytes
 from holdfast.engines.protocol import messages
 from holdfast.engines.structured_log import StructuredLog
 
-from .dispatch import Departure, ServedEngine, request_problem
+from .dispatch import Disconnected, Dispatcher, request_problem
 
 log = StructuredLog("holdfast.http")
 
@@ -23,7 +23,7 @@ Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
 
 
 class RequestScope(TypedDict):
-    """What is known of a request before its body is read."""
+    """The head of a request."""
 
     type: str
     method: str
@@ -32,7 +32,7 @@ class RequestScope(TypedDict):
 
 
 class AsgiMessage(TypedDict, total=False):
-    """What the server has to say of a request under way."""
+    """An event of a request in progress."""
 
     type: str
     body: bytes
@@ -44,7 +44,7 @@ Send = Callable[[dict[str, object]], Awaitable[None]]
 
 
 class HttpResponse(NamedTuple):
-    """What is sent back."""
+    """A response."""
 
     status: int
     kind: str
@@ -53,7 +53,7 @@ class HttpResponse(NamedTuple):
 
 
 class RpcApp:
-    """Serves an engine's verbs, and these routes, which are named as in ``"GET /health/live"``.
+    """Serves an engine's verbs, and routes, keyed by method and path: ``"GET /health/live"``.
 
     Without an engine it serves the routes alone. ``stop`` ends the claims that wait.
     """
@@ -66,29 +66,29 @@ class RpcApp:
         max_body_bytes: int = messages.MAX_BODY_BYTES,
     ) -> None:
         self.max_body_bytes = max_body_bytes
-        self._served = None if engine is None else ServedEngine(engine)
+        self._dispatcher = None if engine is None else Dispatcher(engine)
         self._routes = dict(routes or {})
 
     def stop(self) -> None:
-        """Send claims that wait away, and those to come: the server is about to shut down."""
-        if self._served is not None:
-            self._served.stop()
+        """End the claims that wait, and refuse new ones: the server is about to shut down."""
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
 
     async def respond(
-        self, method: str, path: str, body: bytes, departure: Departure
+        self, method: str, path: str, body: bytes, disconnected: Disconnected
     ) -> HttpResponse:
-        """Answer one request, whatever happens. ``departure`` tells when the client has left."""
+        """Answer one request; an error is an answer too."""
         try:
-            if self._served is not None and path.startswith(messages.PREFIX):
-                return await _verb(self._served, method, path, body, departure)
+            if self._dispatcher is not None and path.startswith(messages.PREFIX):
+                return await _dispatch(self._dispatcher, method, path, body, disconnected)
             route = self._routes.get(f"{method} {path}")
             if route is not None:
                 return HttpResponse(*await route(body))
-            return self._nothing_there(method, path)
+            return self._not_found(method, path)
         except asyncio.CancelledError:
-            # Only a server that shuts down does this; it wants an answer, not an exception.
+            # Only a server that shuts down cancels; it expects an answer, not an exception.
             return problem(messages.UNAVAILABLE, "the owner of the store is closing")
-        except Exception as error:  # noqa: BLE001 - it is an answer, and said here
+        except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
             request_id = random_bytes(8).hex()
             log.emit("http.failed", route=f"{method} {path}", request_id=request_id, error=error)
             return problem(
@@ -100,7 +100,7 @@ class RpcApp:
         if scope["type"] != "http":
             return
 
-        async def departure() -> None:
+        async def disconnected() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
@@ -108,7 +108,7 @@ class RpcApp:
         if body is None:
             response = self.too_large()._replace(headers=[("connection", "close")])
         else:
-            response = await self.respond(scope["method"], scope["path"], body, departure)
+            response = await self.respond(scope["method"], scope["path"], body, disconnected)
         headers = [
             ("content-type", response.kind),
             ("content-length", str(len(response.body))),
@@ -119,7 +119,7 @@ class RpcApp:
         await send({"type": "http.response.body", "body": response.body})
 
     def too_large(self) -> HttpResponse:
-        """Return the answer to a body that is over the limit."""
+        """Return the response to a body that is over the limit."""
         detail = f"a body has at most {self.max_body_bytes:,} bytes: send less at once"
         return problem(messages.BODY_TOO_LARGE, detail)
 
@@ -137,24 +137,24 @@ class RpcApp:
             more = event.get("more_body", False)
         return b"".join(parts) if size <= self.max_body_bytes else None
 
-    def _nothing_there(self, method: str, path: str) -> HttpResponse:
+    def _not_found(self, method: str, path: str) -> HttpResponse:
         others = [name.split()[0] for name in self._routes if name.split()[1] == path]
         if others:
             return _wrong_method(method, others)
-        if self._served is not None and path.startswith(messages.ROOT):
-            detail = f"{path} is of another version of the protocol; spoken is {messages.VERSION}"
+        if self._dispatcher is not None and path.startswith(messages.ROOT):
+            detail = f"{path} is of another version of the protocol than {messages.VERSION}"
             return _response(request_problem(messages.NOT_FOUND, detail, (messages.VERSION,)))
         return problem(messages.NOT_FOUND, f"there is nothing at {path}")
 
 
-async def _verb(
-    served: ServedEngine, method: str, path: str, body: bytes, departure: Departure
+async def _dispatch(
+    dispatcher: Dispatcher, method: str, path: str, body: bytes, disconnected: Disconnected
 ) -> HttpResponse:
     if method != "POST":
         return _wrong_method(method, ["POST"])
     if path == messages.CALLS_PATH:
-        return _response(await served.answer_all(body))
-    return _response(await served.answer(path[len(messages.PREFIX) :], body, departure))
+        return _response(await dispatcher.answer_all(body))
+    return _response(await dispatcher.answer(path[len(messages.PREFIX) :], body, disconnected))
 
 
 def _response(answer: messages.BatchedAnswer) -> HttpResponse:
@@ -165,7 +165,7 @@ def _response(answer: messages.BatchedAnswer) -> HttpResponse:
 
 
 def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
-    """Return the answer to a request with which something is wrong."""
+    """Return the response to a request that is wrong."""
     answer = request_problem(status, detail)
     return HttpResponse(answer.status, messages.PROBLEM_JSON, answer.body, headers)
 

@@ -1,4 +1,4 @@
-"""What the command line asks an owner for, as it is sent."""
+"""Request bodies of the operations that the command line asks of an owner."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from holdfast.operations.inputs import JobInput
 
 
 class EnqueueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take these jobs."""
+    """Enqueue these jobs."""
 
     jobs: list[JobInput]
     on_duplicate: OnDuplicate = "refuse"
 
 
 class HistoryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Show this job and what happened to it."""
+    """Show this job and its history."""
 
     id: str
     tenant: str = DEFAULT_TENANT
 
 
 class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Claim no more, or again."""
+    """Stop claiming, or resume."""
 
     who: Author
     on: bool

@@ -1,16 +1,18 @@
-"""An engine behind the protocol of ``engines.protocol``: bodies in, answers out."""
+"""The engine protocol on the owner's side: reads a call, makes it, writes the answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 
-from holdfast.engines.contract import Claim, Engine
+from holdfast.engines.contract import Claim, Counts, Engine
 from holdfast.engines.protocol import messages
 from holdfast.engines.structured_log import StructuredLog, error_text
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -19,48 +21,56 @@ from holdfast.model.errors import (
     Unavailable,
 )
 from holdfast.model.outcome import release
+from holdfast.model.policy import QueuePolicy
 
-from .dumps import OpenDumps
-from .verbs import DOORS, Performance, door
+from .dump_sessions import DumpSessions
 
 log = StructuredLog("holdfast.http")
 
-Departure = Callable[[], Awaitable[None]]
-"""Returns when whoever asked has left."""
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+PreparedCall = Callable[[Engine], Awaitable[bytes]]
+"""Makes a call that was read, and returns its answer as bytes."""
+
+Handler = Callable[[bytes], PreparedCall]
+"""Reads the body of a call; raises what msgspec raises."""
+
+Disconnected = Callable[[], Awaitable[None]]
+"""Returns when the client has disconnected."""
 
 
-class ServedEngine:
-    """Answers calls; whatever goes wrong is an answer too."""
+class Dispatcher:
+    """Answers calls of an engine's verbs; an error is an answer too."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: dict[asyncio.Task[Claim], None] = {}
         """In the order in which they came."""
         self._stopping = False
-        dumps = OpenDumps(engine)
-        self._doors = {
-            **DOORS,
-            messages.DUMP.name: door(messages.DUMP, lambda _e, c: dumps.next(c.session)),
-        }
+        dumps = DumpSessions(engine)
+        self._handlers: dict[str, Handler] = dict(
+            [*_HANDLERS, _handler(messages.DUMP, lambda _engine, call: dumps.next(call.session))]
+        )
 
     async def answer(
-        self, verb: str, body: bytes, departure: Departure | None = None
+        self, verb: str, body: bytes, disconnected: Disconnected | None = None
     ) -> messages.BatchedAnswer:
-        """Answer one call. Without a way to learn of a departure no claim waits."""
-        ready = self._doors.get(verb)
-        if ready is None and verb != messages.CLAIM.name:
+        """Answer one call. A claim can wait only where ``disconnected`` is given."""
+        handler = self._handlers.get(verb)
+        if handler is None and verb != messages.CLAIM.name:
             return request_problem(messages.NOT_FOUND, f"there is no verb {verb!r}")
         try:
-            perform = self._claim_door(body, departure) if ready is None else ready(body)
+            call = self._prepare_claim(body, disconnected) if handler is None else handler(body)
         except (InvalidInput, *messages.UNREADABLE) as error:
-            return request_problem(messages.BAD_REQUEST, f"this is no call of {verb}: {error}")
+            return request_problem(messages.BAD_REQUEST, f"malformed call of {verb}: {error}")
         try:
-            return messages.BatchedAnswer(messages.OK, await perform(self._engine))
+            return messages.BatchedAnswer(messages.OK, await call(self._engine))
         except (EngineClosed, Unavailable) as error:
             return request_problem(messages.UNAVAILABLE, str(error))
         except HoldfastError as error:
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(error))
-        except Exception as error:  # noqa: BLE001 - it is an answer, and said here
+        except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
             log.emit("engine.failed", verb=verb, error=error)
             bug = InvariantViolation(
                 f"{verb} failed ({error_text(error)}): the owner's log says where"
@@ -68,47 +78,47 @@ class ServedEngine:
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(bug))
 
     async def answer_all(self, body: bytes) -> messages.BatchedAnswer:
-        """Answer several calls, each for itself. They start in their order and run at once."""
+        """Answer several calls. They start in their order and run concurrently."""
         try:
             calls = messages.read_calls(body)
         except messages.UNREADABLE as error:
-            return request_problem(messages.BAD_REQUEST, f"this is no list of calls: {error}")
+            return request_problem(messages.BAD_REQUEST, f"malformed list of calls: {error}")
         answers = await asyncio.gather(*(self.answer(call.verb, call.body) for call in calls))
         return messages.BatchedAnswer(messages.OK, messages.write_answers(answers))
 
     def stop(self) -> None:
-        """Send claims that wait away, and those to come."""
+        """End the claims that wait, and refuse new ones."""
         self._stopping = True
         for claim in self._waiting:
             claim.cancel()
 
-    def _claim_door(self, body: bytes, departure: Departure | None) -> Performance:
+    def _prepare_claim(self, body: bytes, disconnected: Disconnected | None) -> PreparedCall:
         call = messages.CLAIM.read_call(body)
-        if call.wait_seconds > 0 and departure is None:
+        if call.wait_seconds > 0 and disconnected is None:
             raise InvalidInput("wait_seconds", "a claim that waits has a request to itself")
 
-        async def perform(engine: Engine) -> bytes:
-            if call.wait_seconds > 0 and departure is not None:
-                claim = await self._wait(call, departure)
+        async def run(engine: Engine) -> bytes:
+            if call.wait_seconds > 0 and disconnected is not None:
+                claim = await self._wait(call, disconnected)
             else:
                 claim = await _claim(engine, call)
             return messages.CLAIM.write_answer(messages.claim_answer(claim))
 
-        return perform
+        return run
 
-    async def _wait(self, call: messages.ClaimCall, departure: Departure) -> Claim:
-        """Claim, unless the asker leaves first: then whatever was claimed is handed back."""
+    async def _wait(self, call: messages.ClaimCall, disconnected: Disconnected) -> Claim:
+        """Claim; if the client disconnects meanwhile, release what was claimed."""
         if self._stopping:
             raise EngineClosed("the owner of the store is closing")
         claim = asyncio.ensure_future(_claim(self._engine, call))
-        leaving = asyncio.ensure_future(departure())
+        leaving = asyncio.ensure_future(disconnected())
         leaving.add_done_callback(lambda _left: claim.cancel())
         self._waiting[claim] = None
         try:
             claimed = await claim
         except asyncio.CancelledError:
             if leaving.done() or self._stopping:
-                raise EngineClosed("nobody waits for this claim any more") from None
+                raise EngineClosed("the client of this claim has disconnected") from None
             raise
         finally:
             self._waiting.pop(claim, None)
@@ -122,9 +132,25 @@ class ServedEngine:
 def request_problem(
     status: int, detail: str, versions: tuple[int, ...] = ()
 ) -> messages.BatchedAnswer:
-    """Return the answer to a request with which something is wrong."""
+    """Return the answer to a request that is wrong."""
     found = messages.RequestProblem(HTTPStatus(status).phrase, status, detail, list(versions))
     return messages.BatchedAnswer(status, msgspec.json.encode(found))
+
+
+def _handler(
+    verb: messages.Verb[Q, A], run: Callable[[Engine, Q], Awaitable[A]]
+) -> tuple[str, Handler]:
+    """Return the name and the handler of a verb."""
+
+    def prepare(body: bytes) -> PreparedCall:
+        call = verb.read_call(body)
+
+        async def make(engine: Engine) -> bytes:
+            return verb.write_answer(await run(engine, call))
+
+        return make
+
+    return verb.name, prepare
 
 
 async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:
@@ -138,3 +164,110 @@ async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:
         settle=call.settle,
         caller=call.caller,
     )
+
+
+async def _settle(engine: Engine, call: messages.SettleCall) -> list[messages.LostLease | None]:
+    answers = await engine.settle(call.outcomes, caller=call.caller)
+    return [messages.lost(answer) for answer in answers]
+
+
+async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.ExtendAnswer]:
+    answers = await engine.extend(call.held, lease_seconds=call.lease_seconds, caller=call.caller)
+    return [messages.extended(answer) for answer in answers]
+
+
+async def _counts(engine: Engine, call: messages.CountsCall) -> dict[str, Counts]:
+    return dict(await engine.counts(caller=call.caller))
+
+
+async def _policies(engine: Engine, _call: messages.Empty) -> dict[str, QueuePolicy]:
+    return dict(await engine.policies())
+
+
+async def _set_policy(engine: Engine, call: messages.SetPolicyCall) -> messages.Empty:
+    await engine.set_policy(
+        call.queue, call.policy, call.attribution, expected=call.expected, caller=call.caller
+    )
+    return messages.Empty()
+
+
+async def _flags(engine: Engine, _call: messages.Empty) -> dict[str, bool]:
+    return dict(await engine.flags())
+
+
+async def _set_flag(engine: Engine, call: messages.SetFlagCall) -> messages.Empty:
+    await engine.set_flag(call.name, call.attribution, on=call.on, caller=call.caller)
+    return messages.Empty()
+
+
+async def _schedules(engine: Engine, _call: messages.Empty) -> dict[str, ScheduleState]:
+    return dict(await engine.schedules())
+
+
+async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messages.Empty:
+    await engine.set_schedule(
+        call.name, call.schedule, call.attribution, expected=call.expected, caller=call.caller
+    )
+    return messages.Empty()
+
+
+_HANDLERS = [
+    _handler(
+        messages.ENQUEUE,
+        lambda engine, call: engine.enqueue(
+            call.jobs, caller=call.caller, on_duplicate=call.on_duplicate
+        ),
+    ),
+    _handler(messages.SETTLE, _settle),
+    _handler(messages.EXTEND, _extend),
+    _handler(
+        messages.RECLAIM,
+        lambda engine, call: engine.reclaim(
+            limit=call.limit, forced=call.forced, attribution=call.attribution, caller=call.caller
+        ),
+    ),
+    _handler(
+        messages.GET,
+        lambda engine, call: engine.get(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(messages.COUNTS, _counts),
+    _handler(messages.QUEUES, lambda engine, call: engine.queues(caller=call.caller)),
+    _handler(messages.VALIDATE, lambda engine, _call: engine.validate()),
+    _handler(
+        messages.FIND,
+        lambda engine, call: engine.find(
+            call.wanted,
+            cursor=call.cursor,
+            limit=call.limit,
+            newest=call.newest,
+            caller=call.caller,
+        ),
+    ),
+    _handler(messages.GROUPS, lambda engine, call: engine.groups(call.wanted, caller=call.caller)),
+    _handler(
+        messages.HISTORY,
+        lambda engine, call: engine.history(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(
+        messages.OPERATE,
+        lambda engine, call: engine.operate(
+            call.action, call.wanted, call.attribution, limit=call.limit, caller=call.caller
+        ),
+    ),
+    _handler(
+        messages.EDIT,
+        lambda engine, call: engine.edit(
+            call.job, call.changes, call.attribution, version=call.version, caller=call.caller
+        ),
+    ),
+    _handler(messages.POLICIES, _policies),
+    _handler(messages.SET_POLICY, _set_policy),
+    _handler(messages.FLAGS, _flags),
+    _handler(messages.SET_FLAG, _set_flag),
+    _handler(messages.SCHEDULES, _schedules),
+    _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
+    _handler(
+        messages.AUDITED, lambda engine, call: engine.audited(after=call.after, limit=call.limit)
+    ),
+]

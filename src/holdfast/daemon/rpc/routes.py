@@ -1,4 +1,4 @@
-"""Routes beside the engine's verbs: health, metrics, and what people do. Bodies are JSON."""
+"""Routes beside the engine's verbs: health, metrics, operations, settings. Bodies are JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast import __version__
+from holdfast.daemon.reload import SettingsReloader
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Engine
 from holdfast.engines.protocol import messages
@@ -17,31 +18,33 @@ from holdfast.operations.operations import Operations
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.exposition import exposition
 
-from . import OPERATIONS
+from . import CONFIG, OPERATIONS, RELOAD
+from .app import Route
 from .bodies import (
     DrainBody,
     EnqueueBody,
     HistoryBody,
+    ReloadBody,
     ResizeBody,
     RunScheduleBody,
 )
 
-Route = Callable[[bytes], Awaitable[tuple[int, str, bytes]]]
+T = TypeVar("T")
 
 _JSON = "application/json"
 
 
-def health_routes(engine: Engine, unwell: Callable[[], str | None]) -> dict[str, Route]:
-    """Return the two probes. ``unwell`` says why no work should come here, if so."""
+def health_routes(engine: Engine, problem: Callable[[], str | None]) -> dict[str, Route]:
+    """Return the two probes. ``problem`` returns why the daemon is not ready, or None."""
 
     async def live(_body: bytes) -> tuple[int, str, bytes]:
         return 200, _JSON, b'{"status":"ok"}'
 
     async def ready(_body: bytes) -> tuple[int, str, bytes]:
-        reason = unwell()
+        reason = problem()
         if reason is None:
             try:
-                await engine.get([])  # an answer means that the store can make things durable
+                await engine.get([])  # answered only when the store is durable
             except HoldfastError as error:
                 reason = str(error)
         if reason is None:
@@ -56,7 +59,7 @@ def health_routes(engine: Engine, unwell: Callable[[], str | None]) -> dict[str,
 
 
 def metrics_routes(metrics: Metrics) -> dict[str, Route]:
-    """Return what Prometheus asks for."""
+    """Return the route that Prometheus scrapes."""
 
     async def scrape(_body: bytes) -> tuple[int, str, bytes]:
         kind, text = exposition(metrics, __version__)
@@ -66,57 +69,66 @@ def metrics_routes(metrics: Metrics) -> dict[str, Route]:
 
 
 def operation_routes(operations: Operations) -> Mapping[str, Route]:
-    """Return what the command line asks an owner to do, where it takes more than the engine."""
+    """Return the operations of the command line that need more than the engine."""
     clock = SystemClock()
 
     async def enqueue(body: bytes) -> object:
-        request = read_body(body, EnqueueBody)
+        request = _read_body(body, EnqueueBody)
         return await operations.enqueue(request.jobs, request.on_duplicate)
 
     async def status(_body: bytes) -> object:
         return await operations.status()
 
     async def history(body: bytes) -> object:
-        request = read_body(body, HistoryBody)
+        request = _read_body(body, HistoryBody)
         return await operations.history(request.id, request.tenant)
 
     async def resize(body: bytes) -> object:
-        request = read_body(body, ResizeBody)
+        request = _read_body(body, ResizeBody)
         await operations.resize(request.slots, request.who, queue=request.queue)
         return await operations.status()
 
     async def drain(body: bytes) -> object:
-        request = read_body(body, DrainBody)
+        request = _read_body(body, DrainBody)
         await operations.drain(request.who, on=request.on)
         return await operations.status()
 
     async def run_schedule(body: bytes) -> object:
-        request = read_body(body, RunScheduleBody)
+        request = _read_body(body, RunScheduleBody)
         return await operations.run_schedule(request.name, request.who, clock.now_us())
 
     return {
-        f"POST {OPERATIONS}enqueue": answering(enqueue),
-        f"GET {OPERATIONS}status": answering(status),
-        f"POST {OPERATIONS}history": answering(history),
-        f"POST {OPERATIONS}resize": answering(resize),
-        f"POST {OPERATIONS}drain": answering(drain),
-        f"POST {OPERATIONS}run_schedule": answering(run_schedule),
+        f"POST {OPERATIONS}enqueue": _json_route(enqueue),
+        f"GET {OPERATIONS}status": _json_route(status),
+        f"POST {OPERATIONS}history": _json_route(history),
+        f"POST {OPERATIONS}resize": _json_route(resize),
+        f"POST {OPERATIONS}drain": _json_route(drain),
+        f"POST {OPERATIONS}run_schedule": _json_route(run_schedule),
     }
 
 
-T = TypeVar("T")
+def config_routes(reloader: SettingsReloader) -> Mapping[str, Route]:
+    """Return the routes of ``holdfast config diff`` and ``config reload``."""
+
+    async def running(_body: bytes) -> object:
+        return reloader.running()
+
+    async def reload(body: bytes) -> object:
+        return await reloader.reload(_read_body(body, ReloadBody).who)
+
+    return {f"GET {CONFIG}": _json_route(running), f"POST {RELOAD}": _json_route(reload)}
 
 
-def read_body(body: bytes, kind: type[T]) -> T:
-    """Return what was asked for, or raise ``PayloadInvalid``."""
+def _read_body(body: bytes, kind: type[T]) -> T:
+    """Return the decoded body, or raise ``PayloadInvalid``."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PayloadInvalid("body", str(error)) from None
 
 
-def answering(operation: Callable[[bytes], Awaitable[object]]) -> Route:
-    """Return the route of an operation: its answer as JSON, or its error."""
+def _json_route(operation: Callable[[bytes], Awaitable[object]]) -> Route:
+    """Return the route of an operation: its result as JSON, or its error."""
 
     async def route(body: bytes) -> tuple[int, str, bytes]:
         try:

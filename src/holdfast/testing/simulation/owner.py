@@ -9,9 +9,8 @@ from concurrent.futures import Executor
 from msgspec.structs import replace
 
 from holdfast.daemon.daemon import Daemon
-from holdfast.daemon.rpc.app import RpcApp
+from holdfast.daemon.rpc.app import Route, RpcApp
 from holdfast.daemon.rpc.http_protocol import HttpProtocol
-from holdfast.daemon.rpc.routes import Route
 from holdfast.daemon.rpc.server import GRACE_SECONDS
 from holdfast.daemon.stores import JournalStore, Store
 from holdfast.engines.contract import Engine, Reclaim

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from holdfast import Task
+from holdfast.daemon.worker_settings import event_loop_runner
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.job import NewJob
 from holdfast.settings import load
-from holdfast.stores.opening import looping
 
 from . import sockets
 
@@ -232,7 +232,7 @@ def main() -> None:
         found = asyncio.run(in_process(seconds))
         found["worker_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     else:
-        with looping(load(environ=os.environ).settings) as runner:
+        with event_loop_runner(load(environ=os.environ).settings) as runner:
             found = {"sent": runner.run(client(seconds, latency_to=sys.argv[3]))}
     print(json.dumps(found))
 

@@ -16,7 +16,7 @@ from .engines.contract import Engine, Receipt
 from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
 from .model.job import NewJob
-from .settings import MEMORY_STORE, Settings
+from .settings import Settings
 
 if TYPE_CHECKING:
     from .engines.postgres.options import PostgresOptions
@@ -135,19 +135,12 @@ class Binding:
                 settings.store_shown if engine is None else f"a {engine.capabilities.name} engine"
             )
             raise _cannot_join(f"this application's is {kept}")
-        try:
-            from .engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
-            from .engines.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            problem = f"this needs psycopg ({error}): pip install 'holdfast[postgres]'"
-            raise InvalidInput("store", problem) from None
-        if isinstance(engine, PostgresEngine):
-            return engine.options
-        return PostgresOptions(
-            remember_seconds=settings.remember_seconds,
-            max_processing_seconds=settings.max_processing_seconds,
-            schema=settings.schema,
-        )
+        from .stores.opening import postgres_options  # noqa: PLC0415 - only when used
+
+        options = postgres_options(settings)
+        from .engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
+
+        return engine.options if isinstance(engine, PostgresEngine) else options
 
     async def close(self) -> None:
         """Let go of the engine, if this is the loop that it belongs to."""
@@ -181,6 +174,8 @@ class Binding:
             self._opening = self._opening or asyncio.Lock()
             async with self._opening:
                 if self._engine is None:
+                    from .stores.opening import open_engine  # noqa: PLC0415 - only when used
+
                     self._engine = await open_engine(self._settings(), own=self._own)
         return await verb(self._engine)
 
@@ -215,34 +210,6 @@ class Binding:
             # A forked child: the parent's engine, loop and thread are not here.
             self._lock = threading.Lock()
             self._begin_anew()
-
-
-async def open_engine(settings: Settings, *, own: bool) -> Engine:
-    """Open the engine that the settings name: owned by this process, or its owner's client."""
-    if settings.store == MEMORY_STORE:
-        from .engines.contract import EngineOptions  # noqa: PLC0415 - only what is needed
-        from .engines.memory.engine import MemoryEngine  # noqa: PLC0415
-
-        return MemoryEngine(
-            options=EngineOptions(
-                remember_seconds=settings.remember_seconds,
-                max_processing_seconds=settings.max_processing_seconds,
-            )
-        )
-    if settings.on_server:
-        from .stores.opening import open_server  # noqa: PLC0415
-
-        return await open_server(settings)
-    if settings.directory is None:
-        raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
-    if own:
-        from .stores.opening import own_store  # noqa: PLC0415
-
-        return await own_store(settings, patience_seconds=0.0)
-    from .engines.client.engine import ClientEngine  # noqa: PLC0415
-    from .engines.socket_path import socket_path  # noqa: PLC0415
-
-    return ClientEngine(socket_path(settings.directory))
 
 
 def _cannot_join(why: str) -> InvalidInput:

@@ -33,7 +33,7 @@ from holdfast.daemon.rpc import OPERATIONS
 from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass
 from holdfast.operations.views import Status
-from holdfast.stores.opening import own_store
+from holdfast.stores.opening import own_journal
 from holdfast.worker.app_loader import load_registry
 
 FAST: dict[str, object] = {"base_backoff_seconds": 0, "max_backoff_seconds": 0}
@@ -436,7 +436,7 @@ async def test_the_metrics_port_is_opened_only_if_asked(app: Holdfast, free_port
 
 
 async def test_two_owners_of_one_store_are_refused(app: Holdfast, monkeypatch):
-    monkeypatch.setattr(own_store, "__defaults__", (0.05,))  # how long it waits for the lock
+    monkeypatch.setattr(own_journal, "__defaults__", (0.05,))  # how long it waits for the lock
     other = Holdfast(app.settings.store)
 
     async with app.running():

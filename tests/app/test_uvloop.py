@@ -8,9 +8,9 @@ import pytest
 import uvloop
 
 from holdfast import Holdfast
+from holdfast.daemon.worker_settings import event_loop_runner
 from holdfast.model.errors import InvalidInput
 from holdfast.settings import Settings
-from holdfast.stores.opening import looping
 
 
 def test_uvloop_will_do_for_the_owner_and_for_its_clients(tmp_path: Path):
@@ -36,4 +36,4 @@ def test_who_asks_for_uvloop_without_having_it_is_told_where_to_get_it(
 ):
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with pytest.raises(InvalidInput, match=r"event_loop: .*pip install 'holdfast\[fast\]'"):
-        looping(Settings(event_loop="uvloop"))
+        event_loop_runner(Settings(event_loop="uvloop"))

@@ -266,7 +266,7 @@ def test_the_text_of_status_is_the_four_counts(daemon):
 
 
 def test_a_second_daemon_on_the_store_is_refused_and_says_who_has_it(daemon, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.opening.own_store.__defaults__", (0.05,))
+    monkeypatch.setattr("holdfast.stores.opening.own_journal.__defaults__", (0.05,))
     result = daemon.run("run", "--metrics-port", "off", "--run-seconds", "1")
     assert result.exit_code == 5
     assert f"owned by process {daemon.process.pid}" in result.stderr

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.daemon.reload import RELOADABLE, SettingsReloader
+from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, StorageFull, Unavailable
@@ -15,7 +16,6 @@ from holdfast.model.retry import RetryPolicy
 from holdfast.operations.attribution import Author
 from holdfast.operations.operations import Operations
 from holdfast.settings import DEFAULT_FILE, LoadedSettings, Settings, load
-from holdfast.stores.opening import worker_options
 from holdfast.worker.options import WorkerOptions
 from tests.settings.samples import FIELDS, SAMPLES
 from tests.worker.world import World, spec_of

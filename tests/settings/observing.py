@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.daemon.daemon import Daemon
+from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine
 from holdfast.engines.journal.wal.disk import LocalDisk
@@ -28,7 +29,7 @@ from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import completed
 from holdfast.operations.inputs import JobInput
 from holdfast.settings import Settings, load
-from holdfast.stores.opening import own_store, worker_options
+from holdfast.stores.opening import own_journal
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import SIMULATE
 from holdfast.worker.registry import Registry
@@ -111,7 +112,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch, **said: object) -> bool:
     monkeypatch.setattr(LocalDisk, "sync", held)
 
     async def look() -> bool:
-        engine = await own_store(settings_of(**said))
+        engine = await own_journal(settings_of(**said))
         may_say_so.clear()
         enqueueing = asyncio.ensure_future(engine.enqueue([NewJob(task="t")]))
         answered, _ = await asyncio.wait([enqueueing], timeout=10.0 if said else 0.3)
@@ -127,14 +128,14 @@ def starts_without_history(**said: object) -> bool:
     """Whether it starts when finished work is there no more."""
 
     async def look() -> bool:
-        engine = await own_store(settings_of())
+        engine = await own_journal(settings_of())
         await engine.enqueue([NewJob(task="t", id="a")])
         claim = await engine.claim(queues=["default"], worker="w")
         await engine.settle([completed(claim.jobs[0])])
         await engine.close()
         _damage_history()
         try:
-            engine = await own_store(settings_of(**said))
+            engine = await own_journal(settings_of(**said))
         except HoldfastError:
             return False
         await engine.close()
@@ -152,7 +153,7 @@ def id_is_free_again(**said: object) -> bool:
     """Whether the id of a finished job can be used again within a moment."""
 
     async def look() -> bool:
-        engine = await own_store(settings_of(**said))
+        engine = await own_journal(settings_of(**said))
         await engine.enqueue([NewJob(task="t", id="a")])
         claim = await engine.claim(queues=["default"], worker="w")
         await engine.settle([completed(claim.jobs[0])])
@@ -173,7 +174,7 @@ def lease_of(**said: object) -> float:
     """How long a job is held by a claim that asks for 30 seconds."""
 
     async def look() -> float:
-        engine = await own_store(settings_of(**said))
+        engine = await own_journal(settings_of(**said))
         await engine.enqueue([NewJob(task="t")])
         job = (await engine.claim(queues=["default"], worker="w", lease_seconds=30.0)).jobs[0]
         await engine.close()
@@ -344,7 +345,7 @@ def state_after_a_stop(**said: object) -> str:
         async with daemon_of(settings) as (_daemon, engine):
             await engine.enqueue([NewJob(task=SIMULATE, id="a", payload=payload)])
             await in_flight(engine, ["a"])
-        engine_again = await own_store(settings)
+        engine_again = await own_journal(settings)
         [job] = await engine_again.get(["a"])
         await engine_again.close()
         assert job is not None

@@ -9,7 +9,7 @@ import psycopg
 from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
-from holdfast.stores.opening import open_server
+from holdfast.stores.opening import connect_postgres
 from tests.engines.postgres.servers import Databases
 
 from .observing import PATIENCE_SECONDS, settings_of, until
@@ -22,7 +22,7 @@ def schemas_with_work(server: Databases, **said: object) -> list[str]:
     """In which schemas a job is found that was enqueued with these settings."""
 
     async def put(url: str) -> None:
-        engine = await open_server(settings_of(store=url, **said))
+        engine = await connect_postgres(settings_of(store=url, **said))
         await engine.enqueue([NewJob(task="t")])
         await engine.close()
 
@@ -43,7 +43,7 @@ def connections_at_once(server: Databases, **said: object) -> int:
     """How many connections are open when many calls wait for a lock."""
 
     async def look(url: str) -> int:
-        engine = await open_server(settings_of(store=url, **said))
+        engine = await connect_postgres(settings_of(store=url, **said))
         with psycopg.connect(url) as holder:
             holder.execute("LOCK holdfast.jobs")
             calls = [asyncio.ensure_future(engine.counts()) for _ in range(CALLS)]
@@ -79,7 +79,7 @@ def statement_timeout(server: Databases, **said: object) -> str:
     """After how long the server gives a statement up."""
 
     async def look(url: str) -> str:
-        engine = await open_server(settings_of(store=url, **said))
+        engine = await connect_postgres(settings_of(store=url, **said))
         connection = await engine._database.connect()
         found = await (await connection.execute("SHOW statement_timeout")).fetchone()
         await connection.close()
@@ -97,7 +97,9 @@ def listens(server: Databases, **said: object) -> str:
     async def look(url: str, other: str) -> str:
         if "listen_url" in said:
             said["listen_url"] = other
-        engine = await open_server(settings_of(store=url, poll_interval_seconds="10ms", **said))
+        engine = await connect_postgres(
+            settings_of(store=url, poll_interval_seconds="10ms", **said)
+        )
         waiting = asyncio.ensure_future(engine.claim(queues=["q"], worker="w", wait_seconds=60))
         polls_only = said.get("wake") == "poll"
         found = await _ears(url, POLLS * 0.01 if polls_only else PATIENCE_SECONDS)

@@ -17,7 +17,7 @@ from holdfast.model.search import MAX_PAGE, Filter
 from holdfast.operations.operations import Operations
 from holdfast.operations.views import Status
 from holdfast.settings import Settings, queue_slots
-from holdfast.stores.opening import open_server
+from holdfast.stores.opening import connect_postgres
 
 from . import store_access
 from .commands.doctor import CheckResult
@@ -72,7 +72,7 @@ def _server(settings: Settings) -> list[CheckResult]:
     """Whether the server can be used, and is durable."""
 
     async def ask() -> Mapping[str, str]:
-        engine = await open_server(settings)
+        engine = await connect_postgres(settings)
         try:
             return await engine.server_settings()
         finally:

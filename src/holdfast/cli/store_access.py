@@ -1,7 +1,7 @@
 """Reaching the store from a command: through its owner if there is one, directly if not.
 
-With an owner, every verb goes over its socket. Without one, whoever looks reads the directory and
-changes nothing, and whoever changes something owns it for a moment. A server has no owner.
+With an owner, every verb goes over its socket. Without one, a command that only looks reads the
+directory, and one that changes something owns it for a moment. A server has no owner.
 """
 
 from __future__ import annotations
@@ -15,51 +15,52 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.daemon.control_socket import control_path
-from holdfast.engines.socket_path import socket_path
+from holdfast.engines.contract import Engine
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Unavailable
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
+from holdfast.stores.opening import connect_postgres, open_client, open_readonly, own_journal
 
 T = TypeVar("T")
 A = TypeVar("A")
 Work = Callable[[Operations], Awaitable[T]]
 
 PATIENCE_SECONDS = 5.0
-_LOOK_AGAIN_SECONDS = 0.05
+_RETRY_SECONDS = 0.05
 _ANSWER_SECONDS = 60.0
 
 
 def look(settings: Settings, work: Work[T]) -> T:
-    """Do this work, which only looks, whoever owns the store."""
+    """Do read-only work, through the owner of the store if it has one."""
     check_kept(settings)
     if settings.on_server:
-        return asyncio.run(_on_server(settings, work))
+        return _run(settings, work, connect_postgres)
     if owned(settings):
-        return asyncio.run(_over_the_socket(settings, work))
+        return _run(settings, work, open_client)
     try:
-        return asyncio.run(_reading(settings, work))
+        return _run(settings, work, open_readonly)
     except StorageError:
         if not owned(settings):
             raise
-        # Somebody became the owner meanwhile, and changed what was being read.
-        return asyncio.run(_over_the_socket(settings, work))
+        # A process became the owner meanwhile, and changed what was being read.
+        return _run(settings, work, open_client)
 
 
 def change(settings: Settings, work: Work[T]) -> T:
-    """Do this work, which changes something, whoever owns the store."""
+    """Do work that changes something, through the owner of the store if it has one."""
     check_kept(settings)
     if settings.on_server:
-        return asyncio.run(_on_server(settings, work))
+        return _run(settings, work, connect_postgres)
     return through_owner(
-        lambda: asyncio.run(_boxed(settings, work)) if owned(settings) else None,
-        lambda: asyncio.run(_owning(settings, work)),
+        lambda: [_run(settings, work, open_client)] if owned(settings) else None,
+        lambda: _run(settings, work, _own),
     )
 
 
 def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A]) -> A:
-    """Ask the owner, or do it alone under the lock; wait a little for one that starts or stops.
+    """Ask the owner, or do it alone under the lock; retry while an owner starts or stops.
 
-    The owner's answer comes in a list, and None means that there is none.
+    ``ask_owner`` returns the answer in a list, or None if there is no owner.
     """
     give_up = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -71,13 +72,13 @@ def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A
         except DirectoryInUse:
             if time.monotonic() >= give_up:
                 raise
-        time.sleep(_LOOK_AGAIN_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
 def with_store(settings: Settings, work: Work[T]) -> T:
-    """Own the store for a moment. Raise ``DirectoryInUse`` at once if somebody else does."""
+    """Own the store for a moment. Raise ``DirectoryInUse`` at once if another process does."""
     check_kept(settings)
-    return asyncio.run((_on_server if settings.on_server else _owning)(settings, work))
+    return _run(settings, work, connect_postgres if settings.on_server else _own)
 
 
 def owned(settings: Settings) -> bool:
@@ -97,9 +98,9 @@ def check_kept(settings: Settings) -> None:
 def ask(
     settings: Settings, method: str, path: str, body: bytes, kind: type[A], *also: int
 ) -> A | None:
-    """Ask the store's owner; None when there is none. Raise what the owner raised.
+    """Send a request to the store's owner; return None if there is none, raise what it raised.
 
-    An answer of one of ``also``, beside 200, is an answer too.
+    Statuses of ``also`` count as answers, beside 200.
     """
     connection = _connected(settings)
     if connection is None:
@@ -108,11 +109,11 @@ def ask(
 
     from holdfast.engines.protocol import messages  # noqa: PLC0415
 
-    talk = http.client.HTTPConnection("holdfast", timeout=_ANSWER_SECONDS)
-    talk.sock = connection
+    http_connection = http.client.HTTPConnection("holdfast", timeout=_ANSWER_SECONDS)
+    http_connection.sock = connection
     try:
-        talk.request(method, path, body)
-        response = talk.getresponse()
+        http_connection.request(method, path, body)
+        response = http_connection.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
@@ -120,7 +121,7 @@ def ask(
             "with `holdfast status` before you try again"
         ) from None
     finally:
-        talk.close()
+        http_connection.close()
     if response.status == messages.REFUSED:
         raise messages.read_error(answer)
     if response.status != messages.OK and response.status not in also:
@@ -132,7 +133,7 @@ def ask(
 
 
 def _connected(settings: Settings) -> socket.socket | None:
-    """Return a connection to the owner; None if nobody listens."""
+    """Return a connection to the owner; None if no process listens."""
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -149,55 +150,18 @@ def _connected(settings: Settings) -> socket.socket | None:
     return connection
 
 
-async def _boxed(settings: Settings, work: Work[T]) -> list[T]:
-    return [await _over_the_socket(settings, work)]
+def _run(
+    settings: Settings, work: Work[T], open_engine: Callable[[Settings], Awaitable[Engine]]
+) -> T:
+    async def run() -> T:
+        engine = await open_engine(settings)
+        try:
+            return await work(Operations(engine, default_max_attempts=settings.max_attempts))
+        finally:
+            await engine.close()
+
+    return asyncio.run(run())
 
 
-async def _over_the_socket(settings: Settings, work: Work[T]) -> T:
-    from holdfast.engines.client.engine import ClientEngine  # noqa: PLC0415 - only with an owner
-
-    engine = ClientEngine(socket_path(str(settings.directory)), patience_seconds=PATIENCE_SECONDS)
-    try:
-        return await work(Operations(engine))
-    finally:
-        await engine.close()
-
-
-async def _reading(settings: Settings, work: Work[T]) -> T:
-    from holdfast.engines.contract import EngineOptions  # noqa: PLC0415 - only without an owner
-    from holdfast.engines.journal.readonly_engine import open_readonly  # noqa: PLC0415
-    from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
-
-    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
-    options = EngineOptions(
-        remember_seconds=settings.remember_seconds,
-        max_processing_seconds=settings.max_processing_seconds,
-    )
-    try:
-        engine = await open_readonly(disk, options)
-    except OSError as error:
-        raise StorageError(f"{settings.store_shown} cannot be read: {error}") from error
-    try:
-        return await work(Operations(engine))
-    finally:
-        await engine.close()
-
-
-async def _on_server(settings: Settings, work: Work[T]) -> T:
-    from holdfast.stores.opening import open_server  # noqa: PLC0415 - only with a server
-
-    engine = await open_server(settings)
-    try:
-        return await work(Operations(engine, default_max_attempts=settings.max_attempts))
-    finally:
-        await engine.close()
-
-
-async def _owning(settings: Settings, work: Work[T]) -> T:
-    from holdfast.stores.opening import own_store  # noqa: PLC0415 - only when alone
-
-    engine = await own_store(settings, patience_seconds=0.0)
-    try:
-        return await work(Operations(engine, default_max_attempts=settings.max_attempts))
-    finally:
-        await engine.close()
+async def _own(settings: Settings) -> Engine:
+    return await own_journal(settings, 0.0)

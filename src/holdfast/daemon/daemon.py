@@ -21,7 +21,6 @@ from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, U
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
-from holdfast.stores.opening import change, own_name, worker_options
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
@@ -41,6 +40,7 @@ from .rpc.routes import config_routes, health_routes, metrics_routes, operation_
 from .rpc.server import bind_loopback, bind_socket, serving
 from .stores import Store, open_store
 from .watchdog import Watchdog, leave_in_time
+from .worker_settings import apply_settings, worker_name, worker_options
 
 log = StructuredLog("holdfast.daemon")
 
@@ -214,7 +214,7 @@ class Daemon:
 
     def _hire(self, engine: Engine) -> Worker:
         settings = self.settings
-        return Worker(engine, self._definition, own_name(settings), worker_options(settings))
+        return Worker(engine, self._definition, worker_name(settings), worker_options(settings))
 
     def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
         settings = self.settings
@@ -304,7 +304,7 @@ class Daemon:
     def _take(self, settings: Settings) -> None:
         """Go by these settings, as far as they can change while running."""
         if self._worker is not None:
-            change(self._worker, self._lease_loop, settings)
+            apply_settings(self._worker, self._lease_loop, settings)
         if self._store is not None:
             self._store.change(settings)
         if self._operations is not None:

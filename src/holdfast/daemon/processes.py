@@ -22,11 +22,12 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import lost, release
 from holdfast.operations.views import ProcessSlots, RunningAttempt
 from holdfast.settings import Settings
-from holdfast.stores.opening import own_name
 from holdfast.telemetry.counters import ProcessMetrics, ProcessReport
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
+
+from .worker_settings import worker_name
 
 log = StructuredLog("holdfast.processes")
 
@@ -71,7 +72,7 @@ class WorkerProcesses:
         self._worker = worker
         self._held_by = held_by
         numbers = map(str, range(2, settings.processes + 1))
-        self.names = {number: own_name(settings, f"-{number}") for number in numbers}
+        self.names = {number: worker_name(settings, f"-{number}") for number in numbers}
         """As whom they claim, by their number."""
         self._keepers: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}

@@ -13,7 +13,7 @@ from holdfast.engines.queue_stats import StoreMetrics
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.settings import Settings
-from holdfast.stores.opening import open_server, own_store
+from holdfast.stores.opening import connect_postgres, own_journal
 from holdfast.worker.loops import Loop, PruneLoop
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class StatsLoop:
 async def open_store(settings: Settings) -> Store:
     """Own the directory, or connect to the server, that the settings name."""
     if not settings.on_server:
-        return JournalStore(await own_store(settings))
+        return JournalStore(await own_journal(settings))
     clock = SystemClock()
     began_us = clock.now_us()
-    server = await open_server(settings)
+    server = await connect_postgres(settings)
     return ServerStore(server, (clock.now_us() - began_us) / MICROSECONDS)

@@ -13,14 +13,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Engine
-from holdfast.engines.socket_path import socket_path
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MICROSECONDS
 from holdfast.settings import Settings
-from holdfast.stores.opening import change, looping, open_server, worker_options
+from holdfast.stores.opening import connect_postgres, open_client
 from holdfast.telemetry.counters import Metrics, ProcessReport
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import (
@@ -41,6 +39,7 @@ from .control_socket import control_path
 from .forks import let_go_in_forks
 from .processes import WorkerProcessConfig
 from .watchdog import Watchdog, leave_in_time
+from .worker_settings import apply_settings, event_loop_runner, worker_options
 
 log = StructuredLog("holdfast.worker")
 
@@ -59,7 +58,7 @@ def main() -> None:
     charter = msgspec.json.decode(line, type=WorkerProcessConfig)
     settings = charter.settings
     configure_logging(LogOptions(settings.log_level, settings.log_format))
-    with looping(settings) as runner:
+    with event_loop_runner(settings) as runner:
         runner.run(_guarded(_work(charter, life_line), charter.name))
 
 
@@ -126,8 +125,8 @@ async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
 async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
     """Return the owner's engine, which counts; on a server, one of our own that does."""
     if settings.on_server:
-        return InstrumentedEngine(await open_server(settings), metrics)
-    return ClientEngine(socket_path(settings.store))
+        return InstrumentedEngine(await connect_postgres(settings), metrics)
+    return await open_client(settings)
 
 
 class OwnerCommands:
@@ -160,7 +159,7 @@ class OwnerCommands:
             self._worker.resize(int(slots), queue)
         else:
             settings = self.settings = msgspec.json.decode(line, type=Settings)
-            change(self._worker, self._leases, settings)
+            apply_settings(self._worker, self._leases, settings)
             configure_logging(LogOptions(settings.log_level, settings.log_format))
         for one in self._reporting:
             one.report()

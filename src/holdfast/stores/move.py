@@ -1,54 +1,27 @@
-"""Everything from one store to another one that is empty: carried over, read back and compared."""
+"""Copies everything in a store to an empty one, reads it back and compares."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import astuple
 
 from holdfast.engines.contract import Engine
 from holdfast.engines.dump.digest import DumpDigest
 from holdfast.engines.dump.format import DumpedJob, DumpRecord
-from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.journal.options import JournalOptions
-from holdfast.engines.journal.wal.disk import LOG, LocalDisk
+from holdfast.engines.journal.wal.disk import LOG
 from holdfast.model.errors import InvalidInput
+from holdfast.settings import Settings
 
+from .opening import open_engine, postgres_options
 from .restore import FOREVER_SECONDS, fill
-
-if TYPE_CHECKING:
-    from holdfast.engines.postgres.options import PostgresOptions
-    from holdfast.settings import Settings
-
-
-class StoreLocation(NamedTuple):
-    """Where a store is: a directory, with its snapshots perhaps elsewhere, or a server."""
-
-    shown: str
-    directory: str | None
-    snapshots: str | None
-    url: str
-    schema: str
-
-
-def place_of(settings: Settings) -> StoreLocation:
-    """Return where the store of these settings is."""
-    if settings.directory is None and not settings.on_server:
-        raise InvalidInput("store", f"{settings.store} ends with the process that has it")
-    return StoreLocation(
-        settings.store_shown,
-        settings.directory,
-        settings.snapshot_directory,
-        settings.store,
-        settings.schema,
-    )
 
 
 class MoveResult(NamedTuple):
-    """What there was, what was found when it was read back, and what was there before."""
+    """What was copied, what was read back, and how many records were there before."""
 
     contents: DumpDigest
     read_back: DumpDigest
@@ -56,92 +29,84 @@ class MoveResult(NamedTuple):
 
 
 class MoveProgress:
-    """One measure for the way there and back: every job goes, and is read back."""
+    """Counts two steps for each job: it is copied, and it is read back."""
 
     def __init__(self, begin: Callable[[int], Callable[[int], None]]) -> None:
-        """Take what is told how many steps there are, and returns who is told of each."""
+        """``begin`` takes the number of steps and returns what shows the steps done."""
         self._begin = begin
         self._show: Callable[[int], None] = lambda _steps: None
-        self._gone = 0
+        self._copied = 0
 
     def total(self, jobs: int) -> None:
-        """Begin: there are so many jobs."""
+        """Begin with this number of jobs."""
         self._show = self._begin(2 * jobs)
 
-    def gone(self, jobs: int) -> None:
-        """So many have gone."""
-        self._gone = jobs
+    def copied(self, jobs: int) -> None:
+        """This many were copied."""
+        self._copied = jobs
         self._show(jobs)
 
     def read_back(self, jobs: int) -> None:
-        """So many were read back."""
-        self._show(self._gone + jobs)
+        """This many were read back."""
+        self._show(self._copied + jobs)
 
 
-def check(source: StoreLocation, target: StoreLocation) -> None:
-    """Raise ``InvalidInput`` if there is nothing to move, or no room for it, as far as one sees."""
+def check(source: Settings, target: Settings) -> None:
+    """Raise ``InvalidInput`` if the source has no store, or the target is not empty."""
     if source.directory is not None and not (Path(source.directory) / LOG).is_dir():
-        raise InvalidInput("--from", f"there is no store in {source.shown}")
+        raise InvalidInput("--from", f"there is no store in {source.store_shown}")
     if target.directory is not None:
         place = Path(target.directory)
         if source.directory is not None and place.absolute() == Path(source.directory).absolute():
-            raise InvalidInput("--to", f"{target.shown} is where it is already")
+            raise InvalidInput("--to", f"{target.store_shown} is where it is already")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise InvalidInput("--to", f"{target.shown} is not empty: name another directory")
+            raise InvalidInput("--to", f"{target.store_shown} is not empty: name another directory")
         if not place.absolute().parent.is_dir():
             raise InvalidInput("--to", f"{place.absolute().parent} is no directory")
-    elif (source.url, source.schema) == (target.url, target.schema):
-        raise InvalidInput("--to", f"{target.shown} is where it is already")
+    elif (source.store, source.schema) == (target.store, target.schema):
+        raise InvalidInput("--to", f"{target.store_shown} is where it is already")
 
 
 async def move(
-    source: StoreLocation, target: StoreLocation, told: MoveProgress, *, anew: bool = False
+    source: Settings, target: Settings, progress: MoveProgress, *, anew: bool = False
 ) -> MoveResult:
-    """Carry everything over. Interrupted, it is done again: a server goes on where it was.
+    """Copy everything. Run again after an interruption, it resumes on a server.
 
-    Nobody can use the target before everything is there. The source is left as it is; while it is
-    a directory, nobody else owns it meanwhile. ``anew`` throws away what an interrupted move left.
+    The target cannot be used before everything is there. The source is left as it is; a directory
+    is owned meanwhile. ``anew`` discards what an interrupted move left.
     """
     check(source, target)
     async with _opened(source) as engine:
-        told.total(sum(sum(astuple(one)) for one in (await engine.counts()).values()))
+        progress.total(sum(sum(astuple(one)) for one in (await engine.counts()).values()))
         if target.directory is not None:
             contents, read_back = await fill(
-                Path(target.directory), engine.dump(), told.gone, told.read_back
+                Path(target.directory), engine.dump(), progress.copied, progress.read_back
             )
             return MoveResult(contents, read_back)
-        return await _into_server(engine.dump(), target, told, anew=anew)
+        return await _into_server(engine.dump(), target, progress, anew=anew)
 
 
 @contextlib.asynccontextmanager
-async def _opened(place: StoreLocation) -> AsyncIterator[Engine]:
-    engine: Engine
-    if place.directory is None:
-        from holdfast.engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
-
-        engine = await PostgresEngine.open(place.url, options=server_options(place))
-    else:
-        disk = LocalDisk(place.directory, snapshots=place.snapshots)
-        options = JournalOptions(remember_seconds=FOREVER_SECONDS)
-        engine = await JournalEngine.open(disk, options=options)
+async def _opened(settings: Settings) -> AsyncIterator[Engine]:
+    engine = await open_engine(_with_everything(settings), own=True)
     try:
         yield engine
     finally:
         await engine.close()
 
 
-def server_options(place: StoreLocation) -> PostgresOptions:
-    """Return how to use a server; raise ``InvalidInput`` if this installation cannot."""
-    try:
-        from holdfast.engines.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        problem = f"{place.shown} needs psycopg ({error}): pip install 'holdfast[postgres]'"
-        raise InvalidInput("store", problem) from None
-    return PostgresOptions(remember_seconds=FOREVER_SECONDS, schema=place.schema)
+def _with_everything(settings: Settings) -> Settings:
+    """Return settings for the same store under which nothing is too old to be copied."""
+    return Settings(
+        store=settings.store,
+        snapshot_path=settings.snapshot_path,
+        schema=settings.schema,
+        remember_seconds=FOREVER_SECONDS,
+    )
 
 
 async def load_into_server(
-    target: StoreLocation, batches: Iterable[Sequence[DumpRecord]], told: MoveProgress
+    target: Settings, batches: Iterable[Sequence[DumpRecord]], progress: MoveProgress
 ) -> tuple[int, int]:
     """Load a dump into a server; return how many jobs there are now, and how many unfinished."""
     unfinished = 0
@@ -153,20 +118,20 @@ async def load_into_server(
             unfinished += sum(not job.state.finished for job in jobs)
             yield batch
 
-    loaded = await _into_server(records(), target, told, anew=False)
+    loaded = await _into_server(records(), target, progress, anew=False)
     return loaded.read_back.counts["job"], unfinished
 
 
 async def _into_server(
     batches: AsyncIterator[Sequence[DumpRecord]],
-    target: StoreLocation,
-    told: MoveProgress,
+    target: Settings,
+    progress: MoveProgress,
     *,
     anew: bool,
 ) -> MoveResult:
-    options = server_options(target)
+    options = postgres_options(_with_everything(target))
     from holdfast.engines.postgres.restore.restore import ProgressHooks, load  # noqa: PLC0415 - an extra
 
-    hooks = ProgressHooks(told.gone, told.read_back)
-    loaded = await load(target.url, batches, options=options, hooks=hooks, anew=anew)
+    hooks = ProgressHooks(progress.copied, progress.read_back)
+    loaded = await load(target.store, batches, options=options, hooks=hooks, anew=anew)
     return MoveResult(*loaded)

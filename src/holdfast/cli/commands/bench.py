@@ -95,13 +95,14 @@ async def _measure(
 ) -> BenchFigures:
     import asyncio  # noqa: PLC0415
 
-    from holdfast.engines.journal.engine import JournalEngine  # noqa: PLC0415
-    from holdfast.engines.journal.options import JournalOptions  # noqa: PLC0415
-    from holdfast.engines.journal.wal.group_commit import SyncMode  # noqa: PLC0415
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    from holdfast.settings import Settings  # noqa: PLC0415
+    from holdfast.stores.opening import own_journal  # noqa: PLC0415
 
     syncs = await asyncio.to_thread(_sync_rate, place / "probe")
     on_progress(1)
-    engine = await JournalEngine.open(place / "store", options=JournalOptions(sync=SyncMode(sync)))
+    engine = await own_journal(replace(Settings(), store=str(place / "store"), sync=sync))
     try:
         few = max(50, min(500, jobs // 10))
         alone = await _enqueue(engine, few, 1)

@@ -111,29 +111,24 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
 def _into_directory(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
     from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
-    from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
+    from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
     del wanted  # loading a directory shows no progress
-    disk = LocalDisk(str(settings.directory), snapshots=settings.snapshot_directory)
     with file.open("rb") as source:
-        return restore(disk, read_dump(source))
+        return restore(open_disk(settings), read_dump(source))
 
 
 def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
     from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
-    from holdfast.stores.move import (  # noqa: PLC0415
-        MoveProgress,
-        load_into_server,
-        place_of,
-    )
+    from holdfast.stores.move import MoveProgress, load_into_server  # noqa: PLC0415
 
     with file.open("rb") as source, contextlib.ExitStack() as stack:
         begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
         shown = MoveProgress(begin)
         shown.total(verify_dump(source).records.get("job", 0))
-        return asyncio.run(load_into_server(place_of(settings), read_dump(source), shown))
+        return asyncio.run(load_into_server(settings, read_dump(source), shown))
 
 
 def _summary(manifest: DumpManifest) -> str:

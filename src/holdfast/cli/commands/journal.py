@@ -104,11 +104,12 @@ def salvage(context: CommandContext, target: str, *, as_json: bool) -> None:
 
 
 def _disk(settings: Settings) -> LocalDisk:
-    from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, LocalDisk  # noqa: PLC0415
+    from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS  # noqa: PLC0415
+    from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} has no log")
-    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    disk = open_disk(settings)
     if not disk.names(LOG) and not disk.names(SNAPSHOTS):
         # Most likely this is the wrong directory.
         raise InvalidInput("store", f"there is no log in {settings.store_shown}")

@@ -14,7 +14,8 @@ from holdfast.cli.output import count_of, document, progress, table
 from holdfast.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.stores.move import MoveResult, StoreLocation
+    from holdfast.settings import Settings
+    from holdfast.stores.move import MoveResult
 
 
 @click.command("move")
@@ -40,13 +41,13 @@ def move_store(
     source = _place(context, "--from", from_place)
     target = _place(context, "--to", to_place)
     move_module.check(source, target)
-    confirm(f"Move everything in {source.shown} to {target.shown}?", yes=yes)
+    confirm(f"Move everything in {source.store_shown} to {target.store_shown}?", yes=yes)
     moved = _move(source, target, anew=anew, quiet=as_json)
     if as_json:
         document(
             {
-                "from": source.shown,
-                "to": target.shown,
+                "from": source.store_shown,
+                "to": target.store_shown,
                 "records": dict(moved.contents.counts),
                 "sha256": moved.contents.sha256,
                 "known_records": moved.known_records,
@@ -56,21 +57,23 @@ def move_store(
     _show(moved, source, target)
 
 
-def _place(context: CommandContext, option: str, text: str) -> StoreLocation:
-    from holdfast.stores.move import place_of  # noqa: PLC0415
+def _place(context: CommandContext, option: str, text: str) -> Settings:
+    from holdfast.cli.store_access import check_kept  # noqa: PLC0415
 
     usual = context.settings()
     if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
-        return place_of(usual)  # its snapshots may be in another directory
+        return usual  # its snapshots may be in another directory
     try:
-        return place_of(context.settings(store=text))
+        settings = context.settings(store=text)
+        check_kept(settings)
     except InvalidInput as error:
         if error.field != "store":
             raise
         raise InvalidInput(option, error.problem) from None
+    return settings
 
 
-def _move(source: StoreLocation, target: StoreLocation, *, anew: bool, quiet: bool) -> MoveResult:
+def _move(source: Settings, target: Settings, *, anew: bool, quiet: bool) -> MoveResult:
     import asyncio  # noqa: PLC0415
 
     from holdfast.stores.move import MoveProgress, move  # noqa: PLC0415
@@ -80,7 +83,7 @@ def _move(source: StoreLocation, target: StoreLocation, *, anew: bool, quiet: bo
         return asyncio.run(move(source, target, MoveProgress(begin), anew=anew))
 
 
-def _show(moved: MoveResult, source: StoreLocation, target: StoreLocation) -> None:
+def _show(moved: MoveResult, source: Settings, target: Settings) -> None:
     kinds = sorted({*moved.contents.counts, *moved.read_back.counts})
     rows = [
         (kind, f"{moved.contents.counts[kind]:,}", f"{moved.read_back.counts[kind]:,}")
@@ -91,6 +94,6 @@ def _show(moved: MoveResult, source: StoreLocation, target: StoreLocation) -> No
     known = f", {moved.known_records:,} of them before" if moved.known_records else ""
     total = count_of(sum(moved.contents.counts.values()), "record")
     click.echo(
-        f"{target.shown}: {total} moved{known}, read back and compared. {source.shown} is "
-        "unchanged: do not use it any more"
+        f"{target.store_shown}: {total} moved{known}, read back and compared. "
+        f"{source.store_shown} is unchanged: do not use it any more"
     )

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import click
 
 from holdfast.daemon.daemon import Daemon
+from holdfast.daemon.worker_settings import event_loop_runner
 from holdfast.settings import LoadedSettings, Settings
-from holdfast.stores.opening import looping
 from holdfast.telemetry.log_output import LogOptions, configure_logging
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.registry import Registry
@@ -40,7 +40,7 @@ def run(
         )
         return await daemon.run()
 
-    with looping(settings) as runner:
+    with event_loop_runner(settings) as runner:
         return runner.run(serve())
 
 

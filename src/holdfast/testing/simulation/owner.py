@@ -13,6 +13,7 @@ from holdfast.daemon.rpc.app import Route, RpcApp
 from holdfast.daemon.rpc.http_protocol import HttpProtocol
 from holdfast.daemon.rpc.server import GRACE_SECONDS
 from holdfast.daemon.stores import JournalStore, Store
+from holdfast.daemon.worker_settings import worker_name, worker_options
 from holdfast.engines.contract import Engine, Reclaim
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
@@ -29,7 +30,6 @@ from holdfast.model.effects import Effect
 from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
 from holdfast.model.job import Job, JobRef
 from holdfast.model.outcome import Outcome
-from holdfast.stores.opening import own_name, worker_options
 from holdfast.worker.worker import Worker
 
 from .application import definition
@@ -177,7 +177,7 @@ class SimulatedDaemon(Daemon):
     def _hire(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
         told = RecordingEngine(engine, self.process)
-        return Worker(told, self._definition, own_name(self.settings), options)
+        return Worker(told, self._definition, worker_name(self.settings), options)
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
         server = Server(self.process, RpcApp(engine, routes))

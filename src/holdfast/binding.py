@@ -17,6 +17,7 @@ from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
 from .model.job import NewJob
 from .settings import Settings
+from .stores.opening import open_engine, postgres_options
 
 if TYPE_CHECKING:
     from .engines.postgres.options import PostgresOptions
@@ -135,8 +136,6 @@ class Binding:
                 settings.store_shown if engine is None else f"a {engine.capabilities.name} engine"
             )
             raise _cannot_join(f"this application's is {kept}")
-        from .stores.opening import postgres_options  # noqa: PLC0415 - only when used
-
         options = postgres_options(settings)
         from .engines.postgres.engine import PostgresEngine  # noqa: PLC0415 - an extra
 
@@ -174,8 +173,6 @@ class Binding:
             self._opening = self._opening or asyncio.Lock()
             async with self._opening:
                 if self._engine is None:
-                    from .stores.opening import open_engine  # noqa: PLC0415 - only when used
-
                     self._engine = await open_engine(self._settings(), own=self._own)
         return await verb(self._engine)
 

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.masking import shown
+from holdfast.model.redaction import shown
 from holdfast.settings import DEFAULTS, Settings, load, read
 
 from .samples import FIELDS

@@ -1,4 +1,4 @@
-"""Taking secrets out of texts that people read: the second wall, behind not writing them at all."""
+"""Hides secrets in texts that people read: in URLs, in values of settings, in free text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ _ASSIGNED = (
 )
 _HEADER = r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\n\"'}]+"
 
+_MOST_SHOWN = 500
+# In a value that is a URL. Greedy on purpose: a password may have any character in it, and too much
+# is hidden rather than too little. Only a port, all digits, may follow a colon without an @ later.
+_BEFORE_HOST = re.compile(r"(://[^:]*):.*@", re.DOTALL)
+_NO_PORT = re.compile(r"(://[^:/?#@\[]*):(?!\d{1,5}(?:\D|$)|\*\*\*@)[^/?#\s'\"]*")
+_PARAMETER = re.compile(
+    r"(?i)([a-z_]*(?:passw(?:or)?d|pwd|secret|token|api_?key)[a-z_]*=)(?!\*\*\*)[^&]*", re.DOTALL
+)
+
 _pattern = functools.cache(functools.partial(re.compile, flags=re.IGNORECASE))
-"""Compiled when needed: plain commands start without."""
+"""Compiled when needed, so that plain commands start faster."""
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether what has this name is nobody's business: ``db_password``, ``api_key``, …"""
+    """Whether a field of this name holds a secret: ``db_password``, ``api_key``, …"""
     return _pattern(_NAME).search(name) is not None
 
 
@@ -46,3 +55,30 @@ def without_secrets(text: str) -> str:
         text = _pattern(_HEADER).sub(rf"\g<name>{HIDDEN}", text)
         text = _pattern(_ASSIGNED).sub(rf"\g<name>{HIDDEN}", text)
     return text
+
+
+def masked(value: str) -> str:
+    """Return the value of a setting with ``***`` for every password, if it is a URL."""
+    if "://" not in value:
+        return value
+    value = _BEFORE_HOST.sub(rf"\1:{HIDDEN}@", value)
+    value = _NO_PORT.sub(rf"\1:{HIDDEN}", value)
+    return _PARAMETER.sub(rf"\1{HIDDEN}", value)
+
+
+def has_secret(value: object) -> bool:
+    """Whether ``masked`` would hide something in it."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):
+        return False
+    return masked(text) != text
+
+
+def shown(value: object) -> str:
+    """Return the value as Python code for an error message: masked, and cut if it is long."""
+    try:
+        text = repr(masked(value)) if isinstance(value, str) else masked(repr(value))
+    except (ValueError, RecursionError):  # too many digits or levels
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

@@ -6,7 +6,7 @@ the file, the file over the default. A bad value is an error that names the fiel
 source; nothing is corrected silently.
 """
 
-from holdfast.model.masking import masked
+from holdfast.model.redaction import masked
 
 from .fields import DEFAULTS, Settings
 from .formatting import changed, formatted, plain

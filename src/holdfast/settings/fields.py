@@ -8,7 +8,7 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.masking import masked
+from holdfast.model.redaction import masked
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
 from .parsers import PARSERS, EventLoop, HistoryName, LogFormat, LogLevel, SyncName, WakeName

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.model.durations import format_seconds, seconds_of
-from holdfast.model.masking import masked
+from holdfast.model.redaction import masked
 
 from .fields import DEFAULTS, Settings
 

@@ -16,7 +16,7 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
-from holdfast.model.masking import shown
+from holdfast.model.redaction import shown
 from holdfast.model.schema_name import check_schema
 
 from .store_url import database_url, file_path, is_server, store

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.masking import has_secret, shown
+from holdfast.model.redaction import has_secret, shown
 
 from .fields import Settings
 from .files import read_file

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.masking import masked, shown
+from holdfast.model.redaction import masked, shown
 
 MEMORY_STORE = "memory:"
 DEFAULT_PATHS: Mapping[str, str] = MappingProxyType(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput
-from holdfast.model.masking import masked
+from holdfast.model.redaction import masked
 
 from .parsers import queue_slots
 

@@ -200,19 +200,14 @@ async def test_a_dump_is_of_one_moment():
     await engine.close()
 
 
-def file_of(records: int = 40) -> bytes:
-    async def run() -> bytes:
-        engine = MemoryEngine(clock=VirtualClock(), options=OPTIONS)
-        await engine.enqueue(
-            [NewJob(task="t", id=f"j{n}", payload={"n": n}) for n in range(records)]
-        )
-        return (await as_file(engine)).getvalue()
-
-    return asyncio.run(run())
+async def file_of(records: int = 40) -> bytes:
+    engine = MemoryEngine(clock=VirtualClock(), options=OPTIONS)
+    await engine.enqueue([NewJob(task="t", id=f"j{n}", payload={"n": n}) for n in range(records)])
+    return (await as_file(engine)).getvalue()
 
 
-def test_every_bit_flip_in_a_dump_is_found():
-    whole = file_of()
+async def test_every_bit_flip_in_a_dump_is_found():
+    whole = await file_of()
     for at in range(0, 8 * len(whole), 7):
         altered = bytearray(whole)
         altered[at // 8] ^= 1 << at % 8
@@ -220,8 +215,8 @@ def test_every_bit_flip_in_a_dump_is_found():
             verify_dump(io.BytesIO(bytes(altered)))
 
 
-def test_a_dump_that_was_cut_short_or_goes_on_is_refused():
-    whole = file_of()
+async def test_a_dump_that_was_cut_short_or_goes_on_is_refused():
+    whole = await file_of()
     for size in range(len(whole) - 1):
         with pytest.raises(CorruptDump):
             verify_dump(io.BytesIO(whole[:size]))
@@ -229,16 +224,16 @@ def test_a_dump_that_was_cut_short_or_goes_on_is_refused():
         verify_dump(io.BytesIO(whole + b"x"))
 
 
-def test_a_newer_dump_and_something_else_are_refused():
+async def test_a_newer_dump_and_something_else_are_refused():
     newer = MAGIC + struct.pack("<I", FORMAT + 1)
     with pytest.raises(UnknownFormat, match="dump format"):
-        verify_dump(io.BytesIO(newer + file_of()[len(newer) :]))
+        verify_dump(io.BytesIO(newer + (await file_of())[len(newer) :]))
     with pytest.raises(CorruptDump, match="Nothing was loaded"):
         verify_dump(io.BytesIO(random.Random(1).randbytes(1000)))
 
 
-def test_nothing_of_an_altered_dump_is_loaded():
-    altered = bytearray(file_of())
+async def test_nothing_of_an_altered_dump_is_loaded():
+    altered = bytearray(await file_of())
     altered[-30] ^= 1
     disk = SimDisk()
     with pytest.raises(CorruptDump):
@@ -246,12 +241,12 @@ def test_nothing_of_an_altered_dump_is_loaded():
     memory = MemoryEngine()
     with pytest.raises(CorruptDump):
         memory.load(one for batch in read_dump(io.BytesIO(bytes(altered))) for one in batch)
-    assert asyncio.run(memory.counts()) == {}
+    assert await memory.counts() == {}
     assert disk.names("snapshots") == disk.names("log") == []
 
 
 async def test_a_dump_is_only_loaded_into_what_is_new():
-    whole = await asyncio.to_thread(file_of)
+    whole = await file_of()
 
     clock, disk = VirtualClock(), SimDisk()
     engine = await opened(disk, clock)
@@ -266,7 +261,7 @@ async def test_a_dump_is_only_loaded_into_what_is_new():
 
 
 def test_killed_while_it_restores_it_is_whole_or_does_not_open():
-    whole = file_of(5)
+    whole = asyncio.run(file_of(5))
     clean = SimDisk()
     restore(clean, read_dump(io.BytesIO(whole)))
     outcomes = set()

@@ -1,6 +1,5 @@
 """A dump to be shown to others: nothing of what work is about is in it."""
 
-import asyncio
 import io
 
 import msgspec
@@ -50,36 +49,33 @@ async def full_of_secrets(engine: MemoryEngine) -> None:
     await engine.set_policy("qc", QueuePolicy(max_in_flight=3), WHY)
 
 
-def dumped(*, redact: bool) -> io.BytesIO:
-    async def run() -> io.BytesIO:
-        engine = MemoryEngine(clock=VirtualClock())
-        await full_of_secrets(engine)
-        file = io.BytesIO()
-        await write_dump(file, redacted(engine.dump()) if redact else engine.dump())
-        await engine.close()
-        return file
-
-    return asyncio.run(run())
+async def dumped(*, redact: bool) -> io.BytesIO:
+    engine = MemoryEngine(clock=VirtualClock())
+    await full_of_secrets(engine)
+    file = io.BytesIO()
+    await write_dump(file, redacted(engine.dump()) if redact else engine.dump())
+    await engine.close()
+    return file
 
 
 def everything_in(file: io.BytesIO) -> str:
     return "\n".join(repr(record) for batch in read_dump(file) for record in batch)
 
 
-def test_a_redacted_dump_has_nothing_in_it_that_applications_or_people_wrote():
-    found = everything_in(dumped(redact=True))
+async def test_a_redacted_dump_has_nothing_in_it_that_applications_or_people_wrote():
+    found = everything_in(await dumped(redact=True))
     assert CANARY not in found
     for name in ("'a'", "'qc'", "upstream_5xx", "'ops'"):
         assert name in found, "names stay"
 
 
-def test_control_a_dump_that_is_not_redacted_has_it_everywhere():
-    assert everything_in(dumped(redact=False)).count(CANARY) >= 15
+async def test_control_a_dump_that_is_not_redacted_has_it_everywhere():
+    assert everything_in(await dumped(redact=False)).count(CANARY) >= 15
 
 
 async def test_nothing_of_a_redacted_dump_runs_when_it_is_loaded():
     disk = SimDisk()
-    restore(disk, read_dump(await asyncio.to_thread(dumped, redact=True)))
+    restore(disk, read_dump(await dumped(redact=True)))
 
     engine = await JournalEngine.open(
         disk, options=JournalOptions(inline=True), clock=VirtualClock()

@@ -16,8 +16,7 @@ from holdfast.model.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.model.masking import masked
-from holdfast.model.redaction import without_secrets
+from holdfast.model.redaction import masked, without_secrets
 
 TRY_AGAIN = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.LockNotAvailable)
 """Somebody else was first: the same verb, begun anew, sees what they did."""

@@ -1,7 +1,6 @@
-"""Which engine an application talks to, and on which event loop.
+"""The engine of an application, and the event loop that it belongs to.
 
-An engine belongs to one loop. Calls from other loops and threads hop over to it; a process that
-was forked begins anew.
+Calls from other loops and threads are made on that loop; a forked process opens its own engine.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PORTAL_SECONDS = 10.0
 
 
 class EngineStage(Protocol):
-    """A rehearsal: an engine on an event loop that runs only when asked to."""
+    """For tests: an engine on an event loop that runs only on request."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -44,15 +43,15 @@ class EngineStage(Protocol):
 
 
 class Binding:
-    """Finds the engine for a call, wherever the call comes from."""
+    """Makes calls on the engine, from any loop or thread."""
 
     def __init__(self, settings: Callable[[], Settings], *, own: bool) -> None:
         self._settings = settings
         self._own = own
         self._lock = threading.Lock()
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine: Engine | None = None
@@ -61,28 +60,28 @@ class Binding:
         self._stage: EngineStage | None = None
 
     def rehearse(self, stage: EngineStage | None) -> None:
-        """Talk to the engine of this rehearsal, or to one's own again."""
+        """Use the engine of this stage, or with None the application's own again."""
         self._stage = stage
 
     def adopt(self, engine: Engine | None) -> None:
-        """Use this engine, on the running loop, until told otherwise: a daemon's own."""
+        """Use this engine on the running loop; None ends that. For a daemon's engine."""
         self._check_process()
         self._engine = engine
         self._loop = None if engine is None else asyncio.get_running_loop()
 
     def hops(self) -> bool:
-        """Whether what is called on this event loop is done by another, in another thread."""
+        """Whether calls on this event loop are made on another, in another thread."""
         there = self._loop if self._stage is None else self._stage.loop
         return there is not None and there is not _running_loop()
 
     async def call(self, verb: Call[T]) -> T:
-        """Do this with the engine and return what comes of it."""
+        """Call the engine and return the result."""
         self._check_process()
         here = asyncio.get_running_loop()
         if (stage := self._stage) is not None:
             if here is stage.loop:
                 return await verb(stage.engine)
-            # A test that has an event loop of its own: the rehearsal's runs beside it.
+            # A test with an event loop of its own: the stage's runs in a thread.
             return await asyncio.to_thread(stage.run, _awaiting(verb, stage.engine))
         with self._lock:
             if self._loop is not here:
@@ -96,7 +95,7 @@ class Binding:
         return await asyncio.wrap_future(future)
 
     def call_sync(self, verb: Call[T]) -> T:
-        """Do this from code that is not asynchronous, and wait for it."""
+        """Call the engine from synchronous code, and wait for the result."""
         self._check_process()
         there = self._stage.loop if self._stage is not None else self._loop_for_threads()
         if there is _running_loop():
@@ -109,21 +108,21 @@ class Binding:
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
 
     async def join(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Enqueue in the transaction of the caller's own connection; no engine is needed."""
-        options = self._options_for_joining()
+        """Enqueue in the transaction of the caller's connection, without an engine."""
+        options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
         return await caller_transaction.enqueue(connection, jobs, options=options)
 
     def join_sync(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Do what ``join`` does in this thread, from code that is not asynchronous."""
-        options = self._options_for_joining()
+        """Do what ``join`` does, from synchronous code."""
+        options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
         return caller_transaction.enqueue_sync(connection, jobs, options=options)
 
-    def _options_for_joining(self) -> PostgresOptions:
-        """Return the options of the store if transactions of others can be joined there."""
+    def _join_options(self) -> PostgresOptions:
+        """Return the options of the store, or raise if it cannot join a transaction."""
         self._check_process()
         if self._stage is not None:
             raise _cannot_join("a rehearsal keeps work in memory")
@@ -142,7 +141,7 @@ class Binding:
         return engine.options if isinstance(engine, PostgresEngine) else options
 
     async def close(self) -> None:
-        """Let go of the engine, if this is the loop that it belongs to."""
+        """Close the engine, on the loop that it belongs to."""
         self._check_process()
         if self._engine is not None and self._loop is asyncio.get_running_loop():
             engine, self._engine, self._loop = self._engine, None, None
@@ -151,7 +150,7 @@ class Binding:
             await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
-        """Let go of the engine and of the thread that it may have been given."""
+        """Close the engine, and end its thread if it has one."""
         self._check_process()
         if self._loop is not None and self._loop is _running_loop():
             raise WrongLoop("this would make the event loop wait for itself: await close() instead")
@@ -189,7 +188,7 @@ class Binding:
             return self._loop
 
     def _forget_ended_loop(self) -> None:
-        """Let go of a loop that runs no more, and of what is of no use without it."""
+        """Forget a loop that has ended, and the engine that is of no use without it."""
         loop, engine = self._loop, self._engine
         if loop is None or (not loop.is_closed() and (loop.is_running() or loop is self._portal)):
             return
@@ -206,7 +205,7 @@ class Binding:
         if os.getpid() != self._pid:
             # A forked child: the parent's engine, loop and thread are not here.
             self._lock = threading.Lock()
-            self._begin_anew()
+            self._reset()
 
 
 def _cannot_join(why: str) -> InvalidInput:

@@ -28,7 +28,7 @@ ANN = Author("ann", "an incident")
 class Rig:
     """Settings in a file, and whatever reads them again."""
 
-    def __init__(self, text: str = "", *, can_take: bool = True) -> None:
+    def __init__(self, text: str = "", *, can_apply: bool = True) -> None:
         self.taken: list[Settings] = []
         self.engine = MemoryEngine()
         self.write(text)
@@ -36,8 +36,8 @@ class Rig:
             self.load(),
             self.load,
             Operations(self.engine),
-            can_take=lambda _wanted: can_take,
-            take=self.taken.append,
+            can_apply=lambda _wanted: can_apply,
+            apply=self.taken.append,
         )
 
     def write(self, text: str) -> None:
@@ -127,7 +127,7 @@ async def test_what_clashes_only_with_what_needs_a_restart_is_refused_too() -> N
 
 
 async def test_other_queues_need_a_restart() -> None:
-    rig = Rig("queues: mail:8\n", can_take=False)
+    rig = Rig("queues: mail:8\n", can_apply=False)
     rig.write("queues: slow:2\nworker_count: 4\n")
     report = await rig.reloading.reload(ANN)
     assert [change.field for change in report.changed] == ["worker_count"]
@@ -140,8 +140,8 @@ async def test_there_may_be_nowhere_to_read_from() -> None:
         load(environ={}),
         None,
         Operations(MemoryEngine()),
-        can_take=lambda _wanted: True,
-        take=lambda _settings: None,
+        can_apply=lambda _wanted: True,
+        apply=lambda _settings: None,
     )
     with pytest.raises(Unavailable):
         await reloading.reload(ANN)

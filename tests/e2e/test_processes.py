@@ -351,9 +351,9 @@ def test_the_slots_of_a_queue_are_resized_in_every_process(rig):
 
 async def second_of(daemon: Owner) -> ProcessSlots:
     """Return what the second process of a daemon says first."""
-    assert daemon.workforce is not None
+    assert daemon.slots_control is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (found := daemon.workforce.processes["2"]) is None:  # noqa: ASYNC110
+        while (found := daemon.slots_control.processes["2"]) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 

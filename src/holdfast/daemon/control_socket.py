@@ -1,4 +1,4 @@
-"""Where a daemon takes commands."""
+"""The socket on which a daemon takes commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.engines.socket_path import private_socket_path, socket_path
 from holdfast.model.errors import StorageError
 from holdfast.settings import Settings
 
-from .forks import keep_in_forks, let_go_in_forks
+from .forks import close_in_forks, keep_open_in_forks
 
 
 def control_path(settings: Settings) -> str:
@@ -26,11 +26,11 @@ def control_path(settings: Settings) -> str:
 
 
 @contextlib.contextmanager
-def in_control(path: str) -> Iterator[bool]:
-    """Yield whether commands at this path are ours to take: of all daemons one has the lock.
+def control_lock(path: str) -> Iterator[bool]:
+    """Yield whether this daemon is the one that takes commands at this path: it has the lock.
 
-    To look whether somebody listens is not enough: of two that start at once both would see nobody,
-    and one take the other's socket away.
+    A look whether a process listens is not enough: of two daemons that start at the same time both
+    would find none, and one would remove the other's socket.
     """
     import fcntl  # noqa: PLC0415 - where there are such sockets, there is this
 
@@ -38,7 +38,7 @@ def in_control(path: str) -> Iterator[bool]:
         number = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(f"no lock can be made at {path}.lock: {error}") from error
-    let_go_in_forks(path, number)
+    close_in_forks(path, number)
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,5 +47,5 @@ def in_control(path: str) -> Iterator[bool]:
         else:
             yield True
     finally:
-        keep_in_forks(number)
+        keep_open_in_forks(number)
         os.close(number)

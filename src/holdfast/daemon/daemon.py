@@ -31,15 +31,15 @@ from holdfast.worker.registry import Hook, Registry
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
 
-from .control_socket import control_path, in_control
-from .forks import let_go_in_forks
+from .control_socket import control_lock, control_path
+from .forks import close_in_forks
 from .processes import ProcessSlotsControl, WorkerProcesses
 from .reload import SettingsReloader
 from .rpc.app import Route, RpcApp
 from .rpc.routes import config_routes, health_routes, metrics_routes, operation_routes
 from .rpc.server import bind_loopback, bind_socket, serving
 from .stores import Store, open_store
-from .watchdog import Watchdog, leave_in_time
+from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, worker_name, worker_options
 
 log = StructuredLog("holdfast.daemon")
@@ -61,9 +61,9 @@ class Daemon:
         reload: Callable[[], LoadedSettings] | None = None,
         configure: Callable[[Settings], None] = lambda _settings: None,
     ) -> None:
-        """Take what to run. ``adopt`` is told which engine the application is to use.
+        """``adopt`` takes the engine that the application is to use, and None at the end.
 
-        ``reload`` reads the settings again, and ``configure`` is told of those that changed.
+        ``reload`` reads the settings again, and ``configure`` takes those that changed.
         """
         self.settings = settings
         self._origins = dict.fromkeys(settings.__struct_fields__, "default") | dict(origins)
@@ -84,8 +84,8 @@ class Daemon:
         self._operations: Operations | None = None
         self._worker: Worker | None = None
         self._processes: WorkerProcesses | None = None
-        self.workforce: ProcessSlotsControl | None = None
-        """Those who run jobs here, in all processes, once it has started."""
+        self.slots_control: ProcessSlotsControl | None = None
+        """The slots of all processes, once it has started."""
 
     async def start(self) -> None:
         """Own the store, recover, listen, and begin to work."""
@@ -93,7 +93,7 @@ class Daemon:
         self._check()
         store = self._store = await self._open_store()
         self._open.push_async_callback(store.engine.close)
-        self._say(f"holdfast started: store {settings.store_shown} {store.greeting(settings)}")
+        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
         try:
             await self._start(store)
         except BaseException:
@@ -109,15 +109,15 @@ class Daemon:
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._definition.on_start)
-        worker = self._worker = self._hire(engine)
-        # Before anybody can ask for a drain: those that are started later are to know of it.
+        worker = self._worker = self._make_worker(engine)
+        # Before a drain can be asked for: processes that start later must know of it.
         processes = WorkerProcesses(self._definition, settings, engine, worker, store.held_by)
         self._processes = processes
-        self.workforce = ProcessSlotsControl(worker, processes, engine)
+        self.slots_control = ProcessSlotsControl(worker, processes, engine)
         operations = Operations(
             engine,
             self._definition,
-            self.workforce,
+            self.slots_control,
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
                 **metrics.totals(),
@@ -130,9 +130,9 @@ class Daemon:
         lag.start()
         self._open.callback(lag.stop)
         metrics.processes = lambda: {"1": worker.metrics(lag.seconds), **processes.figures}
-        probes = {**health_routes(engine, self._unwell), **metrics_routes(metrics)}
-        governing = config_routes(await self._governed(operations, worker))
-        await self._listen(engine, {**probes, **governing, **operation_routes(operations)})
+        probes = {**health_routes(engine, self._not_ready_reason), **metrics_routes(metrics)}
+        config = config_routes(await self._make_reloader(operations, worker))
+        await self._listen(engine, {**probes, **config, **operation_routes(operations)})
         await self._serve_metrics(probes)
         self._say(f"workers: {self._slots_shown(worker)}")
         await worker.look_for_queues()
@@ -156,12 +156,12 @@ class Daemon:
         )
 
     async def run(self) -> int:
-        """Work until told to stop; return the exit code."""
+        """Run until a stop is requested; return the exit code."""
         try:
             return await self._run()
         except asyncio.CancelledError:
-            # A task has let a SystemExit or KeyboardInterrupt loose on the event loop, outside of
-            # its own attempt. That ends the loop, and must not pass for an orderly end.
+            # A task raised SystemExit or KeyboardInterrupt on the event loop, outside of its own
+            # attempt. That ends the loop, and is not a clean stop.
             sys.stderr.write(
                 "holdfast: a task has ended the event loop; leaving as after a crash\n"
             )
@@ -185,7 +185,7 @@ class Daemon:
         code = 0 if self._failure is None else EXIT_FAILED
         log.emit("daemon.stopped", code=code)
         sum_up(everything=True)
-        leave_in_time(loop, code)
+        exit_in_time(loop, code)
         return code
 
     def ask_to_stop(self) -> None:
@@ -193,13 +193,14 @@ class Daemon:
         self._stop_asked.set()
 
     async def stop(self) -> None:
-        """Stop claiming, wait for what runs, hand back the rest, close everything."""
+        """Stop claiming, wait for running jobs, release the rest, close everything."""
         self._stopping = True
-        worker, workforce, processes = self._worker, self.workforce, self._processes
-        if worker is not None and workforce is not None and processes is not None:
-            busy = len(workforce.running())
-            patience = format_seconds(self.settings.drain_seconds)
-            self._say(f"stopping: {busy} running, waiting up to {patience}")
+        worker, slots_control, processes = self._worker, self.slots_control, self._processes
+        if worker is not None and slots_control is not None and processes is not None:
+            busy = len(slots_control.running())
+            self._say(
+                f"stopping: {busy} running, waiting up to {format_seconds(self.settings.drain_seconds)}"
+            )
             log.emit("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             await asyncio.gather(worker.stop(self.settings.drain_seconds), processes.stop())
         await self._run_hooks(self._definition.on_stop, quiet=True)
@@ -212,7 +213,7 @@ class Daemon:
     async def _open_store(self) -> Store:
         return await open_store(self.settings)
 
-    def _hire(self, engine: Engine) -> Worker:
+    def _make_worker(self, engine: Engine) -> Worker:
         settings = self.settings
         return Worker(engine, self._definition, worker_name(settings), worker_options(settings))
 
@@ -234,10 +235,12 @@ class Daemon:
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
         if not hasattr(socket, "AF_UNIX"):
-            self._say("no socket: this system has none of the kind, so commands cannot reach us")
+            self._say(
+                "no socket: this system has no Unix sockets, so this daemon takes no commands"
+            )
             return
         path = control_path(self.settings)
-        if self.settings.on_server and not self._open.enter_context(in_control(path)):
+        if self.settings.on_server and not self._open.enter_context(control_lock(path)):
             self._say("no socket: another daemon of this store on this machine takes commands")
             return
         bound = _bind_as_owner(path)
@@ -256,7 +259,7 @@ class Daemon:
         self._metrics_at = f"http://{host}:{port}/metrics"
         self._say(f"metrics: {self._metrics_at}")
 
-    def _unwell(self) -> str | None:
+    def _not_ready_reason(self) -> str | None:
         if self._stopping:
             return "stopping"
         return None if self._failure is None else str(self._failure)
@@ -268,7 +271,7 @@ class Daemon:
 
     def _on_stop(self) -> None:
         if self._stop_asked.is_set():
-            # The second time: now. What is running is lost with this process, and runs again.
+            # The second signal exits at once. Running jobs are lost with this process, and rerun.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(128 + signal.SIGTERM)
@@ -279,7 +282,7 @@ class Daemon:
             self._reloading.reload_soon()
 
     def _check(self) -> None:
-        """Refuse what can be seen to be wrong before anything is touched."""
+        """Raise for errors that show before anything is opened."""
         for problem in unusable_paths(LoadedSettings(self.settings, self._origins)):
             raise problem
         try:
@@ -288,21 +291,21 @@ class Daemon:
             problem = InvalidInput("default_task", str(error))
             raise with_origin(problem, self._origins) from None
 
-    async def _governed(self, operations: Operations, worker: Worker) -> SettingsReloader:
-        """Switch the flags that the settings name, and be ready to read them again."""
+    async def _make_reloader(self, operations: Operations, worker: Worker) -> SettingsReloader:
+        """Switch the flags that the settings name; return the reloader."""
         loaded = LoadedSettings(self.settings, self._origins)
         self._reloading = SettingsReloader(
             loaded,
             self._reload,
             operations,
-            can_take=lambda wanted: worker.can_change(worker_options(wanted)),
-            take=self._take,
+            can_apply=lambda wanted: worker.can_change(worker_options(wanted)),
+            apply=self._apply,
         )
         await self._reloading.switch_flags(await operations.engine.flags(), loaded)
         return self._reloading
 
-    def _take(self, settings: Settings) -> None:
-        """Go by these settings, as far as they can change while running."""
+    def _apply(self, settings: Settings) -> None:
+        """Apply the settings that can change while running."""
         if self._worker is not None:
             apply_settings(self._worker, self._lease_loop, settings)
         if self._store is not None:
@@ -336,13 +339,13 @@ class Daemon:
 
 
 def _bind_as_owner(path: str) -> socket.socket:
-    """Take the socket over: who owns the store cannot meet another owner, only left-overs.
+    """Replace the socket: the owner of a store can only find left-overs there.
 
-    Such as a process that a task of the last owner forked: it still holds what that listened on.
+    For example of a process that a task of the last owner forked: it keeps the socket open.
     """
     if Path(path).is_socket():
         Path(path).unlink()
-    let_go_in_forks(path)
+    close_in_forks(path)
     return bind_socket(path)
 
 

@@ -1,4 +1,4 @@
-"""What copies of this process, which tasks may make by forking, must not keep."""
+"""Files that forked copies of this process, which tasks may make, must not keep open."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ import socket
 import stat
 from pathlib import Path
 
-_LET_GO: set[str] = set()
-_LET_GO_NUMBERS: set[int] = set()
+_SOCKET_PATHS: set[str] = set()
+_FILE_DESCRIPTORS: set[int] = set()
 
 
-def let_go_in_forks(path: str, *numbers: int) -> None:
-    """Have copies of this process, which tasks may make by forking, let go of this Unix socket.
+def close_in_forks(path: str, *numbers: int) -> None:
+    """Have forked copies of this process close this Unix socket, and these file descriptors.
 
-    And of files of these numbers.
-
-    A copy never answers. But whoever is connected to it waits, also when we are long gone, and
-    whoever starts in our place would find that somebody listens.
+    A copy never answers. But a client that is connected to it would wait, even after this process
+    has ended, and the next owner would find that a process listens.
     """
-    if not _LET_GO and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_let_go)
-    _LET_GO.add(path)
-    _LET_GO_NUMBERS.update(numbers)
+    if not _SOCKET_PATHS and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_close_all)
+    _SOCKET_PATHS.add(path)
+    _FILE_DESCRIPTORS.update(numbers)
 
 
-def keep_in_forks(number: int) -> None:
-    """Let copies have what gets this number next: it is about to be closed."""
-    _LET_GO_NUMBERS.discard(number)
+def keep_open_in_forks(number: int) -> None:
+    """Forget a file descriptor that is about to be closed: its number may be reused."""
+    _FILE_DESCRIPTORS.discard(number)
 
 
-def _let_go() -> None:
+def _close_all() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
         with contextlib.suppress(OSError):
-            if number in _LET_GO_NUMBERS or _is_ours(number):
-                # Not closed: its number must not go to something else that is then closed for it.
+            if number in _FILE_DESCRIPTORS or _is_ours(number):
+                # Not closed: its number must not be reused for a file that is then closed instead.
                 os.dup2(nothing, number, inheritable=False)
     os.close(nothing)
 
@@ -45,7 +43,7 @@ def _is_ours(number: int) -> bool:
     if not stat.S_ISSOCK(os.fstat(number).st_mode):
         return False
     with socket.socket(fileno=os.dup(number)) as copy:
-        return copy.family == socket.AF_UNIX and not _LET_GO.isdisjoint(_addresses(copy))
+        return copy.family == socket.AF_UNIX and not _SOCKET_PATHS.isdisjoint(_addresses(copy))
 
 
 def _addresses(sock: socket.socket) -> list[str]:

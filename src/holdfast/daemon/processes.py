@@ -1,6 +1,6 @@
-"""More worker processes beside the daemon, which end with it.
+"""Worker processes beside the daemon, which end with it.
 
-Of a store that the daemon owns they are its clients; on a server each has its own connections.
+They are clients of a daemon that owns its store; on a server each has its own connections.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _STOP_MARGIN_SECONDS = 2.0
 
 
 class WorkerProcessConfig(msgspec.Struct, frozen=True):
-    """What a worker process is told on its standard input, which then stays open as a life line."""
+    """The first line on a worker process's standard input, which closes when the daemon ends."""
 
     reference: str | None
     settings: Settings
     name: str
     slots: Mapping[str, int]
-    """How many it is to have by their queues, whatever the settings say: they may be resized."""
+    """The number of slots by queue, which may have been resized since the settings were read."""
     draining: bool
     reports: int | None = None
-    """The file descriptor on which it says how it is doing, a line of ``ProcessReport`` each."""
+    """The file descriptor to which it writes a ``ProcessReport`` per line."""
 
 
 class WorkerProcesses:
@@ -62,9 +62,9 @@ class WorkerProcesses:
         worker: Worker,
         held_by: Callable[[str], Awaitable[list[Job]]],
     ) -> None:
-        """Take whose they are: each of them has as many slots as the owner's own worker.
+        """Each has as many slots as the daemon's own worker.
 
-        ``held_by`` says what a worker holds that does not claim through this process.
+        ``held_by`` returns the jobs of a worker that does not claim through this process.
         """
         self._reference = definition.reference
         self._settings = settings
@@ -73,64 +73,64 @@ class WorkerProcesses:
         self._held_by = held_by
         numbers = map(str, range(2, settings.processes + 1))
         self.names = {number: worker_name(settings, f"-{number}") for number in numbers}
-        """As whom they claim, by their number."""
-        self._keepers: list[asyncio.Task[None]] = []
+        """The names of their workers, by process number."""
+        self._tasks: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
         self._draining = False
         self.figures: dict[str, ProcessMetrics] = {}
-        """How each of them is doing, as it last said, by its number."""
+        """The last metrics of each, by process number."""
 
     def start(self) -> None:
         """Start them all."""
         for number, name in self.names.items():
-            keeper = asyncio.get_running_loop().create_task(self._keep(number, name))
-            self._keepers.append(keeper)
+            keeper = asyncio.get_running_loop().create_task(self._keep_running(number, name))
+            self._tasks.append(keeper)
 
     def apply(self, settings: Settings) -> None:
-        """Hand changed settings to all of them, and to those that are started from now on."""
+        """Send changed settings to all of them; later ones start with them."""
         self._settings = settings
-        self._tell_all(msgspec.json.encode(settings) + b"\n")
+        self._send_all(msgspec.json.encode(settings) + b"\n")
 
     def drain(self) -> None:
-        """Have all of them, and those that are started from now on, claim no more."""
+        """Make all of them, and later ones, stop claiming."""
         self._draining = True
         for number, name in self.names.items():
-            if name in self._running:  # it may claim until it says that it has heard this
+            if name in self._running:  # it may claim until it reports that it is draining
                 figures = self.figures.get(number, ProcessMetrics())
                 self.figures[number] = msgspec.structs.replace(figures, draining=False)
-        self._tell_all(_DRAIN)
+        self._send_all(_DRAIN)
 
     def resume(self) -> None:
-        """Have them claim again."""
+        """Make them claim again."""
         self._draining = False
-        self._tell_all(_RESUME)
+        self._send_all(_RESUME)
 
     def resize(self, slots: int, queue: str = "") -> None:
-        """Have this many slots in each of them; one that is started later has the owner's."""
-        self._tell_all(f"resize {slots} {queue}\n".encode())
+        """Set the number of slots in each; one that is started later has the daemon's."""
+        self._send_all(f"resize {slots} {queue}\n".encode())
 
-    def _tell_all(self, line: bytes) -> None:
+    def _send_all(self, line: bytes) -> None:
         for process in self._running.values():
             if process.stdin is not None:
                 with contextlib.suppress(ConnectionError):
                     process.stdin.write(line)
 
     async def stop(self) -> None:
-        """Ask them to drain, wait for it, and kill what is left."""
+        """Ask them to drain, wait for it, and kill those that are left."""
         self._stopping = True
-        self._tell_all(_STOP)
+        self._send_all(_STOP)
         patience_seconds = self._settings.drain_seconds + _STOP_MARGIN_SECONDS
-        if self._keepers:
-            await asyncio.wait(self._keepers, timeout=patience_seconds)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience_seconds)
         for process in self._running.values():
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
-        for keeper in self._keepers:
+        for keeper in self._tasks:
             keeper.cancel()
 
-    async def _keep(self, number: str, name: str) -> None:
+    async def _keep_running(self, number: str, name: str) -> None:
         while not self._stopping:
             try:
                 process, listening = await self._spawn(number, name)
@@ -153,12 +153,12 @@ class WorkerProcesses:
                 return
             log.emit("worker.process_ended", worker=name, pid=process.pid, code=code)
             await asyncio.sleep(_RESTART_SECONDS)
-            await self._end_leases(name, code)  # what a claim of its had still on the way
+            await self._end_leases(name, code)  # for a claim that was still in flight
 
     async def _spawn(
         self, number: str, name: str
     ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
-        """Start one, and listen to how it is doing."""
+        """Start one, and a task that reads its reports."""
         ours, theirs = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -175,7 +175,7 @@ class WorkerProcesses:
         finally:
             os.close(theirs)
         listening = asyncio.get_running_loop().create_task(self._listen(number, ours))
-        charter = WorkerProcessConfig(
+        config = WorkerProcessConfig(
             self._reference,
             self._settings,
             name,
@@ -184,7 +184,7 @@ class WorkerProcesses:
             theirs if _passed(theirs) else None,
         )
         if process.stdin is not None:
-            process.stdin.write(msgspec.json.encode(charter) + b"\n")
+            process.stdin.write(msgspec.json.encode(config) + b"\n")
         return process, listening
 
     async def _listen(self, number: str, source: int) -> None:
@@ -201,13 +201,13 @@ class WorkerProcesses:
             transport.close()
 
     async def _end_leases(self, name: str, code: int) -> None:
-        """Whoever held these is gone: nobody needs to wait for their leases."""
+        """End the leases of a process that has ended."""
         try:
             jobs = [*self._engine.held_by(name), *await self._held_by(name)]
         except HoldfastError:
             return  # their leases run out
         outcomes = [
-            # One that ran alone, in a process of its own, did not end this one.
+            # A job that ran alone, in a process of its own, did not end this one.
             release(job)
             if lifecycle.runs_alone(job)
             else lost(job, f"{name}, which ran attempt {job.attempt}, ended with code {code}")
@@ -235,12 +235,12 @@ class ProcessSlotsControl:
 
     @property
     def processes(self) -> Mapping[str, ProcessSlots | None]:
-        """The slots of each process by its number; None is one that has not said anything yet."""
+        """The slots of each process by number; None for one that has not reported yet."""
         found: dict[str, ProcessSlots | None] = {**self._worker.processes}
         for number in self._processes.names:
-            said = self._processes.figures.get(number)
+            report = self._processes.figures.get(number)
             found[number] = (
-                None if said is None else ProcessSlots(said.slots, said.busy, said.draining)
+                None if report is None else ProcessSlots(report.slots, report.busy, report.draining)
             )
         return found
 

@@ -1,4 +1,4 @@
-"""The settings that a daemon runs by: which of them can change meanwhile, and changing them."""
+"""The settings of a running daemon, and reloading those that can change."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ RELOADABLE = (
     "log_format",
     "flags",
 )
-"""What can change while the daemon runs; of ``queues`` only the numbers of slots."""
-SETTLER = "settings"
-"""Who it is that switches a flag because the settings say so, and that reloads at a signal."""
+"""Settings that can change while the daemon runs; of ``queues`` only the numbers of slots."""
+SETTINGS_AUTHOR = "settings"
+"""The author of flag changes that come from the settings, and of reloads at a signal."""
 SIGNAL = "SIGHUP"
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """One setting that has another value now, as people write it."""
+    """A setting with a new value, as people write it."""
 
     field: str
     before: str
@@ -51,16 +51,16 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 class ReloadResult(msgspec.Struct, frozen=True):
-    """What came of reading the settings again."""
+    """The result of a reload."""
 
     changed: list[SettingChange]
     needs_restart: list[SettingChange]
-    """What the settings say now and only a new start can do."""
+    """Changes that need a restart."""
     warnings: list[str]
 
 
 class RunningSettings(msgspec.Struct, frozen=True):
-    """What a daemon runs by. Secrets are masked."""
+    """The settings of a running daemon. Secrets are masked."""
 
     process: int
     settings: dict[str, object]
@@ -69,53 +69,53 @@ class RunningSettings(msgspec.Struct, frozen=True):
 
 
 class SettingsReloader:
-    """The settings of a daemon that is up, and the way from them to the next."""
+    """Holds the settings of a running daemon, and reloads them."""
 
     def __init__(
         self,
         loaded: LoadedSettings,
-        read_again: Callable[[], LoadedSettings] | None,
+        load: Callable[[], LoadedSettings] | None,
         operations: Operations,
         *,
-        can_take: Callable[[Settings], bool],
-        take: Callable[[Settings], None],
+        can_apply: Callable[[Settings], bool],
+        apply: Callable[[Settings], None],
     ) -> None:
-        """Take what runs now. ``can_take`` says whether the same queues are served."""
+        """``can_apply`` returns whether the same queues are served."""
         self._loaded = loaded
-        self._read_again = read_again
+        self._load = load
         self._operations = operations
-        self._can_take = can_take
-        self._take = take
-        self._one_at_a_time = asyncio.Lock()
+        self._can_apply = can_apply
+        self._apply = apply
+        self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
     def running(self) -> RunningSettings:
-        """Return what holds now."""
+        """Return the present settings."""
         loaded = self._loaded
         return RunningSettings(os.getpid(), plain(loaded.settings), dict(loaded.origins))
 
     async def switch_flags(self, before: Mapping[str, bool], now: LoadedSettings) -> None:
-        """Switch the flags that the settings name, as far as they differ from these."""
-        who = Author(SETTLER, now.origins.get("flags", "default")[:TEXT_LIMIT])
+        """Switch the flags of the settings that differ from ``before``."""
+        who = Author(SETTINGS_AUTHOR, now.origins.get("flags", "default")[:TEXT_LIMIT])
         for name, on in now.settings.flags.items():
             if before.get(name) is not on:
                 await self._operations.set_flag(name, who, on=on)
 
     async def reload(self, who: Author) -> ReloadResult:
-        """Read the settings again and take over what can change, as this person asked.
+        """Read the settings again and apply what can change, for this person.
 
-        Raise ``InvalidInput`` if there is anything wrong with them; then nothing has changed.
+        Raise ``InvalidInput``, and change nothing, if they are wrong.
         """
-        if self._read_again is None:
-            raise Unavailable("this daemon has nowhere to read its settings from again")
-        async with self._one_at_a_time:
-            wanted = self._read_again()
+        if self._load is None:
+            raise Unavailable("this daemon has no source to read its settings from again")
+        async with self._lock:
+            wanted = self._load()
             loaded, report = self._merged(wanted)
             before = self._loaded.settings.flags
             await self.switch_flags(before, loaded)
             if report.changed:
                 await self._operations.note_reload([one.field for one in report.changed], who)
-            self._take(loaded.settings)
+            self._apply(loaded.settings)
             self._loaded = loaded
         log.emit(
             "daemon.reloaded",
@@ -127,19 +127,19 @@ class SettingsReloader:
         return report
 
     def reload_soon(self) -> None:
-        """Reload because of a signal, without anybody waiting for it; a refusal is logged."""
+        """Reload in the background, because of a signal; an error is logged."""
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def _reload_quietly(self) -> None:
         try:
-            await self.reload(Author(SETTLER, SIGNAL))
+            await self.reload(Author(SETTINGS_AUTHOR, SIGNAL))
         except HoldfastError as error:
             log.emit("daemon.reload_refused", error=error)
 
     def _merged(self, wanted: LoadedSettings) -> tuple[LoadedSettings, ReloadResult]:
-        """Return the settings with what can change taken from these, and what that means."""
+        """Return the running settings with the changes that can be applied, and the result."""
         running = self._loaded
         differ = [
             field
@@ -147,10 +147,10 @@ class SettingsReloader:
             if getattr(wanted.settings, field) != getattr(running.settings, field)
         ]
         fixed = {field for field in differ if field not in RELOADABLE}
-        if "queues" in differ and not self._can_take(wanted.settings):
+        if "queues" in differ and not self._can_apply(wanted.settings):
             fixed.add("queues")
         taken = [field for field in differ if field not in fixed]
-        # Of old and new together: what clashes only so is refused as well.
+        # Old and new values together may contradict each other: that is refused too.
         values = {field: getattr(wanted.settings, field) for field in taken}
         settings = msgspec.structs.replace(running.settings, **values)
         origins = {**wanted.origins, **{field: running.origins[field] for field in fixed}}
@@ -166,12 +166,12 @@ class SettingsReloader:
         report = ReloadResult(
             [changes[field] for field in taken],
             [changes[field] for field in differ if field in fixed],
-            [*wanted.warnings, *self._left_alone(settings)],
+            [*wanted.warnings, *self._flag_warnings(settings)],
         )
         return LoadedSettings(settings, origins), report
 
-    def _left_alone(self, settings: Settings) -> list[str]:
-        """Return what a person may not expect: a flag stays when settings no longer name it."""
+    def _flag_warnings(self, settings: Settings) -> list[str]:
+        """Return warnings for flags that the settings no longer name: they stay as they are."""
         return [
             f"flags: {name} stays {'on' if on else 'off'}: it is not named any more, and nothing "
             "switches it back"

@@ -1,4 +1,4 @@
-"""What a daemon works on: a store that it owns, or a server that it shares with others."""
+"""The store of a daemon: a directory that it owns, or a server that it shares."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """An engine, and what a daemon wants to know of the place behind it."""
+    """An engine, and what a daemon needs to know of its storage."""
 
     @property
     def engine(self) -> Engine:
-        """What keeps the work."""
+        """The engine of the store."""
 
     @property
     def clock(self) -> Clock:
-        """The clock that the daemon's loops go by."""
+        """The clock of the daemon's loops."""
 
     @property
     def recovery_seconds(self) -> float:
@@ -37,28 +37,28 @@ class Store(Protocol):
 
     @property
     def lost_at_open(self) -> Sequence[Job]:
-        """Jobs that were lost with the process that was here before."""
+        """Jobs that were lost with the last owner."""
 
-    def greeting(self, settings: Settings) -> str:
-        """Return what to say of it at the start."""
+    def summary(self, settings: Settings) -> str:
+        """Return a description for the message at the start."""
 
     def figures(self) -> StoreMetrics:
-        """Return how it is doing, for a scrape."""
+        """Return its metrics."""
 
     def held_now(self) -> list[Job]:
-        """Return the jobs that are held already, by whoever outlived a restart."""
+        """Return the jobs that workers hold since before a restart."""
 
     async def held_by(self, worker: str) -> list[Job]:
-        """Return what a worker holds that does not claim through this daemon."""
+        """Return the jobs of a worker that does not claim through this daemon."""
 
     def waits_for_disk(self) -> bool:
-        """Whether the event loop is held up by the disk at this moment; ask from any thread."""
+        """Whether the disk blocks the event loop at this moment; thread-safe."""
 
     def loops(self, settings: Settings) -> list[Loop]:
-        """Return what has to be done now and then."""
+        """Return its periodic loops."""
 
     def change(self, settings: Settings) -> None:
-        """Go by these settings, as far as they can change."""
+        """Apply the settings that can change."""
 
 
 class JournalStore:
@@ -73,13 +73,13 @@ class JournalStore:
         self.held_now = journal.held_now
         self.snapshots = SnapshotLoop(journal, 0.0)
 
-    def greeting(self, settings: Settings) -> str:
-        """See ``Store.greeting``."""
+    def summary(self, settings: Settings) -> str:
+        """See ``Store.summary``."""
         recovered = f"{self.engine.recovery.jobs} jobs recovered"
         return f"(sync={settings.sync}), {recovered} in {self.recovery_seconds * 1000:.0f} ms"
 
     async def held_by(self, _worker: str) -> list[Job]:
-        """Know of nobody: its worker processes claim through the daemon."""
+        """Return none: its worker processes claim through the daemon."""
         return []
 
     def waits_for_disk(self) -> bool:
@@ -97,14 +97,14 @@ class JournalStore:
 
 
 class SnapshotLoop:
-    """Looks now and then whether enough has been logged to be worth a snapshot."""
+    """Compacts when enough was logged since the last snapshot."""
 
     def __init__(self, journal: JournalEngine, interval_seconds: float) -> None:
         self._journal = journal
         self.interval_seconds = interval_seconds
 
     async def step(self, now_us: int) -> int:
-        """Compact if it is worth it."""
+        """Compact if it is due."""
         if self._journal.compaction_due():
             await self._journal.compact()
         return now_us + int(self.interval_seconds * MICROSECONDS)
@@ -121,17 +121,17 @@ class ServerStore:
         self.figures = server.figures
         self.held_by = server.held_by
 
-    def greeting(self, settings: Settings) -> str:
-        """See ``Store.greeting``."""
+    def summary(self, settings: Settings) -> str:
+        """See ``Store.summary``."""
         took_ms = self.recovery_seconds * 1000
         return f"(schema {settings.schema}, wake={settings.wake}), connected in {took_ms:.0f} ms"
 
     def held_now(self) -> list[Job]:
-        """Hold nothing: what others hold is theirs."""
+        """Return none: other daemons hold theirs."""
         return []
 
     def waits_for_disk(self) -> bool:
-        """Have no disk."""
+        """Return false: the disk is the server's."""
         return False
 
     def loops(self, _settings: Settings) -> list[Loop]:
@@ -139,29 +139,29 @@ class ServerStore:
         return [StatsLoop(self.engine), PruneLoop(self.engine)]
 
     def change(self, _settings: Settings) -> None:
-        """Have nothing that changes."""
+        """Do nothing."""
 
 
 class StatsLoop:
-    """Has a server counted now and then, so that a scrape need not wait for it."""
+    """Counts the jobs of a server periodically, so that a scrape need not wait for it."""
 
     interval_seconds = 5.0
-    _AT_MOST = 0.05
-    """Of the server's time: where counting takes long it is done less often."""
+    _MAX_SHARE = 0.05
+    """The share of the server's time: slow counting is done less often."""
 
     def __init__(self, server: PostgresEngine) -> None:
         self._server = server
         self._begun = False
 
     async def step(self, now_us: int) -> int:
-        """Count; but a daemon that has just started takes up its work first."""
+        """Count, except in the first step: a daemon that starts has work to do first."""
         if not self._begun:
             self._begun = True
             return now_us + int(self.interval_seconds * MICROSECONDS)
         seconds = 0.0
-        with contextlib.suppress(Unavailable):  # others say so
+        with contextlib.suppress(Unavailable):  # reported elsewhere
             seconds = await self._server.take_survey()
-        pause_seconds = max(self.interval_seconds, seconds / self._AT_MOST)
+        pause_seconds = max(self.interval_seconds, seconds / self._MAX_SHARE)
         return now_us + int(pause_seconds * MICROSECONDS)
 
 

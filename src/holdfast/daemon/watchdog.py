@@ -1,8 +1,8 @@
-"""Notices that the event loop hangs, and starts the process over.
+"""Notices that the event loop hangs, and restarts the process.
 
-A task that never lets go of the loop stops heartbeats, timers and signals alike: nothing inside
-the loop can help. Starting over counts as a loss for what was running; a job that does it twice
-runs in a process of its own from then on, where its time-out can kill it.
+A task that blocks the loop stops heartbeats, timers and signals: nothing inside the loop can help.
+The restart counts as a loss for the jobs that were running; a job that causes two runs in a process
+of its own from then on, where its time-out can kill it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Callable
 _LEAVE_SECONDS = 0.5
 
 
-def start_over() -> None:
-    """Replace this process by a new one with the same command line. Nothing is closed in order."""
+def restart_process() -> None:
+    """Replace this process by a new one with the same command line, without a clean shutdown."""
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
-def leave_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
-    """End the process if the event loop does not come to its end by itself; call it last.
+def exit_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
+    """Exit the process if the event loop does not end by itself; call it last.
 
-    Everything is closed by then and nothing is lost. But a task that swallows its cancellation,
-    or a call in a thread of a pool, would hold the loop for as long as it likes.
+    Everything is closed by then and nothing is lost. But a task that ignores its cancellation, or
+    a call in a pool's thread, would keep the loop open.
     """
 
     def watch() -> None:
@@ -42,15 +42,15 @@ def leave_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
 
 
 class Watchdog:
-    """A thread that expects a sign of life from the loop."""
+    """A thread that checks for heartbeats of the loop."""
 
     def __init__(
         self,
         stall_seconds: float,
-        act: Callable[[], None] = start_over,
+        act: Callable[[], None] = restart_process,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Watch; while ``excused`` says so it is no task that holds the loop."""
+        """While ``excused`` returns true, the loop may be blocked: by the disk, not by a task."""
         self._stall_seconds = stall_seconds
         self._act = act
         self._excused = excused
@@ -62,7 +62,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin to watch."""
-        self._show_life()
+        self._heartbeat()
         threading.Thread(target=self._watch, name="holdfast-watchdog", daemon=True).start()
 
     def stop(self) -> None:
@@ -71,17 +71,17 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _show_life(self) -> None:
+    def _heartbeat(self) -> None:
         self._beat = time.monotonic()
-        self._timer = self._loop.call_later(self._interval_seconds, self._show_life)
+        self._timer = self._loop.call_later(self._interval_seconds, self._heartbeat)
 
     def _watch(self) -> None:
         looked = time.monotonic()
         while not self._stopped.wait(self._interval_seconds):
             now = time.monotonic()
             if now - looked > 2 * self._interval_seconds + 1 or self._excused():
-                # This thread did not run either: the whole process was paused; or the disk hangs,
-                # which starting over would not mend. Look again.
+                # This thread did not run either: the whole process was paused. Or the disk hangs,
+                # which a restart would not fix.
                 self._beat = max(self._beat, now)
             looked = now
             if now - self._beat > self._stall_seconds:

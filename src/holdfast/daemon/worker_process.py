@@ -36,46 +36,46 @@ from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
 from .control_socket import control_path
-from .forks import let_go_in_forks
+from .forks import close_in_forks
 from .processes import WorkerProcessConfig
-from .watchdog import Watchdog, leave_in_time
+from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, event_loop_runner, worker_options
 
 log = StructuredLog("holdfast.worker")
 
 
 def main() -> None:
-    """Work until the owner says stop, or is gone."""
-    # Signals to the whole group are the owner's to handle: it tells us. Not by SIG_IGN, which
-    # whatever a task starts would inherit, and then could not be terminated.
-    signal.signal(signal.SIGINT, _leave_it_to_the_owner)
-    signal.signal(signal.SIGTERM, _leave_it_to_the_owner)
-    life_line = os.fdopen(os.dup(0), "rb")
-    close_stdin()  # a task must not read the owner's messages
-    line = life_line.readline()
+    """Work until the owner stops this process, or ends."""
+    # The owner handles signals to the whole group, and sends commands. Not SIG_IGN: processes that
+    # a task starts would inherit it, and could not be terminated.
+    signal.signal(signal.SIGINT, _ignore_signal)
+    signal.signal(signal.SIGTERM, _ignore_signal)
+    owner_pipe = os.fdopen(os.dup(0), "rb")
+    close_stdin()  # a task must not read the owner's commands
+    line = owner_pipe.readline()
     if not line:
-        os._exit(1)  # the owner is gone, or could not keep us
-    charter = msgspec.json.decode(line, type=WorkerProcessConfig)
-    settings = charter.settings
+        os._exit(1)  # the owner has ended
+    config = msgspec.json.decode(line, type=WorkerProcessConfig)
+    settings = config.settings
     configure_logging(LogOptions(settings.log_level, settings.log_format))
     with event_loop_runner(settings) as runner:
-        runner.run(_guarded(_work(charter, life_line), charter.name))
+        runner.run(_exit_on_failure(_work(config, owner_pipe), config.name))
 
 
-async def _guarded(work: Coroutine[None, None, None], name: str) -> None:
+async def _exit_on_failure(work: Coroutine[None, None, None], name: str) -> None:
     try:
         await work
     except asyncio.CancelledError:
-        # A task has let a SystemExit loose on the event loop. The owner starts another process.
+        # A task raised SystemExit on the event loop. The owner starts another process.
         os._exit(1)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the owner starts another process
+    except Exception as error:  # noqa: BLE001 - the owner starts another process
         log.emit("worker.process_failed", worker=name, foreign=error)
         os._exit(1)
 
 
-async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
-    settings = charter.settings
-    definition = load_registry(charter.reference) if charter.reference else Registry()
+async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
+    settings = config.settings
+    definition = load_registry(config.reference) if config.reference else Registry()
     add_builtin(definition, settings.default_task)
     loop = asyncio.get_running_loop()
     exit_with_parent(os.getppid(), lambda: os._exit(1))
@@ -83,71 +83,71 @@ async def _work(charter: WorkerProcessConfig, life_line: BinaryIO) -> None:
         pending = hook()
         if inspect.isawaitable(pending):
             await pending
-    reports = [] if charter.reports is None else [charter.reports]
-    let_go_in_forks(control_path(settings), life_line.fileno(), *reports)
+    reports = [] if config.reports is None else [config.reports]
+    close_in_forks(control_path(settings), owner_pipe.fileno(), *reports)
     metrics = Metrics()
     engine = await _open_engine(settings, metrics)
-    worker = Worker(engine, definition, charter.name, worker_options(settings))
-    for queue, slots in charter.slots.items():
+    worker = Worker(engine, definition, config.name, worker_options(settings))
+    for queue, slots in config.slots.items():
         worker.resize(slots, queue)
-    if charter.draining:
+    if config.draining:
         worker.drain()
     await worker.look_for_queues()
     worker.start()
     leases = LeaseLoop(
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
-    reporting = [ReportLoop(worker, metrics, into) for into in reports]
-    loops: list[Loop] = [leases, SuppressedSummaryLoop(), *reporting]
+    report_loops = [ReportLoop(worker, metrics, into) for into in reports]
+    loops: list[Loop] = [leases, SuppressedSummaryLoop(), *report_loops]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     if settings.stall_seconds is not None:
         # The owner starts another one, and ends the leases of this one.
         Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
 
-    orders = OwnerCommands(settings, worker, leases, reporting)
-    threading.Thread(target=_listen, args=(life_line, loop, orders.hear), daemon=True).start()
-    await orders.stop.wait()
-    await worker.stop(orders.settings.drain_seconds)
+    commands = OwnerCommands(settings, worker, leases, report_loops)
+    threading.Thread(target=_listen, args=(owner_pipe, loop, commands.handle), daemon=True).start()
+    await commands.stop.wait()
+    await worker.stop(commands.settings.drain_seconds)
     await supervisor.stop()
     for hook in definition.on_stop:
         try:
             pending = hook()
             if inspect.isawaitable(pending):
                 await pending
-        except Exception as error:  # noqa: BLE001 - said, and the stop goes on
+        except Exception as error:  # noqa: BLE001 - logged, and the stop goes on
             log.emit("daemon.hook_failed", foreign=error)
     await engine.close()
     sum_up(everything=True)
-    leave_in_time(loop, 0)
+    exit_in_time(loop, 0)
 
 
 async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
-    """Return the owner's engine, which counts; on a server, one of our own that does."""
+    """Return a client of the owner, which counts; on a server, an engine that counts itself."""
     if settings.on_server:
         return InstrumentedEngine(await connect_postgres(settings), metrics)
     return await open_client(settings)
 
 
 class OwnerCommands:
-    """What the owner says to a worker process of its own, a line each."""
+    """Handles the owner's commands, one per line."""
 
     def __init__(
         self,
         settings: Settings,
         worker: Worker,
         leases: LeaseLoop,
-        reporting: Sequence[ReportLoop],
+        report_loops: Sequence[ReportLoop],
     ) -> None:
         self.settings = settings
-        """Those that hold now."""
+        """The present settings."""
         self.stop = asyncio.Event()
         self._worker = worker
         self._leases = leases
-        self._reporting = reporting
+        self._report_loops = report_loops
 
-    def hear(self, line: bytes) -> None:
-        """Do what the owner says, and tell it how things are now."""
+    def handle(self, line: bytes) -> None:
+        """Execute a command, and report."""
         if line == b"stop\n":
             self.stop.set()
         elif line == b"drain\n":
@@ -161,12 +161,12 @@ class OwnerCommands:
             settings = self.settings = msgspec.json.decode(line, type=Settings)
             apply_settings(self._worker, self._leases, settings)
             configure_logging(LogOptions(settings.log_level, settings.log_format))
-        for one in self._reporting:
+        for one in self._report_loops:
             one.report()
 
 
 class ReportLoop:
-    """A loop: tells the owner how this process is doing, for its metrics."""
+    """A loop that reports this process's metrics to the owner."""
 
     def __init__(self, worker: Worker, metrics: Metrics, into: int) -> None:
         os.set_blocking(into, False)
@@ -177,12 +177,12 @@ class ReportLoop:
         self._lag.start()
 
     async def step(self, now_us: int) -> int:
-        """Tell it once a second."""
+        """Report once a second."""
         self.report()
         return now_us + MICROSECONDS
 
     def report(self) -> None:
-        """Tell it; if the owner does not listen, leave it."""
+        """Report; if the pipe is full or closed, keep the counts for the next report."""
         counted = self._metrics.take()
         report = ProcessReport(self._worker.metrics(self._lag.seconds), counted)
         try:
@@ -191,17 +191,17 @@ class ReportLoop:
             self._metrics.add(counted)
 
 
-def _leave_it_to_the_owner(_signal: int, _frame: object) -> None:
+def _ignore_signal(_signal: int, _frame: object) -> None:
     """Do nothing."""
 
 
 def _listen(
-    life_line: BinaryIO, loop: asyncio.AbstractEventLoop, hear: Callable[[bytes], None]
+    owner_pipe: BinaryIO, loop: asyncio.AbstractEventLoop, handle: Callable[[bytes], None]
 ) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
-        while line := life_line.readline():
-            loop.call_soon_threadsafe(hear, line)
-        os._exit(1)  # the owner is gone
+        while line := owner_pipe.readline():
+            loop.call_soon_threadsafe(handle, line)
+        os._exit(1)  # the owner has ended
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.retry import RetryPolicy
 from holdfast.settings import Settings, queue_slots
 from holdfast.worker.loops import LeaseLoop
-from holdfast.worker.worker import Worker, WorkerOptions
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
 
 
 def event_loop_runner(settings: Settings) -> asyncio.Runner:
@@ -21,7 +22,7 @@ def event_loop_runner(settings: Settings) -> asyncio.Runner:
     try:
         import uvloop  # noqa: PLC0415 - an extra
     except ImportError:
-        problem = "uvloop is not installed: pip install 'holdfast[fast]', or say asyncio"
+        problem = "uvloop is not installed: pip install 'holdfast[fast]', or set asyncio"
         raise InvalidInput("event_loop", problem) from None
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 

@@ -1,4 +1,4 @@
-"""An engine that passes every verb on to another: to be changed where it matters."""
+"""An engine that forwards every verb to another: subclasses override some."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ForwardingEngine:
 
     @property
     def leases_refused(self) -> int:
-        """What the engine below has refused."""
+        """How many leases the engine below refused."""
         return self.engine.leases_refused
 
     async def enqueue(

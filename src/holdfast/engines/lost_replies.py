@@ -1,7 +1,7 @@
-"""What became of a call whose answer was lost: what the store has now tells.
+"""Decides what became of a call whose reply was lost, from the present state of the store.
 
-The connection broke after the call was sent. It is sent again; where the second answer is a
-refusal, the refusal may be of our own doing. These rules tell which.
+The connection broke after the call was sent, so it is sent again. If the second call is refused,
+the first one may be the reason: these rules decide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SentEnqueue(msgspec.Struct, frozen=True):
 
     jobs: list[NewJob]
     fresh: frozenset[str]
-    """Ids that were made for this order: nobody else has them."""
+    """Ids that were made for this call."""
     caller: Caller
     on_duplicate: OnDuplicate
     sent_at_us: int
@@ -38,7 +38,7 @@ class SentEnqueue(msgspec.Struct, frozen=True):
         return [name_of(job) for job in self.jobs]
 
     def has(self, new: NewJob, known: Known) -> bool:
-        """Whether the store has this job, and has it from us, as far as anybody can tell."""
+        """Whether the store has this job, as far as can be known from this call."""
         job = known.get(name_of(new))
         if job is None or job.id in self.fresh:
             return job is not None
@@ -47,12 +47,12 @@ class SentEnqueue(msgspec.Struct, frozen=True):
         return job.state in _PAYLOAD_GONE or job.payload == new.payload
 
     def was_taken(self, refused: DuplicateId, known: Known) -> bool:
-        """Whether the first try was taken, all of it: what is called a duplicate is ours."""
+        """Whether the first call was recorded: every duplicate is a job of this call."""
         ours = {new.id for new in self.jobs if self.has(new, known)}
         return ours.issuperset(refused.ids)
 
     def restored(self, receipts: Sequence[Receipt], known: Known) -> list[Receipt]:
-        """Return the receipts of a second try as those of the first: our own is no duplicate."""
+        """Return the receipts of the first call, given those of the second."""
         seen: set[tuple[str, str]] = set()
         restored: list[Receipt] = []
         for new, receipt in zip(self.jobs, receipts, strict=True):
@@ -75,7 +75,7 @@ def accepted(
     known: Known,
     sent_at_us: int,
 ) -> list[LeaseLost | None]:
-    """Return the answers of a second try as those of the first: our own settle is no refusal."""
+    """Return the answers of the first settle, given those of the second."""
     spent: set[int] = set()
     restored: list[LeaseLost | None] = []
     for outcome, answer in zip(outcomes, answers, strict=True):
@@ -87,7 +87,7 @@ def accepted(
 
 
 def _ended_by(job: Job | None, outcome: Outcome, sent_at_us: int) -> bool:
-    """Whether the job is as this outcome left it, and not as the loss of its lease would."""
+    """Whether the job is as this outcome left it, not as an expired lease would leave it."""
     if job is None or job.token != outcome.token:
         return False
     kind = outcome.kind

@@ -1,4 +1,4 @@
-"""Where the owner of a store listens, and its clients look for it."""
+"""The path of the socket on which the owner of a store listens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.model.errors import StorageError
 
 SOCKET_NAME = "holdfast.sock"
 MAX_PATH_BYTES = 100
-"""Some systems take no more than 103 bytes for the address of a Unix socket."""
+"""Some systems limit the address of a Unix socket to 103 bytes."""
 
 
 def socket_path(store: str | Path) -> str:
-    """Return the path of the store's socket, the same for everybody who names the same store.
+    """Return the path of the store's socket, the same for every process.
 
-    It is in the store, or, where that makes too long an address, in a directory of this user in
-    the system's place for temporary files. Raise ``StorageError`` if that is not ours alone.
+    It is in the store or, if that path is too long, in a private directory of this user below the
+    system's temporary directory. Raise ``StorageError`` if others can open that directory.
     """
     root = Path(store).resolve()
     beside = str(root / SOCKET_NAME)
@@ -29,7 +29,7 @@ def socket_path(store: str | Path) -> str:
 
 
 def private_socket_path(digest: str) -> str:
-    """Return a path in a directory that only this user can open, for what has this digest."""
+    """Return a path with this digest in a directory that only this user can open."""
     directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
     _make_private(directory)
     return str(directory / f"{digest[:16]}.sock")
@@ -47,6 +47,6 @@ def _make_private(directory: Path) -> None:
         or stat.S_IMODE(found.st_mode) & 0o077
     ):
         raise StorageError(
-            f"{directory} must be a directory of this user that nobody else can open, as the "
-            "socket of a store is to be in it: remove it, or set TMPDIR to another place"
+            f"{directory}, which is for the socket of a store, must be a directory that only this "
+            "user can open: remove it, or set TMPDIR to another place"
         )

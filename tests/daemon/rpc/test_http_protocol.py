@@ -307,7 +307,7 @@ def test_an_answer_to_head_has_no_body(served):
 
 def test_requests_sent_ahead_are_answered_in_their_order(served):
     async def talk(peer: Peer, _engine: MemoryEngine) -> None:
-        count = 3 * http_protocol.MAX_LINED_UP
+        count = 3 * http_protocol.MAX_PIPELINED
         for number in range(count):
             peer.writer.write(b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n%02d" % number)
         answers = [(await peer.answer()).body for _number in range(count)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.control_socket import in_control
+from holdfast.daemon.control_socket import control_lock
 from holdfast.daemon.rpc import server as serving_module
 from holdfast.daemon.rpc.app import RpcApp
 from holdfast.daemon.rpc.server import bind_loopback, bind_socket, serving
@@ -247,11 +247,11 @@ async def test_a_claim_that_comes_when_it_is_over_is_sent_away():
 def test_of_many_one_is_in_control_and_after_it_another():
     with short_directory() as directory:
         path = str(directory / "s")
-        with in_control(path) as first, in_control(path) as second:
+        with control_lock(path) as first, control_lock(path) as second:
             assert (first, second) == (True, False)
-            with in_control(path) as third:
+            with control_lock(path) as third:
                 assert not third
-        with in_control(path) as fourth:
+        with control_lock(path) as fourth:
             assert fourth
 
 
@@ -259,7 +259,7 @@ def test_a_copy_that_a_task_made_does_not_stay_in_control():
     with short_directory() as directory:
         path = str(directory / "s")
         (is_up, say_up), (is_over, say_over) = os.pipe(), os.pipe()
-        with in_control(path) as ours:
+        with control_lock(path) as ours:
             assert ours
             if (child := os.fork()) == 0:
                 os.close(say_over)
@@ -267,7 +267,7 @@ def test_a_copy_that_a_task_made_does_not_stay_in_control():
                 os.read(is_over, 1)
                 os._exit(0)
         assert os.read(is_up, 1) == b"."
-        with in_control(path) as again:
+        with control_lock(path) as again:
             assert again
         for number in (is_up, say_up, is_over, say_over):
             os.close(number)
@@ -275,7 +275,7 @@ def test_a_copy_that_a_task_made_does_not_stay_in_control():
 
 
 def test_a_place_without_room_for_a_lock_is_a_typed_error():
-    with pytest.raises(StorageError, match="no lock can be made"), in_control("/nowhere/s"):
+    with pytest.raises(StorageError, match="no lock can be made"), control_lock("/nowhere/s"):
         pass
 
 
@@ -323,7 +323,7 @@ def test_the_longest_path_that_fits_and_the_first_that_does_not(place):
 def test_a_place_that_others_can_open_is_refused(place, bits):
     place.mkdir()
     place.chmod(bits)
-    with pytest.raises(StorageError, match="nobody else can open"):
+    with pytest.raises(StorageError, match="only this user can open"):
         socket_path("/" + "x" * 200)
 
 

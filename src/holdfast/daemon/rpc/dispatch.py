@@ -168,12 +168,12 @@ async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:
 
 async def _settle(engine: Engine, call: messages.SettleCall) -> list[messages.LostLease | None]:
     answers = await engine.settle(call.outcomes, caller=call.caller)
-    return [messages.lost(answer) for answer in answers]
+    return [messages.lost_lease(answer) for answer in answers]
 
 
 async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.ExtendAnswer]:
     answers = await engine.extend(call.held, lease_seconds=call.lease_seconds, caller=call.caller)
-    return [messages.extended(answer) for answer in answers]
+    return [messages.extend_answer(answer) for answer in answers]
 
 
 async def _counts(engine: Engine, call: messages.CountsCall) -> dict[str, Counts]:

@@ -1,7 +1,7 @@
 """HTTP/1.1 for an ``RpcApp``, without ASGI in between.
 
-A small call costs less than half of what it costs by way of a general server: one read into a
-buffer that is there already, one task, one write.
+A small call costs less than half of what it costs in a general server: one read into an existing
+buffer, one task, one write.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .app import HttpResponse, RpcApp, problem
 
 BUFFER_BYTES = 64 * 1024
 MAX_HEAD_BYTES = 32 * 1024
-MAX_LINED_UP = 16
-"""How many requests a connection may send ahead before it is read no further."""
+MAX_PIPELINED = 16
+"""How many requests a connection may pipeline before reading pauses."""
 
 
 class ServerState(Protocol):
-    """What a server knows of its connections, and of the requests under way."""
+    """A server's connections and its tasks that answer a request."""
 
     @property
     def connections(self) -> set[HttpProtocol]:
-        """Everything that is connected."""
+        """The open connections."""
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Everything that is being answered."""
+        """The tasks of requests in progress."""
 
 
 class HttpRequest(NamedTuple):
@@ -48,65 +48,65 @@ class HttpRequest(NamedTuple):
 class HttpProtocol(asyncio.BufferedProtocol):
     """One connection. Its requests are answered one after another, by a task of its own."""
 
-    def __init__(self, app: RpcApp, served: ServerState) -> None:
+    def __init__(self, app: RpcApp, server: ServerState) -> None:
         self._app = app
-        self._served = served
+        self._server = server
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._parser = HttpRequestParser(self)
         self._requests: deque[HttpRequest] = deque()
-        self._nudge: asyncio.Future[None] | None = None
-        """Whatever the task waits for between two requests."""
+        self._wakeup: asyncio.Future[None] | None = None
+        """What the task awaits between two requests."""
         self._answering = False
-        self._clogged = False
-        self._leaving = False
+        self._paused = False
+        self._closing = False
         self.on_message_begin()
 
     def shutdown(self) -> None:
-        """Close, after the answer that is under way if there is one."""
-        self._leaving = True
+        """Close, after the request in progress if there is one."""
+        self._closing = True
         if not self._answering:
             self.transport.close()
 
-    # --- what asyncio tells ------------------------------------------------------------------
+    # --- asyncio.BufferedProtocol ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be ready."""
+        """Start the task that answers requests."""
         # Not every loop's transports are subclasses: uvloop's are not.
         self.transport = cast(asyncio.Transport, transport)
-        self._served.connections.add(self)
+        self._server.connections.add(self)
         self._task = self._loop.create_task(self._serve())
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract
-        """Return where to put what comes."""
+        """Return one buffer for every read."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read on."""
+        """Parse what was read."""
         try:
             self._parser.feed_data(self._view[:nbytes])
         except (HttpParserError, HttpParserUpgrade) as error:
             self._refuse(problem(messages.BAD_REQUEST, f"this is not HTTP/1.1: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's contract
-        """Let whoever waits know that nobody wants the answer any more."""
-        self._leaving = True
-        self._served.connections.discard(self)
+        """Tell the request in progress that the client has disconnected."""
+        self._closing = True
+        self._server.connections.discard(self)
         if not self._ended.done():
             self._ended.set_result(None)
         self._wake()
 
     def pause_writing(self) -> None:
-        """Begin no other request: nobody takes the answers."""
-        self._clogged = True
+        """Start no other request: the client does not read the answers."""
+        self._paused = True
 
     def resume_writing(self) -> None:
-        """Go on."""
-        self._clogged = False
+        """Continue."""
+        self._paused = False
         self._wake()
 
-    # --- what the parser tells ---------------------------------------------------------------
+    # --- callbacks of the parser -------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -116,7 +116,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the address."""
+        """Take a part of the URL."""
         self._url += url
         self._measure_head(len(url))
 
@@ -132,12 +132,12 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Take a part of the body."""
         self._body_bytes += len(part)
         self._measure_body(self._body_bytes)
-        if not self._leaving:
+        if not self._closing:
             self._parts.append(part)
 
     def on_message_complete(self) -> None:
-        """Answer the request, or line it up."""
-        if self._leaving:
+        """Queue the request."""
+        if self._closing:
             return
         parts = self._parts
         self._requests.append(
@@ -148,7 +148,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
                 self._parser.should_keep_alive(),
             )
         )
-        if len(self._requests) > MAX_LINED_UP:
+        if len(self._requests) > MAX_PIPELINED:
             self.transport.pause_reading()
         self._wake()
 
@@ -164,42 +164,42 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._refuse(self._app.too_large())
 
     def _refuse(self, response: HttpResponse) -> None:
-        """Close; say why if no answer is due before that."""
-        if not self._leaving and not self._answering:
+        """Close; send this response if no other one is due before it."""
+        if not self._closing and not self._answering:
             self._write(response, keep_alive=False)
-        self._leaving = True
+        self._closing = True
         self.transport.close()
 
     def _wake(self) -> None:
-        if self._nudge is not None and not self._nudge.done():
-            self._nudge.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def _serve(self) -> None:
-        """Answer what comes, for as long as the connection lasts."""
-        while not self._leaving:
-            if self._clogged or not self._requests:
-                self._nudge = self._loop.create_future()
-                await self._nudge
+        """Answer requests until the connection closes."""
+        while not self._closing:
+            if self._paused or not self._requests:
+                self._wakeup = self._loop.create_future()
+                await self._wakeup
                 continue
-            if len(self._requests) == MAX_LINED_UP:
+            if len(self._requests) == MAX_PIPELINED:
                 self.transport.resume_reading()
             self._answering = True
-            self._served.tasks.add(self._task)
+            self._server.tasks.add(self._task)
             await self._answer(self._requests.popleft())
-            self._served.tasks.discard(self._task)
+            self._server.tasks.discard(self._task)
             self._answering = False
         self.transport.close()
 
     async def _answer(self, request: HttpRequest) -> None:
         response = await self._app.respond(
-            request.method, request.path, request.body, self._departure
+            request.method, request.path, request.body, self._disconnected
         )
         if not request.keep_alive:
-            self._leaving = True
+            self._closing = True
         if not self.transport.is_closing():
-            self._write(response, keep_alive=not self._leaving, bare=request.method == "HEAD")
+            self._write(response, keep_alive=not self._closing, bare=request.method == "HEAD")
 
-    async def _departure(self) -> None:
+    async def _disconnected(self) -> None:
         await asyncio.shield(self._ended)
 
     def _write(self, response: HttpResponse, *, keep_alive: bool, bare: bool = False) -> None:

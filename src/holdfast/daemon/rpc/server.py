@@ -1,4 +1,4 @@
-"""Serving on sockets that are bound already, inside the running event loop."""
+"""Serves an application on bound sockets, inside the running event loop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .app import Receive, RequestScope, RpcApp, Send
 from .http_protocol import HttpProtocol, ServerState
 
 GRACE_SECONDS = 1
-"""How long requests under way may take once the server shuts down."""
+"""How long requests in progress may take once the server shuts down."""
 
 IDLE_SECONDS = 24 * 3_600
-"""A client keeps its connection; one that was closed behind its back would cost it a doubt."""
+"""Clients keep their connection: one that the server closes may lose a reply."""
 
 
 class AsgiApp(Protocol):
@@ -36,18 +36,18 @@ class AsgiApp(Protocol):
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """An application that wants to know when the server is about to shut down."""
+    """An application that is stopped before the server shuts down."""
 
     def stop(self) -> None:
-        """Bring requests that could take long to their end."""
+        """End requests that could take long."""
 
 
 @contextlib.asynccontextmanager
 async def serving(app: AsgiApp, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
-    """Serve the application while the context is open; it answers from the first moment.
+    """Serve the application while the context is open; it answers from the start.
 
-    An ``RpcApp`` is served without ASGI in between, any other application with it. The sockets
-    belong to the server: they are closed at the end, and Unix ones removed. Signals are left alone.
+    An ``RpcApp`` is served without ASGI, any other application with it. The sockets belong to the
+    server: it closes them at the end, and removes Unix ones. It does not handle signals.
     """
     config = uvicorn.Config(
         app,
@@ -79,7 +79,7 @@ async def serving(app: AsgiApp, *, sockets: Sequence[socket.socket]) -> AsyncIte
         _remove(paths)
         if isinstance(app, Stoppable):
             app.stop()
-        server.leave()
+        server.close()
         await running
 
 
@@ -89,22 +89,22 @@ def _connection(
     server_state: ServerState,
     **_rest: object,
 ) -> HttpProtocol:
-    """Make what uvicorn wants for a new connection."""
+    """Return the protocol of a new connection, for uvicorn."""
     return HttpProtocol(app, server_state)
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, stops when it is told, and leaves signals to others."""
+    """A uvicorn server with a ``ready`` future and ``close``, without signal handlers."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
-        self._leaving: asyncio.Future[None] = loop.create_future()
+        self._closing: asyncio.Future[None] = loop.create_future()
 
-    def leave(self) -> None:
-        if not self._leaving.done():
-            self._leaving.set_result(None)
+    def close(self) -> None:
+        if not self._closing.done():
+            self._closing.set_result(None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -115,12 +115,12 @@ class _Server(uvicorn.Server):
         self.ready.set_result(None)
 
     async def main_loop(self) -> None:
-        await self._leaving
+        await self._closing
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.server_state.tasks:
-            # They were told to end; nothing may use the engine once we have left.
+            # They were cancelled; nothing may use the engine after this.
             await asyncio.wait(list(self.server_state.tasks), timeout=GRACE_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -129,14 +129,14 @@ class _Server(uvicorn.Server):
 def bind_socket(path: str) -> socket.socket:
     """Return a Unix socket at this path that only this user can connect to.
 
-    Call it as the owner of the store: a file that an earlier owner left behind is replaced. Raise
-    ``DirectoryInUse`` if somebody listens there, or another ``StorageError``.
+    For the owner of the store: a file that an earlier owner left is replaced. Raise
+    ``DirectoryInUse`` if a process listens there, or another ``StorageError``.
     """
-    _make_way(path)
+    _remove_stale_socket(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The file is made with the mode of the socket, where the system lets it have one; where
-        # not, nobody can connect in between, as nobody listens yet.
+        # The file gets the mode of the socket where the system supports it. Elsewhere it is open
+        # until chmod, but no process listens yet.
         with contextlib.suppress(OSError):
             os.fchmod(sock.fileno(), 0o600)
         sock.bind(path)
@@ -169,8 +169,8 @@ def bind_loopback(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _make_way(path: str) -> None:
-    """Remove a socket on which nobody listens."""
+def _remove_stale_socket(path: str) -> None:
+    """Remove a socket on which no process listens."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -187,7 +187,7 @@ def _make_way(path: str) -> None:
             _remove([path])
             return
         except BlockingIOError:
-            pass  # somebody listens, and has a lot to do
+            pass  # a process listens, and is busy
         except OSError as error:
             raise StorageError(f"{path} cannot be looked at: {error}") from error
     raise DirectoryInUse(

@@ -1,4 +1,4 @@
-"""What is in a stream of dumped records, so that two can be compared whatever their order."""
+"""A digest of dumped records that does not depend on their order, to compare two dumps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _HASH_BITS = 256
 
 
 class DumpDigest:
-    """How many records of each kind there are, and a hash of all. The head does not count."""
+    """The number of records of each kind, and a hash of all, without the head."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._sum = 0
 
     def add(self, record: DumpRecord) -> bytes:
-        """Take a record in; return it encoded, in a form that does not go by where it was kept."""
-        encoded = encoded_evenly(record)
+        """Add a record; return its canonical bytes, the same for every engine."""
+        encoded = canonical_bytes(record)
         if not isinstance(record, DumpHead):
             self.counts[kind_of(record)] += 1
-            # A sum: the same whatever comes first, and not the same if something comes twice.
+            # A sum does not depend on the order, but does change with a repeated record.
             self._sum += int.from_bytes(hashlib.sha256(encoded).digest())
         return encoded
 
@@ -36,7 +36,7 @@ class DumpDigest:
         return f"{self._sum % (1 << _HASH_BITS):064x}"
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same in them."""
+        """Whether both have the same content."""
         return isinstance(other, DumpDigest) and (self.counts, self.sha256) == (
             other.counts,
             other.sha256,
@@ -45,8 +45,8 @@ class DumpDigest:
     __hash__ = None  # type: ignore[assignment]
 
 
-def encoded_evenly(record: DumpRecord) -> bytes:
-    """Return a record as bytes. A whole number that stands for seconds is a float, as when read."""
+def canonical_bytes(record: DumpRecord) -> bytes:
+    """Return a record as bytes; an int number of seconds becomes a float, as when it is decoded."""
     encoded = _ENCODER.encode(record)
     if isinstance(record, DumpedJob):
         seconds: tuple[object, ...] = (
@@ -59,12 +59,12 @@ def encoded_evenly(record: DumpRecord) -> bytes:
 
 
 async def digest_of(
-    batches: AsyncIterator[Sequence[DumpRecord]], told: Callable[[int], None]
+    batches: AsyncIterator[Sequence[DumpRecord]], progress: Callable[[int], None]
 ) -> DumpDigest:
-    """Return what is in a dump; ``told`` is told how many jobs were seen so far."""
+    """Return the digest of a dump; ``progress`` takes the number of jobs so far."""
     contents = DumpDigest()
     async for batch in batches:
         for record in batch:
             contents.add(record)
-        told(contents.counts["job"])
+        progress(contents.counts["job"])
     return contents

@@ -1,9 +1,8 @@
-"""Everything that a store keeps, as an engine-neutral stream of records, and as a file of them.
+"""Everything that a store keeps: an engine-neutral stream of records, and its file format.
 
-The stream begins with a ``DumpHead``. The file is a line that says what it is, blocks of
-compressed records with a length and a CRC each, and a manifest that counts the records and has
-the SHA-256 of all before it: a dump that was altered or cut short is refused before anything of
-it is used.
+The stream begins with a ``DumpHead``. The file is a magic line, blocks of compressed records with
+a length and a CRC each, and a manifest with the number of records and the SHA-256 of all before
+it: a dump that was altered or cut short is refused before anything of it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MOST_BLOCK_BYTES = 1 << 30
 
 
 class DumpHead(msgspec.Struct, frozen=True, array_like=True, tag="head"):
-    """Where and when the dump was made, and the numbers from which its store goes on."""
+    """Where and when the dump was made, and the last numbers that its store issued."""
 
     engine: str
     at_us: Whole
@@ -48,7 +47,7 @@ class DumpedJob(msgspec.Struct, frozen=True, array_like=True, tag="job"):
 
 
 class DumpedAttempt(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
-    """An attempt of this job, other than the one that completed it, which the job itself tells."""
+    """An attempt of this job, except the one that completed it, which is in the job itself."""
 
     tenant: str
     id: str
@@ -57,7 +56,7 @@ class DumpedAttempt(msgspec.Struct, frozen=True, array_like=True, tag="attempt")
 
 
 class DumpedNote(msgspec.Struct, frozen=True, array_like=True, tag="note"):
-    """What a person did or said about this job."""
+    """A note or action of a person on this job."""
 
     tenant: str
     id: str
@@ -87,7 +86,7 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
 
 
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
-    """A record of the audit, in their order."""
+    """A record of the audit, in order."""
 
     record: AuditRecord
 
@@ -108,12 +107,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 @functools.cache
 def _batches() -> msgspec.msgpack.Decoder[list[DumpRecord]]:
-    """Return what reads a block; making it takes longer than many a command should."""
+    """Return the decoder of a block, made on first use: making it is slow."""
     return msgspec.msgpack.Decoder(list[DumpRecord])
 
 
 class DumpManifest(msgspec.Struct, frozen=True):
-    """What a dump has in it, by kind, and the SHA-256 of all before this."""
+    """The number of records by kind, and the SHA-256 of all that precedes the manifest."""
 
     format: int
     engine: str
@@ -208,7 +207,7 @@ def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]
 
 
 def kind_of(record: DumpRecord) -> str:
-    """Return what a record is, in a word."""
+    """Return the kind of a record."""
     return str(record.__struct_config__.tag)
 
 

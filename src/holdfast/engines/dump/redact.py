@@ -1,8 +1,8 @@
-"""A dump without what work is about: to be shown to others, not to be worked off.
+"""A dump without the content of jobs, to be shown to others, not to be run.
 
 Names stay: ids, tenants, scopes, queues, tasks, keys, workers and people, with states, numbers and
-times. What applications and people wrote does not: payloads, results, error texts, notes and
-reasons. The audit is left out, for its records cannot be changed without breaking their chain.
+times. What applications and people wrote is replaced: payloads, results, error texts, notes and
+reasons. The audit is left out: a changed record would break its hash chain.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _NOTHING = b"{}"
 async def redacted(
     batches: AsyncIterator[Sequence[DumpRecord]],
 ) -> AsyncIterator[Sequence[DumpRecord]]:
-    """Pass a dump on without what it is about, and with every queue paused: its jobs are empty."""
+    """Redact a dump, and pause every queue: the jobs have no payload any more."""
     queues: set[str] = set()
-    governed: set[str] = set()
+    with_policy: set[str] = set()
     async for batch in batches:
         for record in batch:
             if isinstance(record, DumpedJob):
                 queues.add(record.job.queue)
             elif isinstance(record, DumpedPolicy):
-                governed.add(record.queue)
+                with_policy.add(record.queue)
         yield [_redacted(record) for record in batch if not isinstance(record, DumpedAudit)]
-    yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - governed)]
+    yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - with_policy)]
 
 
 def _redacted(record: DumpRecord) -> DumpRecord:

@@ -2,8 +2,8 @@
 
 ``POST /engine/v1/{verb}`` takes one call and ``POST /engine/v1/calls`` several, as msgpack. The
 answer of a verb comes with 200, a refusal (``ErrorMessage``) with 422; a malformed request
-is answered with JSON (``RequestProblem``) and HTTP's status for it, and 503 says that nothing
-was done and that the same request may work later. Fields are only ever added at the end.
+is answered with JSON (``RequestProblem``) and an HTTP status; 503 means that nothing was done and
+the same request may work later. Fields are only ever added at the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REFUSED = 422
 UNAVAILABLE = 503
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What is raised when bytes are not what they should be."""
+"""What decoding raises for malformed bytes."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -86,7 +86,7 @@ class SettleCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseRef(msgspec.Struct, frozen=True, array_like=True):
-    """A job and the token under which somebody holds it: ``base.HeldJob``."""
+    """A job and the token of its lease: ``contract.HeldJob``."""
 
     tenant: str
     id: str
@@ -94,7 +94,7 @@ class LeaseRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobName(msgspec.Struct, frozen=True, array_like=True):
-    """A job by its name: ``model.job.JobRef``."""
+    """A job by tenant and id: ``model.job.JobRef``."""
 
     tenant: str
     id: str
@@ -212,7 +212,7 @@ class DumpCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DumpAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a dump, and how to ask for the next."""
+    """A part of a dump, and the session that has the next."""
 
     session: str
     records: list[DumpRecord]
@@ -220,7 +220,7 @@ class DumpAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Empty(msgspec.Struct, frozen=True, array_like=True):
-    """A call without arguments, or an answer without anything to say."""
+    """A call without arguments, or an empty answer."""
 
 
 class CountsCall(msgspec.Struct, frozen=True, array_like=True):
@@ -245,7 +245,7 @@ class ExtendAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """A ``base.Claim``."""
+    """A ``contract.Claim``."""
 
     jobs: list[Job]
     settled: list[LostLease | None]
@@ -261,14 +261,14 @@ class Verb(Generic[Q, A]):
         self._answers = msgspec.msgpack.Decoder(answer)
 
     def write_call(self, call: Q) -> bytes:
-        """Return the call as bytes, or raise ``InvalidInput`` for what no message can hold."""
+        """Return the call as bytes, or raise ``InvalidInput`` if it cannot be encoded."""
         try:
             return _ENCODER.encode(call)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(self.name, f"the call cannot be sent ({error})") from None
 
     def read_call(self, body: bytes) -> Q:
-        """Return the call, or raise what msgspec has to say."""
+        """Return the call, or raise one of ``UNREADABLE``."""
         return self._calls.decode(body)
 
     def write_answer(self, answer: A) -> bytes:
@@ -276,7 +276,7 @@ class Verb(Generic[Q, A]):
         return _ENCODER.encode(answer)
 
     def read_answer(self, body: bytes) -> A:
-        """Return the answer, or raise what msgspec has to say."""
+        """Return the answer, or raise one of ``UNREADABLE``."""
         return self._answers.decode(body)
 
 
@@ -313,14 +313,14 @@ class BatchedCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BatchedAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """One of several answers: what the call would have been answered by itself."""
+    """One of several answers: the same as to a single call."""
 
     status: int
     body: bytes
 
 
 class ErrorMessage(msgspec.Struct, frozen=True, array_like=True):
-    """An error that the engine raised: its code, its sentence, and its attributes."""
+    """An error that the engine raised: its code, its message, and its attributes."""
 
     code: str
     message: str
@@ -328,13 +328,13 @@ class ErrorMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RequestProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a request, as RFC 9457 has it."""
+    """What is wrong with a request, in the form of RFC 9457."""
 
     title: str
     status: int
     detail: str
     versions: list[int] = []
-    """Which versions of this protocol are spoken, if that is what is wrong."""
+    """The versions of this protocol that the owner has, if that is the problem."""
 
 
 def write_calls(calls: Sequence[BatchedCall]) -> bytes:
@@ -343,7 +343,7 @@ def write_calls(calls: Sequence[BatchedCall]) -> bytes:
 
 
 def read_calls(body: bytes) -> list[BatchedCall]:
-    """Return the calls, or raise what msgspec has to say."""
+    """Return the calls, or raise one of ``UNREADABLE``."""
     return _CALLS.decode(body)
 
 
@@ -353,7 +353,7 @@ def write_answers(answers: Sequence[BatchedAnswer]) -> bytes:
 
 
 def read_answers(body: bytes) -> list[BatchedAnswer]:
-    """Return the answers, or raise what msgspec has to say."""
+    """Return the answers, or raise one of ``UNREADABLE``."""
     return _ANSWERS.decode(body)
 
 
@@ -368,31 +368,31 @@ def read_error(body: bytes) -> HoldfastError:
     problem = _PROBLEMS.decode(body)
     kind = _KINDS.get(problem.code, HoldfastError)
     error = kind.__new__(kind, problem.message)
-    # Not by its constructor: the sentence is the other side's, and so are the facts.
+    # Not by its constructor: message and facts are the owner's.
     vars(error).update(problem.facts)
     return error
 
 
-def extended(answer: Renewal | LeaseLost) -> ExtendAnswer:
-    """Return how this goes into an answer."""
+def extend_answer(answer: Renewal | LeaseLost) -> ExtendAnswer:
+    """Return the message for this."""
     if isinstance(answer, LeaseLost):
         return ExtendAnswer(0, lost=LostLease(answer.job_id, answer.token))
     return ExtendAnswer(answer.lease_until_us, answer.stop_requested)
 
 
-def lost(answer: LeaseLost | None) -> LostLease | None:
-    """Return how this goes into an answer."""
+def lost_lease(answer: LeaseLost | None) -> LostLease | None:
+    """Return the message for this."""
     return None if answer is None else LostLease(answer.job_id, answer.token)
 
 
 def lease_lost(answer: LostLease | None) -> LeaseLost | None:
-    """Return what came in an answer."""
+    """Return the error in an answer."""
     return None if answer is None else LeaseLost(answer.job_id, answer.token)
 
 
 def claim_answer(claim: Claim) -> ClaimAnswer:
-    """Return how a claim goes into an answer."""
-    return ClaimAnswer(claim.jobs, [lost(answer) for answer in claim.settled])
+    """Return the message for a claim."""
+    return ClaimAnswer(claim.jobs, [lost_lease(answer) for answer in claim.settled])
 
 
 def _family(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:

@@ -174,7 +174,7 @@ class SimulatedDaemon(Daemon):
         await self.process.world.judge_opened(store.engine, self.process)
         await super()._start(store)
 
-    def _hire(self, engine: Engine) -> Worker:
+    def _make_worker(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
         told = RecordingEngine(engine, self.process)
         return Worker(told, self._definition, worker_name(self.settings), options)

@@ -203,7 +203,10 @@ def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
     other = head[1][:-1] + ("0" if head[1][-1] != "0" else "1")
     found = shop.json("audit", "verify", "--head", other, code=1)
     assert found["said"] == "entry 1 does not match the given head"
-    assert "entries were removed" in shop.run("audit", "verify", "--head", f"9:{'0' * 64}", code=1).stdout
+    assert (
+        "entries were removed"
+        in shop.run("audit", "verify", "--head", f"9:{'0' * 64}", code=1).stdout
+    )
     shop.run("audit", "verify", "--head", "nonsense", code=2)
 
 

@@ -52,7 +52,7 @@ class Daemon:
 
     def __init__(
         self,
-        definition: Registry,
+        registry: Registry,
         settings: Settings,
         *,
         say: Callable[[str], None] = lambda _line: None,
@@ -68,7 +68,7 @@ class Daemon:
         self.settings = settings
         self._origins = dict.fromkeys(settings.__struct_fields__, "default") | dict(origins)
         self.metrics = Metrics()
-        self._definition = definition
+        self._registry = registry
         self._say = say
         self._adopt = adopt
         self._reload = reload
@@ -102,21 +102,21 @@ class Daemon:
 
     async def _start(self, store: Store) -> None:
         settings, metrics = self.settings, self.metrics
-        metrics.add_queues(self._definition.queues)
+        metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
         engine = InstrumentedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
-        await self._run_hooks(self._definition.on_start)
+        await self._run_hooks(self._registry.on_start)
         worker = self._worker = self._make_worker(engine)
         # Before a drain can be asked for: processes that start later must know of it.
-        processes = WorkerProcesses(self._definition, settings, engine, worker, store.held_by)
+        processes = WorkerProcesses(self._registry, settings, engine, worker, store.held_by)
         self._processes = processes
         self.slots_control = ProcessSlotsControl(worker, processes, engine)
         operations = Operations(
             engine,
-            self._definition,
+            self._registry,
             self.slots_control,
             default_max_attempts=settings.max_attempts,
             totals=lambda: {
@@ -125,7 +125,7 @@ class Daemon:
             },
         )
         self._operations = operations
-        await store_schedules(engine, self._definition.schedules.values(), store.clock.now_us())
+        await store_schedules(engine, self._registry.schedules.values(), store.clock.now_us())
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)
@@ -198,12 +198,11 @@ class Daemon:
         worker, slots_control, processes = self._worker, self.slots_control, self._processes
         if worker is not None and slots_control is not None and processes is not None:
             busy = len(slots_control.running())
-            self._say(
-                f"stopping: {busy} running, waiting up to {format_seconds(self.settings.drain_seconds)}"
-            )
+            patience = format_seconds(self.settings.drain_seconds)
+            self._say(f"stopping: {busy} running, waiting up to {patience}")
             log.emit("daemon.draining", running=busy, seconds=self.settings.drain_seconds)
             await asyncio.gather(worker.stop(self.settings.drain_seconds), processes.stop())
-        await self._run_hooks(self._definition.on_stop, quiet=True)
+        await self._run_hooks(self._registry.on_stop, quiet=True)
         log.emit("daemon.closing")
         try:
             await self._open.aclose()
@@ -215,12 +214,12 @@ class Daemon:
 
     def _make_worker(self, engine: Engine) -> Worker:
         settings = self.settings
-        return Worker(engine, self._definition, worker_name(settings), worker_options(settings))
+        return Worker(engine, self._registry, worker_name(settings), worker_options(settings))
 
     def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
         settings = self.settings
         self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, store.clock)
-        schedules = list(self._definition.schedules.values())
+        schedules = list(self._registry.schedules.values())
         return [
             self._lease_loop,
             *store.loops(settings),
@@ -286,7 +285,7 @@ class Daemon:
         for problem in unusable_paths(LoadedSettings(self.settings, self._origins)):
             raise problem
         try:
-            add_builtin(self._definition, self.settings.default_task)
+            add_builtin(self._registry, self.settings.default_task)
         except UnknownTask as error:
             problem = InvalidInput("default_task", str(error))
             raise with_origin(problem, self._origins) from None

@@ -56,7 +56,7 @@ class WorkerProcesses:
 
     def __init__(
         self,
-        definition: Registry,
+        registry: Registry,
         settings: Settings,
         engine: InstrumentedEngine,
         worker: Worker,
@@ -66,7 +66,7 @@ class WorkerProcesses:
 
         ``held_by`` returns the jobs of a worker that does not claim through this process.
         """
-        self._reference = definition.reference
+        self._reference = registry.reference
         self._settings = settings
         self._engine = engine
         self._worker = worker

@@ -75,11 +75,11 @@ async def _exit_on_failure(work: Coroutine[None, None, None], name: str) -> None
 
 async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     settings = config.settings
-    definition = load_registry(config.reference) if config.reference else Registry()
-    add_builtin(definition, settings.default_task)
+    registry = load_registry(config.reference) if config.reference else Registry()
+    add_builtin(registry, settings.default_task)
     loop = asyncio.get_running_loop()
     exit_with_parent(os.getppid(), lambda: os._exit(1))
-    for hook in definition.on_start:
+    for hook in registry.on_start:
         pending = hook()
         if inspect.isawaitable(pending):
             await pending
@@ -87,7 +87,7 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     close_in_forks(control_path(settings), owner_pipe.fileno(), *reports)
     metrics = Metrics()
     engine = await _open_engine(settings, metrics)
-    worker = Worker(engine, definition, config.name, worker_options(settings))
+    worker = Worker(engine, registry, config.name, worker_options(settings))
     for queue, slots in config.slots.items():
         worker.resize(slots, queue)
     if config.draining:
@@ -110,7 +110,7 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     await commands.stop.wait()
     await worker.stop(commands.settings.drain_seconds)
     await supervisor.stop()
-    for hook in definition.on_stop:
+    for hook in registry.on_stop:
         try:
             pending = hook()
             if inspect.isawaitable(pending):

@@ -54,10 +54,10 @@ class Rehearsal:
 
     __test__ = False
 
-    def __init__(self, definition: Registry, bound: EngineBinding, slots: int = 8) -> None:
+    def __init__(self, registry: Registry, bound: EngineBinding, slots: int = 8) -> None:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
-        self._definition = definition
+        self._registry = registry
         self._bound = bound
         self._slots = slots
 
@@ -138,7 +138,7 @@ class Rehearsal:
         return found
 
     def _busy(self) -> bool:
-        now_us, known = self.clock.now_us(), self._definition.tasks
+        now_us, known = self.clock.now_us(), self._registry.tasks
         return any(
             job.state is State.IN_FLIGHT
             or (job.state is State.PENDING and job.run_at_us <= now_us and job.task in known)
@@ -146,20 +146,20 @@ class Rehearsal:
         )
 
     async def _open(self) -> None:
-        definition = add_builtin(self._definition, self._definition.default_task or None)
+        registry = add_builtin(self._registry, self._registry.default_task or None)
         self._engine = await JournalEngine.open(SimDisk(), clock=self.clock, options=_OPTIONS)
         options = WorkerOptions(slots=self._slots, inline=True)
-        self._worker = Worker(self._engine, definition, "own/rehearsal", options)
+        self._worker = Worker(self._engine, registry, "own/rehearsal", options)
         loops: list[Loop] = [
             LeaseLoop(self._engine, self._worker, 1.0),
             ScheduleLoop(
-                list(definition.schedules.values()),
+                list(registry.schedules.values()),
                 lambda jobs, on_duplicate: self._engine.enqueue(jobs, on_duplicate=on_duplicate),
                 remember_seconds=_OPTIONS.remember_seconds,
             ),
         ]
         self._supervisor = Supervisor(loops, self.clock)
-        for hook in definition.on_start:
+        for hook in registry.on_start:
             pending = hook()
             if asyncio.iscoroutine(pending):
                 await pending
@@ -169,7 +169,7 @@ class Rehearsal:
     async def _close(self) -> None:
         await self._worker.stop(0.0)
         await self._supervisor.stop()
-        for hook in self._definition.on_stop:
+        for hook in self._registry.on_stop:
             pending = hook()
             if asyncio.iscoroutine(pending):
                 await pending

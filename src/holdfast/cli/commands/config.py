@@ -147,8 +147,8 @@ def reload(*, by: str | None, reason: str, as_json: bool) -> None:
     """
     from holdfast.cli.store_access import ask  # noqa: PLC0415
     from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
     from holdfast.daemon.rpc import RELOAD  # noqa: PLC0415
+    from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
     body = msgspec.json.encode(ReloadBody(who_of(by, reason)))

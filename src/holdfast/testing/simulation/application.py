@@ -122,7 +122,7 @@ _SCHEDULES = [
 ]
 
 
-def definition(*, scheduled: bool) -> Registry:
+def registry(*, scheduled: bool) -> Registry:
     """Return what a simulated application declares."""
     found = Registry(_Terse())
     for spec in _SPECS:

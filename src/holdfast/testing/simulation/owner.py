@@ -32,7 +32,7 @@ from holdfast.model.job import Job, JobRef
 from holdfast.model.outcome import Outcome
 from holdfast.worker.worker import Worker
 
-from .application import definition
+from .application import registry
 from .process import Process, SimulatedThreads, here
 from .recording_engine import RecordingEngine
 
@@ -127,7 +127,7 @@ class SimulatedDaemon(Daemon):
 
     def __init__(self, process: Process) -> None:
         scenario = process.world.scenario
-        super().__init__(definition(scheduled=True), scenario.settings)
+        super().__init__(registry(scheduled=True), scenario.settings)
         self.process = process
         self.journal: JournalEngine | None = None
 
@@ -177,7 +177,7 @@ class SimulatedDaemon(Daemon):
     def _make_worker(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
         told = RecordingEngine(engine, self.process)
-        return Worker(told, self._definition, worker_name(self.settings), options)
+        return Worker(told, self._registry, worker_name(self.settings), options)
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
         server = Server(self.process, RpcApp(engine, routes))

@@ -9,7 +9,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.worker.loops import LeaseLoop, Supervisor
 from holdfast.worker.worker import Worker
 
-from .application import definition
+from .application import registry
 from .owner import PATH
 from .process import Process
 from .recording_engine import RecordingEngine
@@ -39,7 +39,7 @@ class RemoteWorker:
         told = RecordingEngine(engine, process)
         worker = Worker(
             told,
-            definition(scheduled=False),
+            registry(scheduled=False),
             process.name,
             world.scenario.remote_options(),
         )

@@ -133,7 +133,7 @@ def test_control_leases_that_are_looked_at_from_the_beginning(made, still, monke
 def test_control_a_time_that_is_asked_for_with_every_row(made, still, rewritten):
     now = "coalesce(%(now_us)s::bigint, holdfast.now_us())"
     anew = lambda text: text.replace(f"(SELECT {now})", now)
-    rewritten(lambda file, text: anew(text) if file == "overdue" else text)
+    rewritten(lambda file, text: anew(text) if file == "find_overdue" else text)
     assert entries_read(made, later_seconds=1.0) > ROUNDS * JOBS
 
 

@@ -69,12 +69,12 @@ class _TableDump:
         await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await self._connection.execute("SET LOCAL statement_timeout = 0")
         [[now_us]] = await self._all("now", {"now_us": on.now_us})
-        [[last_seq, last_token]] = await self._all("last_numbers")
+        [[last_seq, last_token]] = await self._all("read_last_numbers")
         first: list[DumpRecord] = [DumpHead(engine, now_us, last_seq, last_token)]
-        for queue, policy in await self._all("policies"):
+        for queue, policy in await self._all("list_policies"):
             first.append(DumpedPolicy(queue, _POLICY.decode(policy)))
-        first += [DumpedFlag(name, on_) for name, on_ in await self._all("flags")]
-        for name, schedule in await self._all("schedules"):
+        first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
+        for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, _SCHEDULE.decode(schedule)))
         yield first
         since = {"since_us": now_us - on.remember_us}

@@ -84,16 +84,21 @@ def test_few_jobs_are_looked_at_however_many_wait(made, name):
     ("name", "statement", "old", "new"),
     [
         ("in lanes", "claim", "queue_number(", "x("),
-        ("in lanes", "look", "queue_number(", "x("),
-        ("by turns", "realign", "p.line = 2 AND j.queue = p.queue AND j.line = 1", "j.line <> 9"),
+        ("in lanes", "read_watermarks", "queue_number(", "x("),
+        (
+            "by turns",
+            "realign_lines",
+            "p.line = 2 AND j.queue = p.queue AND j.line = 1",
+            "j.line <> 9",
+        ),
         (
             "by turns",
             "drop_turns",
             "j.line = 2 AND j.queue = t.queue AND j.tenant",
             "j.tenant || ''",
         ),
-        ("by turns", "dependents", "AND w.line = 0", ""),
-        ("queues", "queues", "queue_number(", "x("),
+        ("by turns", "lock_dependents", "AND w.line = 0", ""),
+        ("queues", "list_queues", "queue_number(", "x("),
     ],
 )
 def test_control_a_statement_without_its_index_looks_at_all(

@@ -307,7 +307,7 @@ def test_parameters_are_numbered_in_the_order_in_which_they_come():
 
 
 def test_a_per_cent_sign_is_one():
-    assert b"format('job %s of tenant" in numbered("problems").text
+    assert b"format('job %s of tenant" in numbered("find_problems").text
 
 
 async def test_time_that_making_takes_is_not_the_servers(server18):

@@ -186,7 +186,7 @@ def test_the_room_of_a_place_is_what_the_sequence_leaves(url):
     with psycopg.connect(url, autocommit=True) as connection:
         for _time in range(2):
             [first] = connection.execute("SELECT holdfast.next_places()").fetchone() or [0]
-            [last, _token] = connection.execute(statement("last_numbers")).fetchone() or [0, 0]
+            [last, _token] = connection.execute(statement("read_last_numbers")).fetchone() or [0, 0]
             assert last == first + enqueue._ROOM - 1
 
 

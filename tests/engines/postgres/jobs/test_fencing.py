@@ -55,7 +55,7 @@ def test_who_lost_a_job_cannot_settle_it_any_more(server18):
 @pytest.mark.parametrize("number", [0, 1])  # an attempt that failed cannot even be written twice
 def test_a_settle_that_is_not_fenced_is_found_out(server18, rewritten, number):
     def unfenced(name: str, text: str) -> str:
-        if name not in ("complete", "held"):
+        if name not in ("complete", "lock_held"):
             return text
         # The program looks at the token of what is held, too: let that be whatever is said.
         return text.replace("AND j.token = o.token", "").replace(

@@ -403,6 +403,6 @@ async def test_who_waits_asks_one_thing_each_time(url):
             return saying(ask)
 
         waiter._database._saying = counting  # type: ignore[method-assign]
-        await until(lambda: asked["look"] >= 20)
-        assert asked.total() - asked["look"] <= 1, "a renewal, perhaps"
+        await until(lambda: asked["read_watermarks"] >= 20)
+        assert asked.total() - asked["read_watermarks"] <= 1, "a renewal, perhaps"
         claim.cancel()

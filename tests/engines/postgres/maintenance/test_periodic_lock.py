@@ -139,7 +139,7 @@ def without_lock(
     if not self._due(row):
         return None
     answer = yield from make()
-    yield from execute_all(Statement("ran", {"name": self.name, "at_us": row[0]}))
+    yield from execute_all(Statement("record_run", {"name": self.name, "at_us": row[0]}))
     return answer
 
 
@@ -187,8 +187,8 @@ async def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monke
         for engine in engines:
             await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]
         clock.advance(1.0)
-    assert reads.count("overdue") == 5
-    assert reads.count("ran_at") == 5 * 3 + 5
+    assert reads.count("find_overdue") == 5
+    assert reads.count("read_last_run") == 5 * 3 + 5
 
     await engines[0].enqueue([NewJob(task="t", id="j")])
     [job] = (await engines[0].claim(queues=["default"], worker="w")).jobs

@@ -84,7 +84,7 @@ class ReplayOnJobs(JobChange):
             "uniques": [job.unique for job in unique],
         }
         told, known = yield from execute_all(
-            Statement("uniques", columns), on.get(rows.names(dict.fromkeys(needed)))
+            Statement("find_unique", columns), on.get(rows.names(dict.fromkeys(needed)))
         )
         self._unfinished |= {(job.tenant, job.queue, job.unique) for job in map(rows.job_of, told)}
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
@@ -198,7 +198,7 @@ def _locked(found: Sequence[Job], caller: Caller, on: CallContext) -> SansIO[dic
     """Lock these jobs where they are by now, their keys first; return them as they are."""
     names = [(job.tenant, job.id) for job in found]
     columns = rows.names(names)
-    [keys] = yield from execute_all(Statement("keys_of", columns))
+    [keys] = yield from execute_all(Statement("find_keys", columns))
     yield from execute_all(*alone_with([(one[0], one[1], one[2]) for one in keys]))
     yield from execute_all(Statement("lock_jobs", columns), Statement("lock_dead", columns))
     return (yield from get(names, caller, on))

@@ -17,7 +17,7 @@ _RECORD = msgspec.msgpack.Decoder(AuditRecord)
 def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
     """Add entries to the end of the chain, of which one transaction at a time is in charge."""
     yield from execute("lock_keys", names=["audit"])
-    found = yield from execute("audit_head")
+    found = yield from execute("read_audit_head")
     head = AuditHead(*found[0]) if found else AuditHead()
     records: list[AuditRecord] = []
     for entry in entries:
@@ -40,5 +40,5 @@ def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
 
 def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:
     """Return the records after this number."""
-    found = yield from execute("audited", after=after, limit=limit)
+    found = yield from execute("read_audit", after=after, limit=limit)
     return [_RECORD.decode(record) for (record,) in found]

@@ -34,7 +34,7 @@ def line_of(policy: QueuePolicy) -> int:
 
 def policies() -> SansIO[Mapping[str, QueuePolicy]]:
     """Return the policies of queues that have one of their own."""
-    found = yield from execute("policies")
+    found = yield from execute("list_policies")
     return {queue: POLICY.decode(policy) for queue, policy in found}
 
 
@@ -47,7 +47,7 @@ def set_policy(
 ) -> SansIO[None]:
     """Give a queue a policy; its jobs change lines with it."""
     yield from execute("lock_keys", names=[f"queue/{queue}"])
-    [[[now_us]], found] = yield from execute_all(on.now(), Statement("policies", {}))
+    [[[now_us]], found] = yield from execute_all(on.now(), Statement("list_policies", {}))
     held = {name: POLICY.decode(packed) for name, packed in found}.get(queue, DEFAULT_POLICY)
     if expected is not None and held != expected:
         raise ChangedMeanwhile("queue", queue)
@@ -75,7 +75,7 @@ def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
 
 def flags() -> SansIO[Mapping[str, bool]]:
     """Return the flags that were switched."""
-    found = yield from execute("flags")
+    found = yield from execute("list_flags")
     return dict(found)
 
 
@@ -91,7 +91,7 @@ def set_flag(
 
 def schedules() -> SansIO[Mapping[str, ScheduleState]]:
     """Return the schedules that are known."""
-    found = yield from execute("schedules")
+    found = yield from execute("list_schedules")
     return {name: _SCHEDULE.decode(schedule) for name, schedule in found}
 
 

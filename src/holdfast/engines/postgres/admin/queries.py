@@ -102,7 +102,7 @@ def _place(after: Place | None) -> dict[str, object]:
 def counts(caller: Caller, on: CallContext) -> SansIO[Mapping[str, Counts]]:
     """Return the counts of each queue."""
     told = yield from execute(
-        "counts", **rows.reach(caller), now_us=on.now_us, remember_us=on.remember_us
+        "count_jobs", **rows.reach(caller), now_us=on.now_us, remember_us=on.remember_us
     )
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for queue, state, count in told:
@@ -112,7 +112,7 @@ def counts(caller: Caller, on: CallContext) -> SansIO[Mapping[str, Counts]]:
 
 def queues(caller: Caller) -> SansIO[list[str]]:
     """Return the queues that have unfinished jobs."""
-    return sorted(queue for (queue,) in (yield from execute("queues", **rows.reach(caller))))
+    return sorted(queue for (queue,) in (yield from execute("list_queues", **rows.reach(caller))))
 
 
 def survey(on: CallContext) -> SansIO[StoreStats]:
@@ -120,7 +120,7 @@ def survey(on: CallContext) -> SansIO[StoreStats]:
     [[[now_us]]] = yield from execute_all(on.now())
     counted = yield from counts(SYSTEM, on)
     told, governed = yield from execute_all(
-        Statement("survey", {"now_us": on.now_us}), Statement("policies", {})
+        Statement("read_queue_stats", {"now_us": on.now_us}), Statement("list_policies", {})
     )
     seen = {row[0]: row[1:] for row in told}
     policies = {queue: POLICY.decode(policy) for queue, policy in governed}
@@ -144,7 +144,7 @@ def groups(wanted: Filter, caller: Caller, on: CallContext) -> SansIO[list[Failu
     """Return dead letters in groups, the largest first."""
     conditions = _conditions(wanted, caller, on)
     told, holding = yield from execute_all(
-        Statement("groups", conditions), Statement("held_behind", conditions)
+        Statement("group_dead", conditions), Statement("count_held_behind", conditions)
     )
     held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
     for *group, tenant, key, behind in holding:
@@ -180,7 +180,9 @@ def history(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[li
         **rows.names(jobs),
         "made_us": [job.created_at_us for job in jobs.values()],
     }
-    told = yield from execute_all(Statement("attempts", columns), Statement("notes", columns))
+    told = yield from execute_all(
+        Statement("list_attempts", columns), Statement("list_notes", columns)
+    )
     attempts: defaultdict[Name, list[AttemptRecord]] = defaultdict(list)
     notes: defaultdict[Name, list[Note]] = defaultdict(list)
     for tenant, job_id, attempt in told[0]:
@@ -198,5 +200,5 @@ def history(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[li
 
 def problems() -> SansIO[list[str]]:
     """Return what cannot be, a sentence each."""
-    found = yield from execute("problems")
+    found = yield from execute("find_problems")
     return [sentence for (sentence,) in found]

@@ -49,9 +49,23 @@ _PINNED = (
 when it was planned. Planning them takes longer than doing them."""
 _PLANNED_ANEW = frozenset(
     {
-        *("find", "find_newest", "groups", "held_behind", "counts", "survey", "problems"),
-        *("change_lines", "old_days", "schema_state", "rights", "server_settings"),
-        *("forget_attempts", "forget_notes", "forget_rest", "forget_waiting"),
+        *(
+            "find",
+            "find_newest",
+            "group_dead",
+            "count_held_behind",
+            "count_jobs",
+            "read_queue_stats",
+            "find_problems",
+        ),
+        *(
+            "change_lines",
+            "find_old_days",
+            "read_schema_state",
+            "find_missing_rights",
+            "read_server_settings",
+        ),
+        *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
     }
 )
 """What is planned each time: conditions that are not asked for cost nothing then."""
@@ -217,7 +231,7 @@ class Database:
         alone = anew and not begun and not begins
         before = [_BEGIN] if begins or alone else []
         if anew:
-            before.append(self._saying(Statement("plan_anew", {})))
+            before.append(self._saying(Statement("use_custom_plans", {})))
         after = [_COMMIT] if (begun and batch.last) or alone else []
         sayings = map(self._saying, asks)
         told = await connection.tell(

@@ -139,7 +139,7 @@ def _after(lanes: Sequence[Watermark], last: Mapping[tuple[str, int], Job]) -> l
 
 def look(wish: ClaimRequest, on: CallContext) -> Statement:
     """Ask for the lanes, and for the limits of queues that have any."""
-    return Statement("look", {"queues": list(wish.queues), "now_us": on.now_us})
+    return Statement("read_watermarks", {"queues": list(wish.queues), "now_us": on.now_us})
 
 
 def looked_at(told: Sequence[Row]) -> ClaimSurvey:
@@ -159,7 +159,7 @@ def next_due(wish: ClaimRequest, looked: ClaimSurvey, on: CallContext) -> Statem
         "lane_queues": columns["lane_queues"],
         "lane_priorities": columns["lane_priorities"],
     }
-    return Statement("next_due", parameters)
+    return Statement("find_next_due", parameters)
 
 
 def claim(
@@ -192,7 +192,7 @@ def claim_alone(
 def claimed_under(wish: ClaimRequest) -> SansIO[list[Job]]:
     """Return what a claim of this number took, whose answer was lost."""
     [told] = yield from execute_all(
-        Statement("claimed", {"nonce": wish.nonce, "worker": wish.worker})
+        Statement("find_claimed", {"nonce": wish.nonce, "worker": wish.worker})
     )
     return in_order(map(rows.job_of, told))
 

@@ -175,7 +175,7 @@ class _PlainColumns:
         if self._are_alike():
             return Statement("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
         kinds = dict(zip(_KIND, map(list, zip(*self.kinds, strict=True)), strict=True))
-        return Statement("enqueue_unlike", {**kinds, **self._beside(), **each})
+        return Statement("enqueue_mixed", {**kinds, **self._beside(), **each})
 
     def _are_alike(self) -> bool:
         count = len(self.ids)
@@ -227,7 +227,7 @@ def _enqueue_with_care(requests: Sequence[EnqueueRequest], on: CallContext) -> S
     if named:
         asks.append(Statement("refuse_known", {**rows.names(_given(taken, named)), **known}))
     if waited_for:
-        asks.append(Statement("tie", rows.names(waited_for)))
+        asks.append(Statement("mark_tied", rows.names(waited_for)))
     asks += line_up(keys_of(taken))
     asks.append(on.notify(sorted({job.queue for job in taken})))
     yield from execute_last(*asks)
@@ -278,7 +278,7 @@ def _look_around(
         "uniques": [one[2] for one in unique],
     }
     names = rows.names(dict.fromkeys([*named, *waited_for]))
-    told = yield from execute_all(*asks, on.now(), on.get(names), Statement("uniques", columns))
+    told = yield from execute_all(*asks, on.now(), on.get(names), Statement("find_unique", columns))
     [[now_us]], found, firsts = told[-3:]
     return _ExistingJobs(now_us, map(rows.job_of, found), map(rows.job_of, firsts))
 

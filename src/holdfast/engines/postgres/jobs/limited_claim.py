@@ -132,9 +132,9 @@ def claim_with_limits(wish: ClaimRequest, on: CallContext) -> SansIO[list[Job]]:
     """Claim from queues some of which have limits; see ``Engine.claim``."""
     queues = {"queues": list(wish.queues)}
     yield from execute("lock_keys", names=[f"queue/{queue}" for queue in wish.queues])
-    yield from execute("realign", **queues)
+    yield from execute("realign_lines", **queues)
     told, flying, turns = yield from execute_all(
-        look(wish, on), Statement("flying", queues), Statement("turns", queues)
+        look(wish, on), Statement("count_in_flight", queues), Statement("read_turns", queues)
     )
     now_us, lanes, policies = looked_at(told)
     size = _FIRST_LOOK
@@ -161,8 +161,8 @@ def _candidates(
     parameters = {**wish.parameters(on), "limit": size, "at_us": now_us}
     common = [lane for lane in lanes if lane.queue not in limits.by_tenant]
     by_tenant, in_lanes = yield from execute_all(
-        Statement("candidates", {**parameters, "queues": limits.by_tenant}),
-        Statement("in_lanes", {**parameters, **lane_columns(common)}),
+        Statement("find_tenant_candidates", {**parameters, "queues": limits.by_tenant}),
+        Statement("find_candidates", {**parameters, **lane_columns(common)}),
     )
     theirs = [rows.job_of(row) for row in by_tenant]
     others = [rows.job_of(row) for row in in_lanes]
@@ -186,13 +186,13 @@ def _hand_out(
     if not picked:
         return []
     terms = lifecycle.LeaseTerms(now_us, wish.lease_seconds, on.max_processing_seconds)
-    tokens = yield from execute("next_tokens", count=len(picked))
+    tokens = yield from execute("take_tokens", count=len(picked))
     claims = [
         lifecycle.claim(job, token, wish.worker, terms)
         for job, (token,) in zip(picked, tokens, strict=True)
     ]
     told = yield from execute(
-        "claim_these",
+        "claim_by_id",
         **rows.names((claim.tenant, claim.id) for claim in claims),
         tokens=[claim.token for claim in claims],
         lease_until_us=[claim.lease_until_us for claim in claims],

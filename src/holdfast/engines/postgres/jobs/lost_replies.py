@@ -122,7 +122,7 @@ class LostReplies:
         by_token = {lease[2]: first[lease] for lease in doubtful if lease not in done}
         found: set[Lease] = set()
         if by_token:
-            asked = Statement("settled", leases(map(lease_of, by_token.values())))
+            asked = Statement("find_settled", leases(map(lease_of, by_token.values())))
             [told] = await self._database.read(lambda: execute_all(asked))
             recorded = [by_token[row[0]] for row in told if _records(row, by_token[row[0]])]
             found.update(map(lease_of, recorded))

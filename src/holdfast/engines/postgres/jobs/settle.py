@@ -107,9 +107,9 @@ def settle_with_care(
     """Settle outcomes, with all that follows from them; return the leases that this ended."""
     first = first_of_each(outcomes)
     names = rows.names(lease[:2] for lease in first)
-    [[[now_us]], keys] = yield from execute_all(on.now(), Statement("keys_of", names))
+    [[[now_us]], keys] = yield from execute_all(on.now(), Statement("find_keys", names))
     yield from execute_all(*alone_with([(tenant, queue, key) for tenant, queue, key in keys]))
-    found = yield from execute("held", **leases(first), **rows.reach(caller))
+    found = yield from execute("lock_held", **leases(first), **rows.reach(caller))
     jobs = {(job.tenant, job.id, job.token): job for job in map(rows.job_of, found)}
     ended = [
         (job, lifecycle.settle(job, outcome, max(now_us, job.claimed_at_us)))
@@ -150,7 +150,7 @@ def _dependents(effects: Sequence[Effect]) -> SansIO[dict[Name, list[Job]]]:
         if not about:
             break
         asked |= about
-        waiting = yield from execute("dependents", **rows.names(sorted(about)))
+        waiting = yield from execute("lock_dependents", **rows.names(sorted(about)))
         jobs = [rows.job_of(row) for row in waiting]
         along = set(taking)
         completed, taking = [], []
@@ -234,7 +234,9 @@ def reclaim(
     some = {**rows.reach(caller), "limit": limit, "now_us": on.now_us}
     began = monotonic()
     [[[now_us]], overdue, expired] = yield from execute_all(
-        on.now(), Statement("overdue", {**some, "since_us": since_us}), Statement("expired", some)
+        on.now(),
+        Statement("find_overdue", {**some, "since_us": since_us}),
+        Statement("find_expired", some),
     )
     seen = LeaseScanResult(now_us, monotonic() - began) if len(overdue) < limit else None
     named = list(dict.fromkeys((ref.tenant, ref.id) for ref in forced))
@@ -273,7 +275,7 @@ def reclaim(
 
 def locked(names: Sequence[Name]) -> SansIO[dict[Name, Job]]:
     """Lock unfinished jobs, and their keys before them; return them as they are."""
-    keys = yield from execute("keys_of", **rows.names(names))
+    keys = yield from execute("find_keys", **rows.names(names))
     found: list[Key] = [(tenant, queue, key) for tenant, queue, key in keys]
     yield from execute_all(*alone_with(found))
     told = yield from execute("lock_jobs", **rows.names(names))

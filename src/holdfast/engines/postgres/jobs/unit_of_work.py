@@ -117,7 +117,7 @@ class UnitOfWork:
         if self._purged:
             gone = rows.names((job.tenant, job.id) for job in self._purged)
             yield Statement("drop_history", gone)
-            yield Statement("drop_past", gone)
+            yield Statement("drop_attempts_and_notes", gone)
 
     def _arriving(self) -> Iterable[Statement]:
         """Yield what puts finished jobs where they belong."""
@@ -166,7 +166,7 @@ def line_up(keys: Sequence[Key]) -> list[Statement]:
         "queues": [key[1] for key in keys],
         "keys": [key[2] for key in keys],
     }
-    return [Statement("lock_lined_up", columns), Statement("line_up", columns)]
+    return [Statement("lock_claimable", columns), Statement("promote_key_heads", columns)]
 
 
 def keys_of(jobs: Iterable[Job]) -> list[Key]:

@@ -345,7 +345,7 @@ class Moving:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_all("lock_held", held, HeldJob)  # type: ignore[type-abstract]
         self._database.check_open()
         if not leases:
             return []
@@ -438,13 +438,15 @@ class Moving:
 
     async def server_settings(self) -> Mapping[str, str]:
         """Return the settings of the server that decide whether acknowledged work survives."""
-        [told] = await self._database.read(lambda: execute_all(Statement("server_settings", {})))
+        [told] = await self._database.read(
+            lambda: execute_all(Statement("read_server_settings", {}))
+        )
         return dict(told)
 
     async def held_by(self, worker: str) -> list[Job]:
         """Return what this worker holds."""
         [told] = await self._database.read(
-            lambda: execute_all(Statement("held_by", {"worker": worker}))
+            lambda: execute_all(Statement("find_held", {"worker": worker}))
         )
         return [rows.job_of(row) for row in told]
 

@@ -129,7 +129,7 @@ class Notifier:
             "now_us": on.now_us,
         }
         await self._database.perform(
-            lambda: execute_last(Statement("wait", parameters)), harmless=True
+            lambda: execute_last(Statement("register_listener", parameters)), harmless=True
         )
         self._registered, self._until_us = frozenset(wanted), now_us + for_us
 

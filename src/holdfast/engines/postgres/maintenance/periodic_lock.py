@@ -44,16 +44,16 @@ class PeriodicLock(NamedTuple):
     def _alone(self, make: Callable[[], SansIO[T]], on: CallContext) -> SansIO[T | None]:
         # Two statements: the second one sees what was written by whoever had the lock before.
         [[[taken]], [row]] = yield from execute_all(
-            Statement("take_turn", {"name": self.name}), self._ran_at(on)
+            Statement("try_periodic_lock", {"name": self.name}), self._ran_at(on)
         )
         if not taken or not self._due(row):
             return None
         answer = yield from make()
-        yield from execute_all(Statement("ran", {"name": self.name, "at_us": row[0]}))
+        yield from execute_all(Statement("record_run", {"name": self.name, "at_us": row[0]}))
         return answer
 
     def _ran_at(self, on: CallContext) -> Statement:
-        return Statement("ran_at", {"name": self.name, "now_us": on.now_us})
+        return Statement("read_last_run", {"name": self.name, "now_us": on.now_us})
 
     def _due(self, row: Row) -> bool:
         now_us, ran_at_us = row

@@ -49,10 +49,10 @@ class Pruner:
         jobs = await self._forget_rest(on)
         attempts = await self._forget_past("forget_attempts", on)
         notes = await self._forget_past("forget_notes", on)
-        await self._once("forget_waiting", on, after_us=int(_WAITED_SECONDS * MICROSECONDS))
+        await self._once("forget_listeners", on, after_us=int(_WAITED_SECONDS * MICROSECONDS))
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), on)
         [old] = await self._database.read(
-            lambda: execute_all(Statement("old_days", _forgotten(on)))
+            lambda: execute_all(Statement("find_old_days", _forgotten(on)))
         )
         dropped = await self._change_days("drop_day", "day", [day for (day,) in old], on)
         return PruneResult(made, dropped, jobs, attempts, notes)
@@ -72,7 +72,7 @@ class Pruner:
     async def _forget_rest(self, on: CallContext) -> int:
         total: int = 0
         while True:
-            [(count,)] = await self._once("forget_rest", on, limit=CHUNK)
+            [(count,)] = await self._once("forget_undated_history", on, limit=CHUNK)
             total += count
             if count < CHUNK:
                 return total

@@ -101,7 +101,7 @@ async def load(
 
 def half_loaded() -> SansIO[RestoreMark | None]:
     """Return how far a load has come that is not finished."""
-    found = yield from execute("loading")
+    found = yield from execute("read_loading")
     return RestoreMark(*found[0]) if found else None
 
 
@@ -158,12 +158,12 @@ class _Loading:
         """Mark the tables as being loaded; return how far an earlier load has come."""
         async with self._connection.transaction():
             await self._ask("lock_loading")
-            found = await self._ask("loading")
+            found = await self._ask("read_loading")
             if found and not anew:
                 return RestoreMark(*found[0])
             if found:
                 await self._ask("drop_loading")
-            occupied = {name for (name,) in await self._ask("occupied")}
+            occupied = {name for (name,) in await self._ask("find_occupied")}
             if occupied == {"waiting"}:
                 raise Unavailable(
                     f"{_where(self._database)}: somebody waits for work there: stop the workers "
@@ -207,7 +207,7 @@ class _Loading:
         async with self._connection.transaction():
             old = self._written
             step = {"old_records": old.records, "old_digest": old.digest, **self._seen._asdict()}
-            self._check_ours(await self._ask("go_on_loading", step))
+            self._check_ours(await self._ask("advance_loading", step))
             for name, rows in part.copies():
                 async with (
                     self._connection.cursor() as cursor,
@@ -245,9 +245,9 @@ class _Loading:
             await self._ask("lock_loading")
             self._check_ours(await self._ask("end_loading", self._written._asdict()))
             await self._ask("analyze")
-            await self._ask("line_up_all")
-            await self._ask("tie_all")
-            await self._ask("set_numbers", self._numbers._asdict())
+            await self._ask("promote_all")
+            await self._ask("mark_all_tied")
+            await self._ask("set_sequences", self._numbers._asdict())
 
     def _check_ours(self, changed: list[Row]) -> None:
         if not changed:

@@ -55,7 +55,7 @@ class SchemaState(msgspec.Struct, frozen=True):
 def look(schema: str, where: str) -> SansIO[SchemaState]:
     """Find out what there is. Raise ``Unavailable`` if that may not be read."""
     names = sorted(names_made(migration_files.known()) | {BOOKKEEPING})
-    [row] = yield from execute("schema_state", schema=schema, names=names)
+    [row] = yield from execute("read_schema_state", schema=schema, names=names)
     standby, read_only, encoding, user, exists, may_use, columns, may_read, found = row
     if encoding != "UTF8":
         raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs one of UTF8")
@@ -69,7 +69,7 @@ def look(schema: str, where: str) -> SansIO[SchemaState]:
             )
         if not may_read:
             raise Unavailable(_not_granted(schema, where, user, {BOOKKEEPING: ["SELECT"]}))
-        applied = [AppliedMigration(*one) for one in (yield from execute("migrations"))]
+        applied = [AppliedMigration(*one) for one in (yield from execute("list_migrations"))]
     return SchemaState(
         where=where,
         schema=schema,
@@ -139,7 +139,7 @@ def check_usable(schema: str, where: str) -> SansIO[None]:
             f"{_listed(one.title for one in lacking)}: run holdfast migrate"
         )
     names = sorted(names_made(migration_files.known()))
-    rights = yield from execute("rights", schema=schema, names=names)
+    rights = yield from execute("find_missing_rights", schema=schema, names=names)
     if rights:
         raise Unavailable(_not_granted(schema, where, found.user, dict(rights)))
 

@@ -34,9 +34,9 @@ def bare(count: int) -> Rate:
     """Claim so many in batches, and complete the last batch with it."""
     claim, complete = statement("claim"), statement("complete")
     anybody = {"caller_tenant": None, "caller_scopes": None, "now_us": None}
-    wish = anybody | {
-        "lane_queues": [_QUEUE],
-        "lane_priorities": [0],
+    request = anybody | {
+        "watermark_queues": [_QUEUE],
+        "watermark_priorities": [0],
         "tasks": [nothing.name],
         "limit": BATCH,
         "worker": "bare",
@@ -57,8 +57,8 @@ def bare(count: int) -> Rate:
                         complete, with_lists(anybody | _held(rows))
                     )
                 cursor = connection.cursor(binary=True)
-                lanes = {"lane_run_at_us": [place[0]], "lane_seqs": [place[1]]}
-                cursor.execute(claim, with_lists(wish | lanes))
+                watermarks = {"watermark_run_at_us": [place[0]], "watermark_seqs": [place[1]]}
+                cursor.execute(claim, with_lists(request | watermarks))
             rows = cursor.fetchall()
             assert rows, done
             place = list(max(row[_PLACE] for row in rows))

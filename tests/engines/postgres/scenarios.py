@@ -22,7 +22,7 @@ from holdfast.model.uniform_batch import UniformBatch
 
 T = TypeVar("T")
 FAILURE = Failure.of("timeout", "too slow")
-NOBODY_KNOWS = "nobody here knows"
+OUTCOME_UNKNOWN = "outcome unknown"
 WORKER = "w"
 
 
@@ -53,7 +53,7 @@ class Case:
         try:
             await self.through(lambda engine: verb(engine, attribution))
         except Unavailable as error:
-            self.given_up = NOBODY_KNOWS in str(error)
+            self.given_up = OUTCOME_UNKNOWN in str(error)
             if not self.given_up:
                 raise
 

@@ -117,8 +117,8 @@ UNREACHED = {
         "postgresql://u:geheim@127.0.0.1:1/x",
         "postgresql://u:***@127.0.0.1:1/x cannot be reached",
     ),
-    "socket": ("postgresql://u:geheim@/x?host=/nowhere", "nobody listens there; start the server"),
-    "database": ("{admin:nowhere}", "names a database that is not there: create it"),
+    "socket": ("postgresql://u:geheim@/x?host=/nowhere", "no server listens there; start it"),
+    "database": ("{admin:nowhere}", "names a database that does not exist: create it"),
     "user": ("{user:nobody_at_all}", "has no user 'nobody_at_all': correct it"),
     "no login": ("{user:nologin}", "does not let user 'nologin' log in"),
     "password": ("{user:guarded:geheim2}", "refuses user 'guarded' or the password: correct"),
@@ -261,7 +261,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(made, hold):
     )
     try:
         url = as_url(made, dbname="bad_latin")
-        assert "is encoded in LATIN1: Holdfast needs one of UTF8" in refusal(url)
+        assert "is encoded in LATIN1: Holdfast needs UTF8" in refusal(url)
         assert hold(url, "migrate").exit_code == 5
     finally:
         execute(made, "DROP DATABASE bad_latin WITH (FORCE)")

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from holdfast.engines.contract import DEFAULT_LEASE_SECONDS
-from holdfast.engines.postgres import engine as engine_module
+from holdfast.engines.postgres import resources
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs import settle
+from holdfast.engines.postgres.jobs import claimer
 from holdfast.engines.postgres.jobs.claim import WatermarkCache
-from holdfast.engines.postgres.maintenance import verbs
+from holdfast.engines.postgres.maintenance import reclaim
 from holdfast.engines.postgres.maintenance.lease_scan import (
+    FULL_SCAN_SECONDS,
     LATE_SECONDS,
-    LOOK_AT_ALL_SECONDS,
     LeaseScan,
 )
 from holdfast.engines.postgres.options import PostgresOptions
@@ -47,7 +47,7 @@ class Moment:
 def still(monkeypatch: pytest.MonkeyPatch) -> Moment:
     """Have time pass only when it is told to: then nothing is looked at again for its age."""
     moment = Moment()
-    for module in (engine_module, settle, verbs):
+    for module in (resources, claimer, reclaim):
         monkeypatch.setattr(module, "monotonic", moment)
     return moment
 
@@ -121,7 +121,7 @@ def test_what_was_in_flight_just_now_is_not_passed_by_to_reclaim(made, still):
 
 
 def test_control_lanes_that_are_forgotten_are_walked_again(made, still, monkeypatch):
-    monkeypatch.setattr(WatermarkCache, "of", lambda _self, _wish: None)
+    monkeypatch.setattr(WatermarkCache, "of", lambda _self, _request: None)
     assert entries_read(made) > ROUNDS * JOBS
 
 
@@ -168,20 +168,20 @@ async def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(
             clock.advance(1.0)
             assert (await engine.reclaim(every_seconds=1.0)).lost == [], "nobody looks there"
             clock.advance(1.0)
-            still.seconds += LOOK_AT_ALL_SECONDS
+            still.seconds += FULL_SCAN_SECONDS
             assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
         else:
             assert len((await engine.reclaim()).lost) == 1, "who asks for it has all looked at"
 
 
 async def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still, monkeypatch):
-    usual = settle.locked
+    usual = reclaim.lock_jobs
 
     def slowly(names):
         still.seconds += 1_000.0
         return usual(names)
 
-    monkeypatch.setattr(settle, "locked", slowly)
+    monkeypatch.setattr(reclaim, "lock_jobs", slowly)
 
     clock = VirtualClock()
     async with opened(made, clock) as engine:
@@ -189,19 +189,19 @@ async def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, 
         await engine.claim(queues=["default"], worker="w")
         clock.advance(AFTER_THEIR_LEASES)
         assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1
-        assert engine._overdue.since_us() > 0
-        still.seconds += LOOK_AT_ALL_SECONDS
-        assert engine._overdue.since_us() == 0
+        assert engine._reclaimer.lease_scan.since_us() > 0
+        still.seconds += FULL_SCAN_SECONDS
+        assert engine._reclaimer.lease_scan.since_us() == 0
 
 
 def test_a_look_at_all_that_took_long_counts_for_longer():
     moment = Moment()
     overdue = LeaseScan(moment)
     assert overdue.since_us() == 0
-    overdue.looked(0, FIRST_US, took_seconds=10.0)
+    overdue.scanned(0, FIRST_US, took_seconds=10.0)
     moment.seconds = 199.0
     assert overdue.since_us() == FIRST_US - LATE_SECONDS * MICROSECONDS
-    overdue.looked(overdue.since_us(), FIRST_US + 7, took_seconds=10.0)
+    overdue.scanned(overdue.since_us(), FIRST_US + 7, took_seconds=10.0)
     assert overdue.since_us() == FIRST_US + 7 - LATE_SECONDS * MICROSECONDS
     moment.seconds = 200.0
     assert overdue.since_us() == 0, "what was not looked at does not make it longer"
@@ -209,6 +209,6 @@ def test_a_look_at_all_that_took_long_counts_for_longer():
 
 def test_all_is_looked_at_when_the_clock_was_set_back():
     overdue = LeaseScan(Moment())
-    overdue.looked(0, FIRST_US, took_seconds=0.0)
-    overdue.looked(overdue.since_us(), FIRST_US - 3_600 * MICROSECONDS, took_seconds=0.0)
+    overdue.scanned(0, FIRST_US, took_seconds=0.0)
+    overdue.scanned(overdue.since_us(), FIRST_US - 3_600 * MICROSECONDS, took_seconds=0.0)
     assert overdue.since_us() == 0

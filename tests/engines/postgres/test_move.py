@@ -250,7 +250,7 @@ def test_a_target_with_anything_in_it_is_left_alone(here, url):
     assert invoke("move", "--from", "data", "--to", url, "--yes").exit_code == 0
     again = invoke("move", "--from", "data", "--to", url, "--yes", "--anew")
     assert again.exit_code == 2
-    assert "is not empty: there is something in attempts, audit, " in again.output
+    assert "is not empty: there are rows in attempts, audit, " in again.output
 
 
 def test_what_is_not_there_is_not_moved_and_not_made(here, url):

@@ -129,7 +129,7 @@ async def test_what_has_anything_in_it_is_left_as_it_is(url, put, anew):
     engine = await connected(url, clock)
     await put(engine)
     before = rows_in(url)
-    with pytest.raises(InvalidInput, match="is not empty: there is something in"):
+    with pytest.raises(InvalidInput, match="is not empty: there are rows in"):
         await load(url, (await filled(clock)).dump(), anew=anew)
     assert rows_in(url) == before
     await engine.close()
@@ -140,7 +140,7 @@ async def test_where_somebody_waits_for_work_nothing_is_loaded(url):
         connection.execute(
             "INSERT INTO holdfast.waiting VALUES ('w', holdfast.now_us() + 60000000, '{q}')"
         )
-    with pytest.raises(Unavailable, match="somebody waits for work there: stop"):
+    with pytest.raises(Unavailable, match="workers wait for jobs there: stop"):
         await load(url, (await filled(VirtualClock())).dump())
     assert rows_in(url)["loading"] == 0
 

@@ -1,4 +1,4 @@
-"""What holds for every verb of an engine, whatever it is asked."""
+"""Per-call context: options, notification channel, clock override."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .connection.sansio import Statement
 
 
 class CallContext(NamedTuple):
-    """The options of an engine, its channel, and the time if it is not the database's."""
+    """The options of an engine, its channel, and the time unless the database's counts."""
 
     options: EngineOptions
     channel: str
@@ -24,19 +24,19 @@ class CallContext(NamedTuple):
 
     @property
     def max_processing_seconds(self) -> float:
-        """How long a job may stay claimed that does not say."""
+        """How long a job may stay claimed unless it says otherwise."""
         return self.options.max_processing_seconds
 
     def now(self) -> Statement:
-        """Ask what time it is."""
+        """Return the statement that reads the time."""
         return Statement("now", {"now_us": self.now_us})
 
     def notify(self, queues: list[str]) -> Statement:
-        """Tell those who wait for work in these queues."""
+        """Return the statement that notifies the processes that wait for these queues."""
         parameters = {"channel": self.channel, "queues": queues, "now_us": self.now_us}
         return Statement("notify", parameters)
 
     def get(self, names: dict[str, object]) -> Statement:
-        """Ask for jobs, wherever they are."""
+        """Return the statement that reads jobs from whichever table they are in."""
         parameters = {**names, "now_us": self.now_us, "remember_us": self.remember_us}
         return Statement("get", parameters)

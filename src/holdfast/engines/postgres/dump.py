@@ -1,4 +1,4 @@
-"""Everything in the tables as records of a dump, as of one moment."""
+"""Dump: all tables as records, as of one moment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .errors import translated
 from .rows import job_of
 
 _PAGE = 250
-"""How many rows are in memory at a time: each may be as large as a payload may."""
+"""How many rows are in memory at a time: each may have a payload of the largest size."""
 _POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 _SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
 _ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
@@ -41,15 +41,17 @@ _AUDIT = msgspec.msgpack.Decoder(AuditRecord)
 
 
 async def records(
-    database: Database, on: CallContext, engine: str
+    database: Database, context: CallContext, engine: str
 ) -> AsyncIterator[list[DumpRecord]]:
-    """Go through everything that is kept, on a connection of its own, in a bounded memory.
+    """Yield everything that is stored, on a connection of its own, in bounded memory.
 
-    What is changed meanwhile is not seen, and nobody has to wait.
+    Changes made meanwhile are not seen, and no other transaction has to wait.
     """
     connection = await database.connect()
     try:
-        async for batch in _TableDump(connection, database.options.schema).everything(on, engine):
+        async for batch in _TableDump(connection, database.options.schema).everything(
+            context, engine
+        ):
             yield batch
     except (psycopg.Error, OSError) as error:
         raise translated(error, database.url, database.options.schema) from error
@@ -62,13 +64,15 @@ class _TableDump:
         self._connection = connection
         self._schema = schema
 
-    async def everything(self, on: CallContext, engine: str) -> AsyncIterator[list[DumpRecord]]:
-        """Yield the head with what governs work, jobs, what happened to them, the audit."""
+    async def everything(
+        self, context: CallContext, engine: str
+    ) -> AsyncIterator[list[DumpRecord]]:
+        """Yield the head with policies, flags and schedules; jobs; their history; the audit."""
         await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        # Whoever writes the records down may take their time, and so may a sort.
+        # The consumer may be slow, and so may a sort.
         await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await self._connection.execute("SET LOCAL statement_timeout = 0")
-        [[now_us]] = await self._all("now", {"now_us": on.now_us})
+        [[now_us]] = await self._all("now", {"now_us": context.now_us})
         [[last_seq, last_token]] = await self._all("read_last_numbers")
         first: list[DumpRecord] = [DumpHead(engine, now_us, last_seq, last_token)]
         for queue, policy in await self._all("list_policies"):
@@ -77,7 +81,7 @@ class _TableDump:
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, _SCHEDULE.decode(schedule)))
         yield first
-        since = {"since_us": now_us - on.remember_us}
+        since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (
             ("dump_jobs", {}, _job),
             ("dump_history", since, _job),

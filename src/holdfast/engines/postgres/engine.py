@@ -1,21 +1,113 @@
-"""The PostgreSQL engine: the same promises, kept by a server that many machines share."""
+"""The PostgreSQL engine: work kept by a server that many machines share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 
-from holdfast.engines.clock import Clock
+from msgspec.structs import replace
+
+from holdfast.engines.argument_checks import (
+    check_action,
+    check_all,
+    check_attribution,
+    check_edit,
+    check_filter,
+    check_limit,
+    check_names,
+    check_policy,
+    check_schedule,
+    check_switch,
+    for_states,
+)
+from holdfast.engines.clock import Clock, monotonic
+from holdfast.engines.contract import (
+    DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
+    AdminResult,
+    Capabilities,
+    Claim,
+    Counts,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
 from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.entropy import random_bytes
+from holdfast.engines.histogram import Histogram
+from holdfast.engines.queue_stats import StoreMetrics, StoreStats
+from holdfast.model import lifecycle
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.actions import AnyAction, ReplayJobs
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.effects import Effect, ScheduleState
+from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
+from holdfast.model.history import History
+from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    Edit,
+    Job,
+    JobRef,
+    NewJob,
+    check_id,
+    check_seconds,
+    check_size,
+)
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import (
+    EVERYTHING,
+    FailureGroup,
+    Filter,
+    Page,
+    check_page,
+    place_of,
+    read_cursor,
+    write_cursor,
+)
+from holdfast.model.uniform_batch import UniformBatch
 
-from .admin.verbs import Operating
-from .dump import records
-from .maintenance.verbs import Upkeep
+from . import dump, rows
+from .admin import actions, audit, queries
+from .admin import policies as policy_verbs
+from .admin.actions import ActionOnJobs, JobChange, ReplayOnJobs
+from .connection.sansio import execute
+from .jobs import settle as settle_verbs
+from .jobs.claim import ClaimRequest
+from .jobs.claimer import Claimer, random_nonce
+from .jobs.enqueue import EnqueueRequest, is_simple
+from .jobs.enqueuer import Enqueuer
+from .jobs.settler import Settler
+from .maintenance.notifier import Notifier
+from .maintenance.prune import Pruner, PruneResult
+from .maintenance.reclaim import Reclaimer
 from .options import PostgresOptions
-from .restore.restore import refuse_half_loaded
+from .resources import EngineResources
+from .restore.restore import refuse_unfinished_restore
 
 
-class PostgresEngine(Upkeep, Operating):
+class PostgresEngine:
     """Work kept by a PostgreSQL server. Open it with ``open``."""
+
+    def __init__(
+        self, url: str, options: PostgresOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        """Take where the server is. ``clock`` is for tests: without it the server's time counts."""
+        self.capabilities = Capabilities(
+            name="postgres", durable=True, shared=True, calls_at_once=2
+        )
+        self._resources = resources = EngineResources(url, options, clock)
+        self._database = resources.database
+        self._context = resources.context
+        self._notifier = Notifier(resources)
+        self._enqueuer = Enqueuer(resources)
+        self._settler = Settler(resources)
+        self._claimer = Claimer(resources, self._settler, self._notifier)
+        self._reclaimer = Reclaimer(resources)
+        self._pruner = Pruner(resources.database)
+        self._stats = StoreStats()
 
     @classmethod
     async def open(
@@ -25,18 +117,388 @@ class PostgresEngine(Upkeep, Operating):
         engine = cls(url, options, clock)
         await engine._database.open()
         try:
-            await refuse_half_loaded(engine._database)
+            await refuse_unfinished_restore(engine._database)
         except BaseException:
             await engine.close()
             raise
         return engine
 
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await self._notifier.close()
+        await self._claimer.abandoned.close(self.options.patience_seconds)
+        self._database.refuse_calls()
+        self._resources.waiters.wake_all()
+        await self._database.close()
+
     @property
     def options(self) -> PostgresOptions:
-        """How it was opened."""
-        return self._options
+        """The options it was opened with."""
+        return self._resources.options
+
+    @property
+    def leases_refused(self) -> int:
+        """See ``Engine.leases_refused``."""
+        return self._settler.leases_refused
+
+    # --- move --------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        self._database.check_open()
+        if not (type(jobs) is UniformBatch and is_simple(jobs.like)):
+            jobs = check_all("jobs", jobs, NewJob)
+        if on_duplicate not in ("refuse", "skip"):
+            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        now_us = self._resources.clock.now_us()
+        ids = rising_uuid7s(now_us, random_bytes(RANDOM_BYTES * len(jobs)))
+        request = EnqueueRequest(jobs, caller, on_duplicate, ids)
+        await self._enqueuer.batcher(request).add(request)
+        return request.receipts()
+
+    def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Coroutine[object, object, Claim]:
+        """See ``Engine.claim``."""
+        check_limit(limit)
+        check_id(worker, "worker")
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        names = check_names("queues", queues)
+        known = None if tasks is None else check_names("tasks", tasks)
+        outcomes = _checked_outcomes("settle", settle)
+        if wait_seconds != 0:
+            check_seconds("wait_seconds", wait_seconds)
+        request = ClaimRequest(
+            names, known, limit, worker, random_nonce(), float(lease_seconds), caller
+        )
+        return self._claimer.claim(request, outcomes, wait_seconds)
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        self._database.check_open()
+        checked = _checked_outcomes("outcomes", outcomes)
+        if not checked:
+            return []
+        return self._settler.answers(checked, await self._settler.settle(checked, caller))
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        self._database.check_open()
+        if not leases:
+            return []
+        answers = await self._database.perform(
+            lambda: settle_verbs.extend(leases, lease_seconds, caller, self._context()),
+            idempotent=True,
+        )
+        self._settler.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
+        return answers
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        names = [(tenant, job_id) for job_id in wanted if _could_be_an_id(job_id)]
+        found = await self._database.read(lambda: queries.get(names, caller, self._context()))
+        return [found.get((tenant, job_id)) for job_id in wanted]
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        check_page(limit)
+        wanted, after = check_filter(wanted), read_cursor(cursor)
+        jobs = await self._database.read(
+            lambda: queries.find(wanted, after, limit + 1, caller, self._context(), newest=newest)
+        )
+        if len(jobs) <= limit:
+            return Page(jobs)
+        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self._database.read(lambda: queries.counts(caller, self._context()))
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        return await self._database.read(lambda: queries.queues(caller))
+
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
+        """See ``Engine.groups``."""
+        wanted = check_filter(wanted)
+        return await self._database.read(lambda: queries.groups(wanted, caller, self._context()))
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_size("ids", len(wanted), 0, MAX_CLAIM)
+        names = [(tenant, job_id) for job_id in wanted if _could_be_an_id(job_id)]
+        found = await self._database.read(lambda: queries.history(names, caller, self._context()))
+        return [found.get((tenant, job_id)) for job_id in wanted]
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
+        return await self._database.read(lambda: audit.audited(after, limit))
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self._database.read(queries.problems)
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """See ``Engine.dump``."""
         self._database.check_open()
-        return records(self._database, self._on(), self.capabilities.name)
+        return dump.records(self._database, self._context(), self.capabilities.name)
+
+    # --- operate -----------------------------------------------------------------------------
+
+    async def operate(
+        self,
+        action: AnyAction,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
+        """See ``Engine.operate``."""
+        check_action(action)
+        check_attribution(attribution)
+        if not isinstance(action, ReplayJobs):
+            applied = ActionOnJobs(action, attribution, named=bool(wanted.ids))
+            return await self._operate(wanted, lambda: applied, attribution, limit, caller)
+        matching = for_states(wanted, action.states)
+        replay = lambda: ReplayOnJobs(action, attribution, named=bool(matching.ids))
+        if action.fixed or matching.ids:
+            return await self._operate(matching, replay, attribution, limit, caller)
+        others, kept = await self._database.read(
+            lambda: actions.without_deterministic(matching, caller, self._context())
+        )
+        done = await self._operate(others, replay, attribution, limit, caller)
+        return replace(done, kept=done.kept + kept)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        attribution: Attribution,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        check_edit(changes, self.options.max_payload_bytes)
+
+        def decide(found: Job, now_us: int) -> Effect:
+            if version is not None and found.version != version:
+                raise StaleVersion(found.id, version, found.version)
+            return lifecycle.edit(found, now_us, changes, attribution.by, attribution.why)
+
+        wanted = Filter(ids=(check_id(job.id),), tenant=check_id(job.tenant, "tenant"))
+        change = JobChange(lifecycle.EDITABLE, decide)
+        done = await self._operate(wanted, lambda: change, attribution, 1, caller)
+        return done.jobs[0]
+
+    async def _operate(
+        self,
+        wanted: Filter,
+        make: Callable[[], JobChange],
+        attribution: Attribution,
+        limit: int,
+        caller: Caller,
+    ) -> AdminResult:
+        """Apply a change to the jobs that a filter finds, in one commit.
+
+        ``make`` is called for each try: a change may collect facts about the jobs.
+        """
+        check_attribution(attribution)
+        check_limit(limit)
+        matching = for_states(wanted, make().states)
+        done, changes = await self._resources.perform_once(
+            "operation",
+            lambda: actions.operate(matching, make(), attribution, limit, caller, self._context()),
+        )
+        self._resources.announce(changes)
+        return done
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._database.read(policy_verbs.policies)
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        attribution: Attribution,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        check_policy(policy)
+        check_policy(expected)
+        _check_unlimited("queue", queue, attribution, caller)
+        wanted = None if policy == DEFAULT_POLICY else policy
+        await self._resources.perform_once(
+            "set_policy",
+            lambda: policy_verbs.set_policy(queue, wanted, attribution, expected, self._context()),
+        )
+        self._resources.watermarks.forget()
+        self._resources.waiters.wake((), [queue])
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._database.read(policy_verbs.flags)
+
+    async def set_flag(
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        check_switch(on)
+        _check_unlimited("flag", name, attribution, caller)
+        await self._resources.perform_once(
+            "set_flag", lambda: policy_verbs.set_flag(name, attribution, self._context(), to=on)
+        )
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._database.read(policy_verbs.schedules)
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        attribution: Attribution,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        check_schedule(schedule)
+        check_schedule(expected)
+        _check_unlimited("schedule", name, attribution, caller)
+        await self._resources.perform_once(
+            "set_schedule",
+            lambda: policy_verbs.set_schedule(
+                name, schedule, attribution, expected, self._context()
+            ),
+        )
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        if not caller.unlimited:
+            raise AccessDenied("audit", "entries")
+        checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
+        return await self._resources.perform_once(
+            "audit", lambda: audit.add_audit_now(checked, self._context())
+        )
+
+    # --- maintain ----------------------------------------------------------------------------
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        attribution: Attribution | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        if attribution is not None:
+            check_attribution(attribution)
+        if every_seconds != 0:
+            check_seconds("every_seconds", every_seconds)
+        if every_seconds and not refs:
+            return await self._reclaimer.reclaim_in_turn(limit, every_seconds, caller)
+        return await self._reclaimer.reclaim(limit, refs, attribution, caller)
+
+    async def prune(self, *, every_seconds: float = 0.0) -> PruneResult:
+        """Forget what need not be kept, and make the partitions of the days to come.
+
+        A loop gives its interval as ``every_seconds``: one process of the cluster does the work.
+        """
+        if every_seconds != 0:
+            check_seconds("every_seconds", every_seconds)
+        return await self._pruner.prune(self._context(), every_seconds)
+
+    # --- observe -----------------------------------------------------------------------------
+
+    def figures(self) -> StoreMetrics:
+        """Return the queue statistics that ``take_survey`` read last."""
+        return StoreMetrics(self._stats, Histogram(()), Histogram(()))
+
+    async def take_survey(self) -> float:
+        """Read the statistics of every queue; return how many seconds that took."""
+        began = monotonic()
+        self._stats = await self._database.read(lambda: queries.queue_stats(self._context()))
+        return monotonic() - began
+
+    async def server_settings(self) -> Mapping[str, str]:
+        """Return the settings of the server that decide whether acknowledged work survives."""
+        return dict(await self._database.read(lambda: execute("read_server_settings")))
+
+    async def held_by(self, worker: str) -> list[Job]:
+        """Return the jobs that this worker holds."""
+        found = await self._database.read(lambda: execute("find_held", worker=worker))
+        return [rows.job_of(row) for row in found]
+
+
+def _checked_outcomes(field: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    checked = check_all(field, outcomes, Outcome)
+    for outcome in checked:
+        outcome.check()
+    return checked
+
+
+def _could_be_an_id(value: str) -> bool:
+    return "\0" not in value and value.isprintable()
+
+
+def _check_unlimited(what: str, name: str, attribution: Attribution, caller: Caller) -> None:
+    check_attribution(attribution)
+    if not caller.unlimited:
+        raise AccessDenied(what, name)  # it governs the work of every tenant

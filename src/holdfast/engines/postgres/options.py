@@ -9,30 +9,30 @@ from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
 
 from .errors import check_url
 
-MOST_CONNECTIONS = 1_000
+MAX_CONNECTIONS = 1_000
 
 
 class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
-    """Those of every engine, and how to use the server."""
+    """The options of every engine, and those of the connection to the server."""
 
     schema: str = DEFAULT_SCHEMA
     max_connections: int = 8
-    """The most that one process opens, besides one that listens."""
+    """The most connections of one process, besides one that listens."""
     statement_timeout_seconds: float = 30.0
-    """How long a statement may take before it is given up."""
+    """How long a statement may take before it is cancelled."""
     patience_seconds: float = 5.0
-    """How long a call is tried again while the server cannot be reached."""
+    """How long a call is retried while the server cannot be reached."""
     poll_interval_seconds: float = 1.0
-    """How often who waits for work looks for it without being told."""
+    """How often a waiting claim looks for work without a notification."""
     listen: bool = True
-    """Whether to be told of new work by NOTIFY; without, only polling finds it."""
+    """Whether to listen for notifications of new work; without, only polling finds it."""
     listen_url: str | None = None
-    """Where to listen, if notifications do not come through where everything else goes."""
+    """Where to listen, if notifications do not come through the store's own URL."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_schema("schema", self.schema)
-        check_size("max_connections", self.max_connections, 1, MOST_CONNECTIONS)
+        check_size("max_connections", self.max_connections, 1, MAX_CONNECTIONS)
         for field in ("statement_timeout_seconds", "patience_seconds", "poll_interval_seconds"):
             check_seconds(field, getattr(self, field), 86_400)
         if type(self.listen) is not bool:

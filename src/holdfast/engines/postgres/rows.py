@@ -1,4 +1,4 @@
-"""Jobs as rows: what SQL asks for has columns of its own, the rest is packed into one."""
+"""Jobs as rows: what statements filter by has columns of its own, the rest is packed into one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STATES = (
     State.ARCHIVED,
 )
 NUMBERS: Mapping[State, int] = {state: number for number, state in enumerate(STATES)}
-"""How states are written. Never give a number to another state."""
+"""How states are stored. Never give a number to another state."""
 
-_BETWEEN = "\x1f"
-"""Between ids in a text: no id has it, as it cannot be printed."""
+_SEPARATOR = "\x1f"
+"""Between ids in a text: no id contains it, as it is not printable."""
 
 
 class ExtraColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What most jobs have nothing of. New fields go at the end."""
+    """What most jobs do not have. New fields go at the end."""
 
     version: Whole = 1
     losses: Whole = 0
@@ -42,41 +42,41 @@ class ExtraColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cancel_reason: str = ""
 
 
-_NOTHING_MORE = ExtraColumns()
+_NO_EXTRA = ExtraColumns()
 _ENCODER = msgspec.msgpack.Encoder()
-_MORE = msgspec.msgpack.Decoder(ExtraColumns)
+_EXTRA = msgspec.msgpack.Decoder(ExtraColumns)
 _FAILURE = msgspec.msgpack.Decoder(Failure)
 
 
 def job_of(row: Row) -> Job:
-    """Return the job of a row, whatever table it is from."""
+    """Return the job of a row of any table."""
     failure, finished_at_us, result, key, key_seq, waiting_for, stop_requested, packed = row[21:]
-    more = _NOTHING_MORE if packed is None else _MORE.decode(packed)
+    extra = _NO_EXTRA if packed is None else _EXTRA.decode(packed)
     ties = NO_TIES
     if key is not None or packed is not None or waiting_for is not None:
         waits = () if waiting_for is None else tuple(waiting_for)
-        ties = Ties(key, key_seq or 0, more.depends_on, waits, more.hold)
+        ties = Ties(key, key_seq or 0, extra.depends_on, waits, extra.hold)
     fields: tuple[Any, ...] = (
         *row[:11],
         STATES[row[11]],
         *row[12:17],
-        more.version,
+        extra.version,
         *row[17:21],
-        more.losses,
+        extra.losses,
         None if failure is None else _FAILURE.decode(failure),
         finished_at_us,
         result,
-        more.attempts_before_replay,
+        extra.attempts_before_replay,
         ties,
-        more.replays,
+        extra.replays,
         stop_requested,
-        more.cancel_reason,
+        extra.cancel_reason,
     )
     return Job(*fields)
 
 
-def _more_of(job: Job) -> bytes | None:
-    more = ExtraColumns(
+def _extra_of(job: Job) -> bytes | None:
+    extra = ExtraColumns(
         job.version,
         job.losses,
         job.attempts_before_replay,
@@ -85,12 +85,12 @@ def _more_of(job: Job) -> bytes | None:
         job.replays,
         job.cancel_reason,
     )
-    return None if more == _NOTHING_MORE else _ENCODER.encode(more)
+    return None if extra == _NO_EXTRA else _ENCODER.encode(extra)
 
 
 def columns(jobs: Sequence[Job]) -> dict[str, object]:
-    """Return these jobs as columns, for a statement that puts them anywhere."""
-    waits = [_BETWEEN.join(job.ties.waiting_for) or None for job in jobs]
+    """Return these jobs as columns, for a statement that writes them to any table."""
+    waits = [_SEPARATOR.join(job.ties.waiting_for) or None for job in jobs]
     return {
         "created_at_us": [job.created_at_us for job in jobs],
         "run_at_us": [job.run_at_us for job in jobs],
@@ -121,12 +121,12 @@ def columns(jobs: Sequence[Job]) -> dict[str, object]:
         "waits": waits,
         "failures": [None if job.failure is None else pack(job.failure) for job in jobs],
         "replay_runs": [None if job.replays is None else job.replays.run for job in jobs],
-        "mores": [_more_of(job) for job in jobs],
+        "mores": [_extra_of(job) for job in jobs],
     }
 
 
 def failure_columns(jobs: Sequence[Job]) -> dict[str, object]:
-    """Return what dead letters are found and grouped by."""
+    """Return the columns by which dead letters are found and grouped."""
     failures = [job.failure or Failure.of("unexpected", "") for job in jobs]
     return {
         "error_reasons": [failure.error_reason for failure in failures],
@@ -137,7 +137,7 @@ def failure_columns(jobs: Sequence[Job]) -> dict[str, object]:
 
 
 def without_nul(text: str) -> str:
-    """Return a text as PostgreSQL can keep it: it has no character of code 0."""
+    """Return a text that PostgreSQL can store: without NUL."""
     return text.replace("\0", "\ufffd")
 
 
@@ -149,9 +149,9 @@ def pack(value: msgspec.Struct) -> bytes:
 def names(jobs: Iterable[tuple[str, str]]) -> dict[str, object]:
     """Return the names of jobs, tenant and id, as columns."""
     listed = list(jobs)
-    return {"tenants": [one[0] for one in listed], "ids": [one[1] for one in listed]}
+    return {"tenants": [name[0] for name in listed], "ids": [name[1] for name in listed]}
 
 
 def reach(caller: Caller) -> dict[str, object]:
-    """Return what a caller reaches, as every statement takes it."""
+    """Return the reach of a caller as parameters."""
     return {"caller_tenant": caller.tenant, "caller_scopes": list(caller.scopes) or None}

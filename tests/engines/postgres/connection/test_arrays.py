@@ -38,7 +38,7 @@ def test_a_list_arrives_over_the_wire(server18):
         ) as wire:
             for kind, items in LISTS:
                 query = NumberedStatement(f"SELECT $1::{kind}".encode(), ("items",))
-                assert await wire.tell([BoundStatement(query, {"items": items})], 60) == [
+                assert await wire.execute_batch([BoundStatement(query, {"items": items})], 60) == [
                     [(items,)]
                 ]
 

@@ -316,17 +316,17 @@ def django_failed(url: str) -> Iterator[Any]:
 
 UNFIT = [
     (autocommit, "it is in autocommit mode and in no transaction: begin one"),
-    (closed, "it is closed: give one that is open"),
+    (closed, "it is closed: pass one that is open"),
     (failed, "its transaction has failed: roll it back"),
     (in_a_pipeline, "it is in a pipeline"),
-    (amid_a_statement, "it is in the middle of a statement"),
+    (amid_a_statement, "it is executing a statement"),
     (alchemy_autocommit, "it is in autocommit mode and in no transaction"),
     (alchemy_closed, "this sqlalchemy.*Connection cannot be used: This Connection is closed"),
     (alchemy_failed, "its transaction has failed: roll it back"),
     (alchemy_without_engine, "this sqlalchemy.*Session cannot be used: "),
     (sqlite, "this sqlalchemy.*Session is one of sqlite3, and only psycopg 3 can be used"),
-    (an_engine, "this sqlalchemy.*Engine is none that Holdfast can use: give a connection of"),
-    (a_url, "this builtins.str is none that Holdfast can use"),
+    (an_engine, "this sqlalchemy.*Engine is not one that Holdfast can use: pass a connection of"),
+    (a_url, "this builtins.str is not one that Holdfast can use"),
     (django_autocommit, "begin one .*transaction.atomic"),
     (django_failed, "has failed in this atomic block"),
 ]
@@ -387,7 +387,7 @@ def test_a_plain_connection_is_for_calls_that_are_not(shop):
             asyncio.run(refuse(session, said))
     with django_connection(shop.url) as (connection, _insert):
         asyncio.run(refuse(connection, said))
-    asyncio.run(refuse(object(), "is none that Holdfast can use"))
+    asyncio.run(refuse(object(), "is not one that Holdfast can use"))
     assert shop.jobs() == []
 
 

@@ -24,6 +24,7 @@ from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import claim
 from holdfast.engines.postgres.jobs.claim import ClaimRequest
 from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest, enqueue
+from holdfast.engines.postgres.jobs.enqueuer import Enqueuer
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model import outcome
 from holdfast.model.errors import DuplicateId, LeaseLost, Unavailable
@@ -31,7 +32,7 @@ from holdfast.model.job import State
 from tests.engines.postgres.proxy import Fault, How, Proxy, Side
 from tests.engines.postgres.scenarios import (
     FAILURE,
-    NOBODY_KNOWS,
+    OUTCOME_UNKNOWN,
     SCENARIOS,
     Case,
     Scenario,
@@ -140,7 +141,11 @@ def test_a_wire_that_says_nothing_any_more_is_given_up_and_all_is_well(server18)
                     assert await play(case, proxy, SCENARIOS[name], side, after, "hang")
                 except Unavailable as error:
                     # What is not there yet may still be on its way: then nobody knows.
-                    if name != "enqueue_one" or side != "request" or NOBODY_KNOWS not in str(error):
+                    if (
+                        name != "enqueue_one"
+                        or side != "request"
+                        or OUTCOME_UNKNOWN not in str(error)
+                    ):
                         raise
                     assert not await case.jobs()
 
@@ -200,7 +205,7 @@ def test_what_arrives_after_it_was_given_up_is_not_taken_a_second_time(server18)
             try:
                 await case.through(lambda engine: engine.enqueue([case.new(**fields)]))
             except Unavailable as error:
-                assert NOBODY_KNOWS in str(error)  # noqa: PT017 - or it was taken
+                assert OUTCOME_UNKNOWN in str(error)  # noqa: PT017 - or it was taken
             for job in (await case.claim(case.beside, limit=2)).jobs:
                 await case.beside.settle([outcome.completed(job)])
             assert fault.link is not None
@@ -225,7 +230,7 @@ def test_a_lease_that_ran_out_is_not_taken_for_what_was_to_be_settled(server18):
                 await asyncio.sleep(0.002)
                 await case.beside.reclaim()
                 outcomes = [make(job)]
-                case._behind._doubts.add(outcomes)
+                case._behind._resources.lost_replies.add(outcomes)
                 [answer] = await case._behind.settle(outcomes)
                 assert isinstance(answer, LeaseLost)
                 case.again("ran-out-2", lambda: None)
@@ -260,10 +265,10 @@ def test_who_settles_again_after_being_told_that_nobody_knows_hears_that_it_was_
 def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, monkeypatch):
     """Else it would wait for its lease to run out, and count as lost."""
     asked_after: list[object] = []
-    usual = claim.claimed_under
+    usual = claim.find_claimed
 
-    def away(wish: ClaimRequest) -> object:
-        asked_after.append(wish)
+    def away(request: ClaimRequest) -> object:
+        asked_after.append(request)
         raise Unavailable("the server is away")
 
     async def main(url: str) -> None:
@@ -272,10 +277,10 @@ def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, 
                 fault = Fault("answer", after, "end")
                 case.again(f"away-{after}", functools.partial(proxy.arm, fault))
                 await case.beside.enqueue([case.new(id=case.id())])
-                monkeypatch.setattr(claim, "claimed_under", away)
+                monkeypatch.setattr(claim, "find_claimed", away)
                 with contextlib.suppress(Unavailable):
                     await case.through(lambda engine: case.claim(engine, limit=1))
-                monkeypatch.setattr(claim, "claimed_under", usual)
+                monkeypatch.setattr(claim, "find_claimed", usual)
                 assert fault.struck.is_set(), "it came too late to strike"
                 if asked_after:
                     break
@@ -304,7 +309,7 @@ def test_many_who_wait_for_a_server_that_has_gone_are_told_at_the_same_time(serv
 
             answers = await case.through(call)
             assert {type(answer) for answer in answers} == {Unavailable}
-            assert NOBODY_KNOWS in str(answers[0])  # the others were not sent yet
+            assert OUTCOME_UNKNOWN in str(answers[0])  # the others were not sent yet
 
     with server18.fresh() as url:
         asyncio.run(main(url))
@@ -314,14 +319,16 @@ def test_many_who_wait_for_a_server_that_has_gone_are_told_at_the_same_time(serv
 
 
 def test_an_enqueue_that_is_sent_again_without_a_look_is_found_out(server18, monkeypatch):
-    async def blindly(self, requests, sent_us, *, late):
+    async def blindly(self, requests, sent_us, *, may_still_commit):
         for request in requests:
             ids = [f"{job_id}-again" for job_id in request.ids]
             again = EnqueueRequest(request.jobs, request.caller, request.on_duplicate, ids)
-            await self._database.perform(lambda again=again: enqueue([again], self._on()))
+            await self._resources.database.perform(
+                lambda again=again: enqueue([again], self._resources.context())
+            )
             request.answer = again.answer
 
-    monkeypatch.setattr(PostgresEngine, "_after_doubt", blindly)
+    monkeypatch.setattr(Enqueuer, "_resolve", blindly)
     for name in ("enqueue_one", "enqueue_with_keys"):
         with server18.fresh() as url, pytest.raises(AssertionError):
             asyncio.run(play_at_many_messages(url, SCENARIOS[name], seeded()))

@@ -65,7 +65,7 @@ async def test_one_that_comes_back_in_a_bad_state_is_lent_to_nobody(server18, st
     async with lending(server18) as connections:
         for _time in range(2 * MOST):
             connection = await connections.take()
-            assert await connection.tell(ONE, 60.0) == [[(1,)]]
+            assert await connection.execute_batch(ONE, 60.0) == [[(1,)]]
             if state == "in a transaction":
                 await connection.execute("BEGIN")
             elif state == "closed":

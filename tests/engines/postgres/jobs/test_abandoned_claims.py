@@ -53,7 +53,7 @@ def when_it_has_the_answer(*, known: bool) -> GiveUp:
     """Just before, or just after, who waits was told that there is one."""
 
     async def give_up(engine: PostgresEngine, _url: str) -> None:
-        usual = engine._claim
+        usual = engine._claimer._settle_and_claim
 
         async def answered(*given: Any) -> Any:
             claimed = await usual(*given)
@@ -64,7 +64,7 @@ def when_it_has_the_answer(*, known: bool) -> GiveUp:
                 task.cancel()
             return claimed
 
-        with mock.patch.object(engine, "_claim", answered):
+        with mock.patch.object(engine._claimer, "_settle_and_claim", answered):
             task = claiming(engine)
             await given_up(task)
 
@@ -120,7 +120,7 @@ def test_a_claim_that_others_end_before_it_begins_ends(server18):
 
 @pytest.mark.parametrize("moment", [*MOMENTS][1:])
 def test_control_without_handing_back_it_stays_taken(server18, moment, monkeypatch):
-    async def keep(_orphans: AbandonedClaims, claiming_now: asyncio.Task[Any]) -> None:
+    async def keep(_abandoned: AbandonedClaims, claiming_now: asyncio.Task[Any]) -> None:
         await asyncio.wait([claiming_now])
 
     monkeypatch.setattr(AbandonedClaims, "_hand_back", keep)

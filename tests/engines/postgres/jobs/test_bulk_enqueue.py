@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from holdfast.engines.postgres.connection import pipeline as wire_module
+from holdfast.engines.postgres.connection import pipeline as pipeline_module
 from holdfast.engines.postgres.connection.statements import statement
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import enqueue
@@ -124,14 +124,14 @@ def test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, error):
 
 
 def test_control_without_taking_back_what_was_sent_a_part_would_stay(url, monkeypatch):
-    monkeypatch.setattr(wire_module, "_UNDO", b"SELECT 1")
+    monkeypatch.setattr(pipeline_module, "_UNDO", b"SELECT 1")
     with pytest.raises(AssertionError):
         test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, BAD)
 
 
 def test_control_what_the_caller_raises_could_be_taken_for_the_servers(url, monkeypatch):
-    taken_as_it_is = lambda sayings: ((one, *wire_module._values(one)) for one in sayings)
-    monkeypatch.setattr(wire_module, "_ready", taken_as_it_is)
+    taken_as_it_is = lambda statements: ((one, *pipeline_module._values(one)) for one in statements)
+    monkeypatch.setattr(pipeline_module, "_encoded", taken_as_it_is)
     with pytest.raises(AssertionError):
         test_a_bad_one_at_the_end_refuses_all_and_costs_no_connection(url, OSError("a file"))
 
@@ -181,13 +181,13 @@ async def test_who_has_to_wait_has_its_arguments_read_before(url):
 
 def test_the_room_of_a_place_is_what_the_sequence_leaves(url):
     step = "SELECT increment_by FROM pg_sequences WHERE sequencename = 'places'"
-    assert value(url, step) == enqueue._ROOM
-    assert enqueue._LARGEST_PART <= enqueue._ROOM
+    assert value(url, step) == enqueue._SEQ_BLOCK
+    assert enqueue._LARGEST_PART <= enqueue._SEQ_BLOCK
     with psycopg.connect(url, autocommit=True) as connection:
         for _time in range(2):
             [first] = connection.execute("SELECT holdfast.next_places()").fetchone() or [0]
             [last, _token] = connection.execute(statement("read_last_numbers")).fetchone() or [0, 0]
-            assert last == first + enqueue._ROOM - 1
+            assert last == first + enqueue._SEQ_BLOCK - 1
 
 
 def test_a_place_in_line_has_room_for_a_whole_call(url):
@@ -211,12 +211,12 @@ def test_a_place_in_line_has_room_for_a_whole_call(url):
     first, second, third = asyncio.run(run())
     for some in (first, second):
         assert some == list(range(some[0], some[0] + 3))
-    assert first[0] + enqueue._ROOM <= second[0]
-    assert second[0] + enqueue._ROOM <= third[0] < third[1]
+    assert first[0] + enqueue._SEQ_BLOCK <= second[0]
+    assert second[0] + enqueue._SEQ_BLOCK <= third[0] < third[1]
 
 
 async def test_more_than_one_place_has_room_for_are_taken_too(url, monkeypatch):
-    monkeypatch.setattr(enqueue, "_ROOM", 2)
+    monkeypatch.setattr(enqueue, "_SEQ_BLOCK", 2)
 
     engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
     try:

@@ -80,7 +80,7 @@ def claiming(engine: PostgresEngine, queue: str = "q") -> asyncio.Future[list[Jo
 
 def asleep(engine: PostgresEngine, queue: str = "q") -> Callable[[], bool]:
     """Whether somebody sleeps there and would be told of work."""
-    return lambda: engine._waking.tells_of([queue]) and engine._waking._waiting[queue] > 0
+    return lambda: engine._notifier.covers([queue]) and engine._notifier._waiting[queue] > 0
 
 
 async def put(engine: PostgresEngine, job_id: str, **fields: Any) -> None:
@@ -121,14 +121,14 @@ def test_who_waits_wakes_when_another_process_enqueues(url):
 
 def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypatch):
     looks = 0
-    look = claiming_module.look
+    look = claiming_module.read_watermarks
 
-    def counted(wish, on):
+    def counted(request, context):
         nonlocal looks
         looks += 1
-        return look(wish, on)
+        return look(request, context)
 
-    monkeypatch.setattr(claiming_module, "look", counted)
+    monkeypatch.setattr(claiming_module, "read_watermarks", counted)
 
     async def run() -> None:
         nonlocal looks
@@ -226,8 +226,8 @@ async def test_who_stays_asleep_stays_registered(url, monkeypatch):
     async with opened(url) as waiter, opened(url) as other:
         claim = claiming(waiter)
         await until(asleep(waiter))
-        first_us = waiter._waking._until_us
-        await until(lambda: waiter._clock.now_us() > first_us + 100_000)
+        first_us = waiter._notifier._until_us
+        await until(lambda: waiter._resources.clock.now_us() > first_us + 100_000)
         await put(other, "j")
         await claim
 
@@ -241,8 +241,8 @@ async def test_what_is_waited_for_no_more_is_not_renewed(url, monkeypatch):
         await until(asleep(waiter, "other"))
         await put(other, "j")
         await first
-        assert waiter._waking._registered == {"q", "other"}
-        await until(lambda: waiter._waking._registered == {"other"})
+        assert waiter._notifier._registered == {"q", "other"}
+        await until(lambda: waiter._notifier._registered == {"other"})
         assert not second.done()
         second.cancel()
 
@@ -252,16 +252,16 @@ async def test_what_is_waited_for_no_more_is_not_renewed(url, monkeypatch):
 
 def put_in_the_gap(engine: PostgresEngine, other: PostgresEngine, *, looks_again: bool) -> None:
     """Have a job come after the last look of a claim, and before it is registered."""
-    register = engine._waking.register
+    register = engine._notifier.register
     came: list[str] = []
 
     async def late(queues: list[str]) -> bool:
-        if engine._waking.hears and not came:
+        if engine._notifier.listening and not came:
             came.append("gap")
             await put(other, "gap")
         return await register(queues) and looks_again
 
-    engine._waking.register = late  # type: ignore[method-assign, assignment]
+    engine._notifier.register = late  # type: ignore[method-assign, assignment]
 
 
 async def test_a_job_that_comes_before_registering_is_seen(url):
@@ -278,8 +278,8 @@ async def test_without_the_second_look_it_is_not(url):
         [job] = await other.get(["gap"])
         assert job is not None, "it is there, and nobody was told"
         assert not claim.done()
-        assert not any(future.done() for future in waiter._waiters._waiting)
-        waiter._waiters.wake_all()
+        assert not any(future.done() for future in waiter._resources.waiters._waiting)
+        waiter._resources.waiters.wake_all()
         assert [job.id for job in await claim] == ["gap"]
 
 
@@ -296,7 +296,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_missed(url, caplog):
                 await until(asleep(waiter))
                 assert execute(url, f"SELECT pg_terminate_backend(pid) {LISTENS}") == 1
                 if number:  # in the first round it comes while nobody listens, perhaps
-                    await until(lambda: not waiter._waking.hears)
+                    await until(lambda: not waiter._notifier.listening)
                     await until(asleep(waiter))
                 await put(other, f"j{number}")
                 [job] = await claim
@@ -309,7 +309,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_missed(url, caplog):
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(notifier, "ECHO_SECONDS", 0.15)
-    monkeypatch.setattr(notifier, "_LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(notifier, "_MAX_PAUSE_SECONDS", 0.05)
 
 
 async def test_behind_a_pooler_it_is_said_once_and_polling_finds_the_work(url, impatient, caplog):
@@ -319,7 +319,7 @@ async def test_behind_a_pooler_it_is_said_once_and_polling_finds_the_work(url, i
         claim = claiming(waiter)
         await until(lambda: pooler.swallowed >= 3)
         assert said(caplog) == ["postgres.not_notified"]
-        assert not waiter._waking.tells_of(["q"])
+        assert not waiter._notifier.covers(["q"])
         async with opened(url) as other:
             await put(other, "j")
             assert [job.id for job in await claim] == ["j"]
@@ -396,13 +396,13 @@ async def test_who_waits_asks_one_thing_each_time(url):
         claim = claiming(waiter)
         await until(asleep(waiter))
         asked: Counter[str] = Counter()
-        saying = waiter._database._saying
+        bound = waiter._database._bind
 
-        def counting(ask):
-            asked[ask.name] += 1
-            return saying(ask)
+        def counting(statement):
+            asked[statement.name] += 1
+            return bound(statement)
 
-        waiter._database._saying = counting  # type: ignore[method-assign]
+        waiter._database._bind = counting  # type: ignore[method-assign]
         await until(lambda: asked["read_watermarks"] >= 20)
         assert asked.total() - asked["read_watermarks"] <= 1, "a renewal, perhaps"
         claim.cancel()

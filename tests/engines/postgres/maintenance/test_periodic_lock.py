@@ -58,7 +58,7 @@ async def ticks(databases: list[Database], seconds: list[float]) -> list[float]:
     """Have everybody come at each of these moments, all at once; return when work was done."""
     done = []
     for now in seconds:
-        came = [WORK.go(database, work, at(now)) for database in databases for _twice in "ab"]
+        came = [WORK.run(database, work, at(now)) for database in databases for _twice in "ab"]
         done += [now for answer in await asyncio.gather(*came) if answer]
     return done
 
@@ -73,28 +73,28 @@ async def test_who_was_second_sees_that_it_is_done(url):
     """It gets the lock after the first one has ended, and looks again."""
 
     async with opened(url, 2) as (one, other):
-        late = WORK._alone(work, at(0.0))
-        assert await WORK.go(one, work, at(0.0))
+        late = WORK._run_locked(work, at(0.0))
+        assert await WORK.run(one, work, at(0.0))
         assert await other.perform(lambda: late) is None
 
 
 async def test_other_work_is_not_held_up(url):
     async with opened(url, 1) as (one,):
-        assert await WORK.go(one, work, at(0.0))
-        assert await WORK._replace(name="other").go(one, work, at(0.0))
+        assert await WORK.run(one, work, at(0.0))
+        assert await WORK._replace(name="other").run(one, work, at(0.0))
 
 
 async def test_a_clock_that_was_set_back_stops_nothing(url):
     async with opened(url, 1) as (one,):
-        assert await WORK.go(one, work, at(1_000.0))
-        assert await WORK.go(one, work, at(0.0))
-        assert not await WORK.go(one, work, at(1.0))
+        assert await WORK.run(one, work, at(1_000.0))
+        assert await WORK.run(one, work, at(0.0))
+        assert not await WORK.run(one, work, at(1.0))
 
 
 def test_ticks_that_come_a_little_early_are_not_put_off(monkeypatch, url):
     async def run() -> list[bool | None]:
         async with opened(url, 1) as (one,):
-            return [await WORK.go(one, work, at(now)) for now in (0.0, 9.999, 19.998)]
+            return [await WORK.run(one, work, at(now)) for now in (0.0, 9.999, 19.998)]
 
     assert asyncio.run(run()) == [True, True, True]
     monkeypatch.setattr(periodic_lock, "_EARLY", 0.0)
@@ -115,7 +115,7 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
 
     with psycopg.connect(url) as blocker:
         blocker.execute("SELECT pg_advisory_xact_lock(holdfast.lock_number('held'))")
-        going = asyncio.ensure_future(database.perform(lambda: WORK._alone(hangs, at(0.0))))
+        going = asyncio.ensure_future(database.perform(lambda: WORK._run_locked(hangs, at(0.0))))
         await begun
         waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         while not blocker.execute(waits).fetchall():  # it was sent, and gets there
@@ -126,9 +126,9 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
 async def test_while_it_is_being_done_nobody_else_begins(url):
     async with opened(url, 2) as (one, other):
         async with hanging(url, one) as first:
-            assert await WORK.go(other, work, at(0.0)) is None
+            assert await WORK.run(other, work, at(0.0)) is None
         assert await first
-        assert await WORK.go(other, work, at(0.1)) is None
+        assert await WORK.run(other, work, at(0.1)) is None
 
 
 def without_lock(
@@ -144,11 +144,11 @@ def without_lock(
 
 
 async def test_without_the_lock_it_is_done_twice(url, monkeypatch):
-    monkeypatch.setattr(PeriodicLock, "_alone", without_lock)
+    monkeypatch.setattr(PeriodicLock, "_run_locked", without_lock)
 
     async with opened(url, 2) as (one, other):
         async with hanging(url, one) as first:
-            assert await WORK.go(other, work, at(0.0))
+            assert await WORK.run(other, work, at(0.0))
         assert await first
 
 
@@ -163,7 +163,7 @@ async def test_when_its_holder_dies_another_takes_over(url):
         first.cancel()
         await asyncio.wait([first])
         assert first.cancelled(), "it does not begin anew when it was asked to end"
-        assert await WORK.go(other, work, at(0.1))
+        assert await WORK.run(other, work, at(0.1))
 
 
 # --- reclaim ---------------------------------------------------------------------------------
@@ -176,13 +176,13 @@ async def test_the_loops_of_many_daemons_end_leases_once_per_interval(url, monke
     for engine in engines:
         loop = LeaseLoop(engine, None, 1.0, reclaims=True)
         engine.test_loop = loop  # type: ignore[attr-defined]
-        saying = engine._database._saying
+        bound = engine._database._bind
 
-        def counting(statement, saying=saying):
+        def counting(statement, bound=bound):
             reads.append(statement.name)
-            return saying(statement)
+            return bound(statement)
 
-        monkeypatch.setattr(engine._database, "_saying", counting)
+        monkeypatch.setattr(engine._database, "_bind", counting)
     for _second in range(5):
         for engine in engines:
             await engine.test_loop.step(clock.now_us())  # type: ignore[attr-defined]

@@ -171,7 +171,7 @@ async def prune_all(engine: PostgresEngine) -> None:
     """Prune as often as it takes to come round."""
     while True:
         done = await engine.prune()
-        if not done.attempts and not done.notes and not engine._pruning._places:
+        if not done.attempts and not done.notes and not engine._pruner._places:
             return
 
 

@@ -197,7 +197,7 @@ def test_without_the_lock_two_at_once_would_fail(bare, monkeypatch):
     assert [one.exception() for one in at_once(bare, 2)] == [None, None]
     rows(bare, "DROP SCHEMA holdfast CASCADE")
     monkeypatch.setattr(migrate_module, "missing", looking_together(20.0))
-    monkeypatch.setattr(migrate_module, "_alone", lambda _schema: "SELECT 1")
+    monkeypatch.setattr(migrate_module, "_lock", lambda _schema: "SELECT 1")
     assert any(one.exception() for one in at_once(bare, 2))
 
 
@@ -449,5 +449,5 @@ def test_a_script_that_fails_stops_and_changes_nothing(made, knowing):
 def test_without_a_server_the_script_is_everything():
     lacking, unseen = plan("postgresql://u:geheim@127.0.0.1:1/x")
     assert lacking == KNOWN
-    assert "nobody listens there" in unseen
+    assert "no server listens there" in unseen
     assert "geheim" not in unseen

@@ -1,4 +1,4 @@
-"""What people do to jobs: found by a filter, locked, looked at again, changed in one commit."""
+"""Admin actions on jobs: found by a filter, locked, read again, changed in one commit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from holdfast.engines.contract import AdminResult
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute_all
-from holdfast.engines.postgres.jobs.settle import after_changes, changed
-from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, alone_with
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.jobs.settle import after_changes, write_effects
+from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.actions import AnyAction, ReplayJobs
@@ -26,14 +26,14 @@ from .audit import add_audit
 from .queries import find, get, groups
 
 Decide = Callable[[Job, int], Effect]
-"""Says what becomes of a job, at this time."""
+"""Returns the effect on a job at this time."""
 
 Spares = Callable[[Job], bool]
-"""Whether a job, in a state in which something could be done, is left alone."""
+"""Whether to leave a job alone although it is in a suitable state."""
 
 
 class JobChange:
-    """What is done to each job, and which ones are left alone."""
+    """The change that is made to each job, and which jobs are left alone."""
 
     def __init__(
         self, states: frozenset[State], decide: Decide, spares: Spares = lambda _job: False
@@ -43,16 +43,16 @@ class JobChange:
         self._spares = spares
 
     def spares(self, job: Job) -> bool:
-        """Whether to leave it as it is."""
+        """Whether to leave this job alone."""
         return job.state in self.states and self._spares(job)
 
-    def study(self, _jobs: Sequence[Job], _on: CallContext) -> SansIO[None]:
-        """Read what has to be known of these before anything is decided."""
+    def prepare(self, _jobs: Sequence[Job], _context: CallContext) -> SansIO[None]:
+        """Read what ``spares`` and ``decide`` have to know about these jobs."""
         yield from ()
 
 
 class ActionOnJobs(JobChange):
-    """An action that needs to know nothing but the job."""
+    """An action that depends on the job alone."""
 
     def __init__(self, action: AnyAction, attribution: Attribution, *, named: bool) -> None:
         super().__init__(
@@ -63,10 +63,10 @@ class ActionOnJobs(JobChange):
 
 
 class ReplayOnJobs(JobChange):
-    """Bringing dead letters back: depends on other jobs of their unique keys and dependencies."""
+    """A replay of dead letters: depends on their unique keys and dependencies."""
 
     def __init__(self, action: ReplayJobs, attribution: Attribution, *, named: bool) -> None:
-        super().__init__(action.states, self._replay, self._leaves)
+        super().__init__(action.states, self._replay, self._is_spared)
         self._action = action
         self._attribution = attribution
         self._named = named
@@ -74,8 +74,8 @@ class ReplayOnJobs(JobChange):
         self._unfinished: set[tuple[str, str, str | None]] = set()
         self._needed: dict[Name, Job] = {}
 
-    def study(self, jobs: Sequence[Job], on: CallContext) -> SansIO[None]:
-        """Learn whether others do their work, and what became of those that they wait for."""
+    def prepare(self, jobs: Sequence[Job], context: CallContext) -> SansIO[None]:
+        """Read the unfinished jobs of their unique keys, and their dependencies."""
         unique = [job for job in jobs if job.unique is not None]
         needed = [(job.tenant, one) for job in jobs for one in job.ties.waiting_for]
         columns: dict[str, object] = {
@@ -83,20 +83,22 @@ class ReplayOnJobs(JobChange):
             "queues": [job.queue for job in unique],
             "uniques": [job.unique for job in unique],
         }
-        told, known = yield from execute_all(
-            Statement("find_unique", columns), on.get(rows.names(dict.fromkeys(needed)))
+        unfinished, known = yield from execute_all(
+            Statement("find_unique", columns), context.get(rows.names(dict.fromkeys(needed)))
         )
-        self._unfinished |= {(job.tenant, job.queue, job.unique) for job in map(rows.job_of, told)}
+        self._unfinished |= {
+            (job.tenant, job.queue, job.unique) for job in map(rows.job_of, unfinished)
+        }
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
 
-    def _leaves(self, job: Job) -> bool:
+    def _is_spared(self, job: Job) -> bool:
         if self._action.spares(job, named=self._named):
             return True
         if job.unique is None:
             return False
         unique = job.tenant, job.queue, job.unique
         if self._firsts.setdefault(unique, job.id) != job.id:
-            return True  # that one does its work
+            return True  # the first one does its work
         return unique in self._unfinished
 
     def _replay(self, job: Job, now_us: int) -> Effect:
@@ -106,7 +108,7 @@ class ReplayOnJobs(JobChange):
     def _still_open(self, job: Job, dependency: str) -> bool:
         needed = self._needed.get((job.tenant, dependency))
         if needed is None or needed.created_at_us > job.created_at_us:
-            return False  # gone, or another job that has got its id
+            return False  # it is gone, or another job has its id
         return not needed.state.finished or needed.state is State.DEAD
 
 
@@ -116,14 +118,14 @@ def operate(
     attribution: Attribution,
     limit: int,
     caller: Caller,
-    on: CallContext,
+    context: CallContext,
 ) -> SansIO[tuple[AdminResult, UnitOfWork]]:
-    """Find jobs and do this to them, in one commit. ``wanted`` names the states that it is for."""
-    found, kept = yield from _select(wanted, change, limit, caller, on)
+    """Apply a change to the jobs that a filter finds; ``wanted`` has the states of the change."""
+    found, kept = yield from _select(wanted, change, limit, caller, context)
     more = len(found) > limit
     found = found[:limit]
-    [[[now_us]]] = yield from execute_all(on.now())
-    current = yield from _locked(found, caller, on)
+    [[[now_us]]] = yield from execute_all(context.now())
+    current = yield from _lock(found, caller, context)
     picked: list[tuple[Job, Effect]] = []
     for job in found:
         now = current.get((job.tenant, job.id))
@@ -142,46 +144,46 @@ def operate(
         for job, effect in picked
         if isinstance(effect, Confirmed) and not job.ties.waiting_for
     ]
-    changes = yield from changed([*picked, *unblocked], now_us)
+    changes = yield from write_effects([*picked, *unblocked], now_us)
     yield from add_audit(attribution.audit, now_us)
-    yield from after_changes(changes, on)
+    yield from after_changes(changes, context)
     jobs = [changes.job((job.tenant, job.id)) or job for job, _effect in picked]
     return AdminResult(jobs, kept, more), changes
 
 
 def without_deterministic(
-    wanted: Filter, caller: Caller, on: CallContext
+    wanted: Filter, caller: Caller, context: CallContext
 ) -> SansIO[tuple[Filter, int]]:
     """Return a filter without deterministic failures, and how many of those there are."""
-    asked = set(wanted.classes or FailureClass)
-    if FailureClass.DETERMINISTIC not in asked:
+    classes = set(wanted.classes or FailureClass)
+    if FailureClass.DETERMINISTIC not in classes:
         return wanted, 0
     deterministic = replace(wanted, classes=(FailureClass.DETERMINISTIC,), states=(State.DEAD,))
-    found = yield from groups(deterministic, caller, on)
+    found = yield from groups(deterministic, caller, context)
     kept = sum(group.count for group in found)
-    others = tuple(sorted(asked - {FailureClass.DETERMINISTIC}))
+    others = tuple(sorted(classes - {FailureClass.DETERMINISTIC}))
     if not others:
-        return replace(wanted, created_to_us=0), kept  # nothing was made before that
+        return replace(wanted, created_to_us=0), kept  # matches nothing
     return replace(wanted, classes=others), kept
 
 
 def _select(
-    wanted: Filter, change: JobChange, limit: int, caller: Caller, on: CallContext
+    wanted: Filter, change: JobChange, limit: int, caller: Caller, context: CallContext
 ) -> SansIO[tuple[list[Job], int]]:
-    """Return the oldest matching jobs, one more than asked for if there are more.
+    """Return the oldest matching jobs, one more than ``limit`` if there are more.
 
-    Also how many were passed over on the way because they are spared.
+    Also return how many were skipped because they are spared.
     """
     found: list[Job] = []
     kept = 0
     missing = set(wanted.ids)
     after: Place | None = None
     if wanted.ids:
-        wanted = replace(wanted, states=())  # one in another state is told apart later
+        wanted = replace(wanted, states=())  # one in another state is refused later
     size = min(limit + 1, MAX_PAGE)
     while missing or len(found) <= limit:
-        page = yield from find(wanted, after, size, caller, on)
-        yield from change.study(page, on)
+        page = yield from find(wanted, after, size, caller, context)
+        yield from change.prepare(page, context)
         missing -= {job.id for job in page}
         others = [job for job in page if not change.spares(job)]
         found += others
@@ -194,11 +196,11 @@ def _select(
     return found, kept
 
 
-def _locked(found: Sequence[Job], caller: Caller, on: CallContext) -> SansIO[dict[Name, Job]]:
-    """Lock these jobs where they are by now, their keys first; return them as they are."""
+def _lock(found: Sequence[Job], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
+    """Lock these jobs in whichever table they are, their keys first; return them as they are."""
     names = [(job.tenant, job.id) for job in found]
     columns = rows.names(names)
-    [keys] = yield from execute_all(Statement("find_keys", columns))
-    yield from execute_all(*alone_with([(one[0], one[1], one[2]) for one in keys]))
+    keys = yield from execute("find_keys", **columns)
+    yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
     yield from execute_all(Statement("lock_jobs", columns), Statement("lock_dead", columns))
-    return (yield from get(names, caller, on))
+    return (yield from get(names, caller, context))

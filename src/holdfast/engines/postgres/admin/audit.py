@@ -1,4 +1,4 @@
-"""The audit: a chain of entries, each committed with what it is about."""
+"""The audit: a chain of entries, each committed with the change that it records."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.model import audit as auditing
 from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
@@ -15,7 +16,7 @@ _RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
 def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
-    """Add entries to the end of the chain, of which one transaction at a time is in charge."""
+    """Append entries to the chain; one transaction at a time does that."""
     yield from execute("lock_keys", names=["audit"])
     found = yield from execute("read_audit_head")
     head = AuditHead(*found[0]) if found else AuditHead()
@@ -36,6 +37,12 @@ def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
             )
         )
     return head
+
+
+def add_audit_now(entries: Sequence[AuditEntry], context: CallContext) -> SansIO[AuditHead]:
+    """Append entries that record no change of this transaction."""
+    [[[now_us]]] = yield from execute_all(context.now())
+    return (yield from add_audit(entries, now_us))
 
 
 def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:

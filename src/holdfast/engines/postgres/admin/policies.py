@@ -1,4 +1,4 @@
-"""What governs work: the policies of queues, flags and schedules."""
+"""Queue policies, flags and schedules."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COMMON_LINE, LINE_BY_TENANT = 1, 2
 
 
 def is_limited(policy: QueuePolicy) -> bool:
-    """Whether claims of such a queue have to be decided one after another."""
+    """Whether claims from such a queue have to be made one at a time."""
     return msgspec.structs.replace(policy, ordered=True) != DEFAULT_POLICY
 
 
 def line_of(policy: QueuePolicy) -> int:
-    """Return in which line the jobs of such a queue stand."""
+    """Return the line of the jobs of such a queue."""
     by_tenant = policy.fair or policy.max_per_tenant is not None
     return LINE_BY_TENANT if by_tenant else COMMON_LINE
 
@@ -43,11 +43,11 @@ def set_policy(
     policy: QueuePolicy | None,
     attribution: Attribution,
     expected: QueuePolicy | None,
-    on: CallContext,
+    context: CallContext,
 ) -> SansIO[None]:
-    """Give a queue a policy; its jobs change lines with it."""
+    """Give a queue a policy; move its jobs to the line of that policy."""
     yield from execute("lock_keys", names=[f"queue/{queue}"])
-    [[[now_us]], found] = yield from execute_all(on.now(), Statement("list_policies", {}))
+    [[[now_us]], found] = yield from execute_all(context.now(), Statement("list_policies", {}))
     held = {name: POLICY.decode(packed) for name, packed in found}.get(queue, DEFAULT_POLICY)
     if expected is not None and held != expected:
         raise ChangedMeanwhile("queue", queue)
@@ -59,11 +59,11 @@ def set_policy(
     if (after.ordered, line_of(after)) != (held.ordered, line_of(held)):
         yield from execute("change_lines", queue=queue, line=line_of(after), ordered=after.ordered)
     yield from add_audit(attribution.audit, now_us)
-    yield from execute_all(on.notify([queue]))
+    yield from execute_all(context.notify([queue]))
 
 
 def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
-    """Return a policy as it is written."""
+    """Return a policy as columns."""
     return {
         "queue": queue,
         "line": line_of(policy),
@@ -80,17 +80,17 @@ def flags() -> SansIO[Mapping[str, bool]]:
 
 
 def set_flag(
-    name: str, attribution: Attribution, on: CallContext, *, to: bool | None
+    name: str, attribution: Attribution, context: CallContext, *, to: bool | None
 ) -> SansIO[None]:
-    """Switch a flag."""
+    """Switch a flag, or remove it."""
     [[[now_us]], _done] = yield from execute_all(
-        on.now(), Statement("set_flag", {"name": name, "to": to})
+        context.now(), Statement("set_flag", {"name": name, "to": to})
     )
     yield from add_audit(attribution.audit, now_us)
 
 
 def schedules() -> SansIO[Mapping[str, ScheduleState]]:
-    """Return the schedules that are known."""
+    """Return the schedules."""
     found = yield from execute("list_schedules")
     return {name: _SCHEDULE.decode(schedule) for name, schedule in found}
 
@@ -100,11 +100,11 @@ def set_schedule(
     schedule: ScheduleState | None,
     attribution: Attribution,
     expected: ScheduleState | None,
-    on: CallContext,
+    context: CallContext,
 ) -> SansIO[None]:
-    """Make a schedule known, or change it."""
+    """Add, change or remove a schedule."""
     yield from execute("lock_keys", names=[f"schedule/{name}"])
-    [[[now_us]]] = yield from execute_all(on.now())
+    [[[now_us]]] = yield from execute_all(context.now())
     if expected is not None:
         known = yield from schedules()
         if known.get(name) != expected:

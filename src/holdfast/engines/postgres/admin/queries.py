@@ -1,4 +1,4 @@
-"""The verbs that look at work, wherever it is kept."""
+"""Queries: the verbs that read jobs from all tables."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DEAD = frozenset({State.DEAD, State.ARCHIVED})
 _DONE = frozenset({State.COMPLETED, State.CANCELLED})
 
 
-def get(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[dict[Name, Job]]:
-    """Return these jobs, those that there are within reach."""
-    [found] = yield from execute_all(on.get(rows.names(dict.fromkeys(names))))
+def get(names: Sequence[Name], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
+    """Return those of these jobs that exist within the caller's reach."""
+    [found] = yield from execute_all(context.get(rows.names(dict.fromkeys(names))))
     jobs = map(rows.job_of, found)
     return {(job.tenant, job.id): job for job in jobs if caller.reaches(job.tenant, job.scope)}
 
@@ -41,7 +41,7 @@ def find(
     after: Place | None,
     limit: int,
     caller: Caller,
-    on: CallContext,
+    context: CallContext,
     *,
     newest: bool = False,
 ) -> SansIO[list[Job]]:
@@ -50,11 +50,11 @@ def find(
     name = "find_newest" if newest else "find"
     while len(found) < limit:
         size = limit - len(found)
-        told = yield from execute(
-            name, **_conditions(wanted, caller, on), **_place(after), limit=size
+        page = yield from execute(
+            name, **_conditions(wanted, caller, context), **_place(after), limit=size
         )
-        jobs = [rows.job_of(row) for row in told]
-        # Failures of those that are not dead have no columns: a closer look is taken here.
+        jobs = [rows.job_of(row) for row in page]
+        # Failures of jobs that are not dead have no columns: they are matched here.
         found += [job for job in jobs if wanted.matches(job)]
         if len(jobs) < size:
             break
@@ -62,7 +62,7 @@ def find(
     return found
 
 
-def _conditions(wanted: Filter, caller: Caller, on: CallContext) -> dict[str, object]:
+def _conditions(wanted: Filter, caller: Caller, context: CallContext) -> dict[str, object]:
     states = frozenset(wanted.states or State)
     asks_when_finished = wanted.finished_from_us is not None or wanted.finished_to_us is not None
     return {
@@ -89,8 +89,8 @@ def _conditions(wanted: Filter, caller: Caller, on: CallContext) -> dict[str, ob
         "unfinished": bool(states & UNFINISHED) and not asks_when_finished,
         "dead": bool(states & _DEAD),
         "done": bool(states & _DONE),
-        "now_us": on.now_us,
-        "remember_us": on.remember_us,
+        "now_us": context.now_us,
+        "remember_us": context.remember_us,
     }
 
 
@@ -99,13 +99,13 @@ def _place(after: Place | None) -> dict[str, object]:
     return {"after_us": at_us, "after_tenant": tenant, "after_id": job_id}
 
 
-def counts(caller: Caller, on: CallContext) -> SansIO[Mapping[str, Counts]]:
+def counts(caller: Caller, context: CallContext) -> SansIO[Mapping[str, Counts]]:
     """Return the counts of each queue."""
-    told = yield from execute(
-        "count_jobs", **rows.reach(caller), now_us=on.now_us, remember_us=on.remember_us
+    rows_found = yield from execute(
+        "count_jobs", **rows.reach(caller), now_us=context.now_us, remember_us=context.remember_us
     )
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for queue, state, count in told:
+    for queue, state, count in rows_found:
         found[queue][rows.STATES[state].value] = count
     return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
@@ -115,18 +115,18 @@ def queues(caller: Caller) -> SansIO[list[str]]:
     return sorted(queue for (queue,) in (yield from execute("list_queues", **rows.reach(caller))))
 
 
-def survey(on: CallContext) -> SansIO[StoreStats]:
-    """Return every queue as it is at this moment."""
-    [[[now_us]]] = yield from execute_all(on.now())
-    counted = yield from counts(SYSTEM, on)
-    told, governed = yield from execute_all(
-        Statement("read_queue_stats", {"now_us": on.now_us}), Statement("list_policies", {})
+def queue_stats(context: CallContext) -> SansIO[StoreStats]:
+    """Return the statistics of every queue at this moment."""
+    [[[now_us]]] = yield from execute_all(context.now())
+    counted = yield from counts(SYSTEM, context)
+    stats, packed = yield from execute_all(
+        Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
     )
-    seen = {row[0]: row[1:] for row in told}
-    policies = {queue: POLICY.decode(policy) for queue, policy in governed}
+    by_queue = {row[0]: row[1:] for row in stats}
+    policies = {queue: POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
-        scheduled, held, oldest_due_us, stuck = seen.get(queue, (0, 0, None, 0))
+        scheduled, held, oldest_due_us, stuck = by_queue.get(queue, (0, 0, None, 0))
         policy = policies.get(queue, DEFAULT_POLICY)
         found[queue] = QueueStats(
             counts=counted.get(queue, Counts()),
@@ -140,18 +140,18 @@ def survey(on: CallContext) -> SansIO[StoreStats]:
     return StoreStats(now_us, found)
 
 
-def groups(wanted: Filter, caller: Caller, on: CallContext) -> SansIO[list[FailureGroup]]:
+def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:
     """Return dead letters in groups, the largest first."""
-    conditions = _conditions(wanted, caller, on)
-    told, holding = yield from execute_all(
+    conditions = _conditions(wanted, caller, context)
+    grouped, holding = yield from execute_all(
         Statement("group_dead", conditions), Statement("count_held_behind", conditions)
     )
     held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
     for *group, tenant, key, behind in holding:
-        # Of several dead ones of a key the first has all behind it that the others have.
+        # Of several dead letters of a key the first holds all that the others hold.
         keys = held[tuple(group)]
         keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
-    found = [_group(row) for row in told]
+    found = [_group(row) for row in grouped]
     return sorted(
         (replace(group, held_behind=sum(held[key_of(group)].values())) for group in found),
         key=lambda group: (-group.count, -group.last_at_us, key_of(group)),
@@ -173,32 +173,31 @@ def _group(row: Row) -> FailureGroup:
     )
 
 
-def history(names: Sequence[Name], caller: Caller, on: CallContext) -> SansIO[list[History | None]]:
-    """Return what happened to these jobs, in order."""
-    jobs = yield from get(names, caller, on)
+def history(
+    names: Sequence[Name], caller: Caller, context: CallContext
+) -> SansIO[dict[Name, History]]:
+    """Return the history of those of these jobs that exist within the caller's reach."""
+    jobs = yield from get(names, caller, context)
     columns = {
         **rows.names(jobs),
         "made_us": [job.created_at_us for job in jobs.values()],
     }
-    told = yield from execute_all(
+    packed_attempts, packed_notes = yield from execute_all(
         Statement("list_attempts", columns), Statement("list_notes", columns)
     )
     attempts: defaultdict[Name, list[AttemptRecord]] = defaultdict(list)
     notes: defaultdict[Name, list[Note]] = defaultdict(list)
-    for tenant, job_id, attempt in told[0]:
+    for tenant, job_id, attempt in packed_attempts:
         attempts[tenant, job_id].append(_ATTEMPT.decode(attempt))
-    for tenant, job_id, note in told[1]:
+    for tenant, job_id, note in packed_notes:
         notes[tenant, job_id].append(_NOTE.decode(note))
     for name, job in jobs.items():
         if (last := completing_attempt(job)) is not None:
             attempts[name].append(last)
-    return [
-        None if name not in jobs else History(jobs[name], attempts[name], notes[name])
-        for name in names
-    ]
+    return {name: History(job, attempts[name], notes[name]) for name, job in jobs.items()}
 
 
 def problems() -> SansIO[list[str]]:
-    """Return what cannot be, a sentence each."""
+    """Return violated invariants, a sentence each."""
     found = yield from execute("find_problems")
     return [sentence for (sentence,) in found]

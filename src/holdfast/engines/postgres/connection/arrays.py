@@ -1,4 +1,4 @@
-"""Lists as PostgreSQL takes them: in one piece, and many times as fast as item by item."""
+"""Lists as array parameters: encoded in one piece, many times as fast as item by item."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import psycopg
 
 
 def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return parameters whose lists are literals, for any connection.
+    """Return parameters with lists as array literals, for any connection.
 
-    Every statement says what they are lists of.
+    Every statement casts them to the type of the array.
     """
     return {
         name: literal(value) if type(value) is list else value for name, value in parameters.items()
@@ -19,7 +19,7 @@ def with_arrays(parameters: Mapping[str, object]) -> dict[str, object]:
 
 
 def packed(items: list[object]) -> bytes | str:
-    """Return a list in the format of the wire if it is of texts or bytes, else its literal."""
+    """Return a list in the binary format if it has texts or bytes, else as a literal."""
     kind = _kind_of(items)
     if kind is str:
         texts: list[str | None] = items  # type: ignore[assignment]
@@ -55,7 +55,7 @@ def _array(element: int, items: list[bytes | None]) -> bytes:
 
 
 def literal(items: Sequence[object]) -> str:
-    """Return the literal of an array of numbers, truth values, texts or bytes, or of nothing."""
+    """Return the literal of an array of numbers, booleans, texts or bytes, or of NULLs."""
     kind = _kind_of(items)
     if kind is None:
         return "{" + ",".join(["NULL"] * len(items)) + "}"

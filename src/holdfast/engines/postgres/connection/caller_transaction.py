@@ -1,7 +1,7 @@
-"""Enqueueing in a transaction of the caller's own: what they commit and the job come together.
+"""Enqueue in the caller's own transaction: its changes and the jobs are committed together.
 
-Nothing here begins or ends their transaction. A savepoint is around what is done in it, so that it
-goes on as if nothing had been when a job is refused, and when somebody else was first.
+Nothing here begins or ends that transaction. A savepoint keeps it usable when a job is refused or
+when another transaction conflicts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import OnDuplicate, Receipt
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.errors import TRY_AGAIN, said, translated
+from holdfast.engines.postgres.errors import TRY_AGAIN, first_line, translated
 from holdfast.engines.postgres.jobs import enqueue as enqueue_verbs
 from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest
 from holdfast.engines.postgres.options import PostgresOptions
@@ -38,21 +38,22 @@ from .sansio import Row, Statement, StatementBatch
 from .statements import statement
 
 T = TypeVar("T")
-_TRIES = 20
-"""How often an enqueue begins anew because somebody else was first."""
+_MAX_TRIES = 20
+"""How often an enqueue is tried when it conflicts with other transactions."""
 _PREPARE = False
-"""Not on their connection: the driver takes what follows an error in a pipeline for prepared."""
+"""Not on the caller's connection: after an error in a pipeline the driver believes that statements
+are prepared which are not."""
 
 
 class DriverStatement(NamedTuple):
-    """What goes to the server."""
+    """A statement as the driver takes it."""
 
     text: bytes
     parameters: Mapping[str, object] | None = None
 
 
 Steps: TypeAlias = Generator[list[DriverStatement], list[list[Row]], T]
-"""Statements that go out together, again and again; an error of theirs is thrown in."""
+"""Yields statements that are sent together, is sent their rows; their error is thrown in."""
 
 _BEGIN = DriverStatement(b"SAVEPOINT holdfast")
 _KEEP = DriverStatement(b"RELEASE SAVEPOINT holdfast")
@@ -68,12 +69,12 @@ async def enqueue(
     caller: Caller = SYSTEM,
     on_duplicate: OnDuplicate = "refuse",
 ) -> list[Receipt]:
-    """Do what ``Engine.enqueue`` does in the transaction of this asynchronous connection."""
+    """Do what ``Engine.enqueue`` does, in the transaction of an asynchronous connection."""
     request = _request(jobs, caller, on_duplicate)
     driver = await driver_of_async(connection)
-    async with _alone_async(driver):
+    async with _lock_async(driver):
         check_usable(driver)
-        return await _converse_async(driver, _steps(request, options, url_of(driver)))
+        return await _run_async(driver, _steps(request, options, url_of(driver)))
 
 
 def enqueue_sync(
@@ -84,12 +85,12 @@ def enqueue_sync(
     caller: Caller = SYSTEM,
     on_duplicate: OnDuplicate = "refuse",
 ) -> list[Receipt]:
-    """Do what ``Engine.enqueue`` does in the transaction of this connection."""
+    """Do what ``Engine.enqueue`` does, in the transaction of a connection."""
     request = _request(jobs, caller, on_duplicate)
     driver = driver_of(connection)
-    with _alone(driver):
+    with _lock(driver):
         check_usable(driver)
-        return _converse(driver, _steps(request, options, url_of(driver)))
+        return _run(driver, _steps(request, options, url_of(driver)))
 
 
 def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) -> EnqueueRequest:
@@ -100,50 +101,50 @@ def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) 
     return EnqueueRequest(jobs, caller, on_duplicate, ids)
 
 
-# --- what is done -------------------------------------------------------------------------------
+# --- the steps ----------------------------------------------------------------------------------
 
 
 def _steps(request: EnqueueRequest, options: PostgresOptions, url: str) -> Steps[list[Receipt]]:
-    """Enqueue, from the beginning if somebody else was first; raise what the contract knows."""
+    """Enqueue, again after a conflict; raise the errors of the contract."""
     try:
-        for _try in range(_TRIES):
+        for _try in range(_MAX_TRIES):
             try:
                 return (yield from _try_once(request, options))
             except pg.UniqueViolation as error:
                 [[[level]]] = yield [_LEVEL]
                 if level != "read committed":
-                    # What they did is not to be seen from here, however often one looks.
-                    raise _others_were_first(f"unseen by a {level} transaction") from error
-        raise _others_were_first(f"{_TRIES} times")
+                    # What the other committed stays invisible in this transaction.
+                    raise _conflict(f"unseen by a {level} transaction") from error
+        raise _conflict(f"{_MAX_TRIES} times")
     except TRY_AGAIN as error:
-        raise _others_were_first(said(error)) from error
+        raise _conflict(first_line(error)) from error
     except pg.ReadOnlySqlTransaction as error:
-        problem = "its transaction, or its server, is read-only: give one that may write"
+        problem = "its transaction, or its server, is read-only: pass one that may write"
         raise InvalidInput("connection", problem) from error
     except (psycopg.Error, OSError) as error:
         raise translated(error, url, options.schema) from error
 
 
 def _try_once(request: EnqueueRequest, options: PostgresOptions) -> Steps[list[Receipt]]:
-    """Enqueue within a savepoint; leave nothing behind unless it is done to its end."""
+    """Enqueue within a savepoint; undo it unless it runs to its end."""
     verb = enqueue_verbs.enqueue([request], CallContext(options, options.schema))
     begun = kept = False
-    told: list[list[Row]] | None = None
+    rows: list[list[Row]] | None = None
     try:
         while True:
             try:
-                batch = next(verb) if told is None else verb.send(told)
+                batch = next(verb) if rows is None else verb.send(rows)
             except StopIteration:
                 return request.receipts()
-            asked = [_statement(ask, options) for ask in batch.asks]
+            statements = [_statement(one, options) for one in batch.statements]
             before, after = [] if begun else [_BEGIN], _ending(request, batch, options)
             begun = True
-            answers = yield [*before, *asked, *after]
+            results = yield [*before, *statements, *after]
             kept = batch.last
-            told = answers[len(before) :][: len(asked)]
+            rows = results[len(before) :][: len(statements)]
     finally:
         if begun and not kept:
-            # Also when this is cancelled: they must be able to go on, or to roll back themselves.
+            # Also when this is cancelled: the caller must be able to go on or to roll back.
             with contextlib.suppress(psycopg.Error, OSError):
                 yield [_UNDO, _KEEP]
 
@@ -158,37 +159,37 @@ def _ending(
     return [_statement(notify, options), _KEEP]
 
 
-def _statement(ask: Statement, options: PostgresOptions) -> DriverStatement:
-    return DriverStatement(statement(ask.name, options.schema), with_arrays(ask.parameters))
+def _statement(one: Statement, options: PostgresOptions) -> DriverStatement:
+    return DriverStatement(statement(one.name, options.schema), with_arrays(one.parameters))
 
 
-def _others_were_first(how: str) -> Unavailable:
+def _conflict(how: str) -> Unavailable:
     return Unavailable(
-        f"others were first ({how}), and nothing was enqueued: roll your transaction back and "
-        "begin it anew"
+        f"conflict with other transactions ({how}), and nothing was enqueued: roll your "
+        "transaction back and begin it again"
     )
 
 
-# --- how it gets there --------------------------------------------------------------------------
+# --- both kinds of driver -----------------------------------------------------------------------
 
 
-def _converse(connection: Sync, steps: Steps[T]) -> T:
+def _run(connection: Sync, steps: Steps[T]) -> T:
     try:
         batch = next(steps)
         while True:
             try:
-                told = _tell(connection, batch)
-            except BaseException as error:  # noqa: BLE001 - they decide, and raise it
+                rows = _send(connection, batch)
+            except BaseException as error:  # noqa: BLE001 - the steps handle or raise it
                 batch = steps.throw(error)
             else:
-                batch = steps.send(told)
+                batch = steps.send(rows)
     except StopIteration as stop:
-        answer: T = stop.value
-        return answer
+        result: T = stop.value
+        return result
 
 
-def _tell(connection: Sync, batch: list[DriverStatement]) -> list[list[Row]]:
-    """Send statements together; return the rows of each. The first error is the one that counts."""
+def _send(connection: Sync, batch: list[DriverStatement]) -> list[list[Row]]:
+    """Send statements together; return the rows of each, or raise the first error."""
     cursors: list[psycopg.Cursor[Row]] = []
     first: psycopg.Error | None = None
     try:
@@ -207,23 +208,23 @@ def _tell(connection: Sync, batch: list[DriverStatement]) -> list[list[Row]]:
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
-async def _converse_async(connection: Async, steps: Steps[T]) -> T:
+async def _run_async(connection: Async, steps: Steps[T]) -> T:
     try:
         batch = next(steps)
         while True:
             try:
-                told = await _tell_async(connection, batch)
-            except BaseException as error:  # noqa: BLE001 - they decide, and raise it
+                rows = await _send_async(connection, batch)
+            except BaseException as error:  # noqa: BLE001 - the steps handle or raise it
                 batch = steps.throw(error)
             else:
-                batch = steps.send(told)
+                batch = steps.send(rows)
     except StopIteration as stop:
-        answer: T = stop.value
-        return answer
+        result: T = stop.value
+        return result
 
 
-async def _tell_async(connection: Async, batch: list[DriverStatement]) -> list[list[Row]]:
-    """Send statements together; return the rows of each. The first error is the one that counts."""
+async def _send_async(connection: Async, batch: list[DriverStatement]) -> list[list[Row]]:
+    """Send statements together; return the rows of each, or raise the first error."""
     cursors: list[psycopg.AsyncCursor[Row]] = []
     first: psycopg.Error | None = None
     try:
@@ -249,13 +250,13 @@ _LOCKS: WeakKeyDictionary[Sync, threading.Lock] = WeakKeyDictionary()
 _ASYNC_LOCKS: WeakKeyDictionary[Async, asyncio.Lock] = WeakKeyDictionary()
 
 
-def _alone(driver: Sync) -> threading.Lock:
-    """Return what keeps savepoints of two threads on one connection apart."""
+def _lock(driver: Sync) -> threading.Lock:
+    """Return the lock that keeps savepoints of two threads on one connection apart."""
     with _GUARD:
         return _LOCKS.setdefault(driver, threading.Lock())
 
 
-def _alone_async(driver: Async) -> asyncio.Lock:
-    """Return what keeps savepoints of two tasks on one connection apart."""
+def _lock_async(driver: Async) -> asyncio.Lock:
+    """Return the lock that keeps savepoints of two tasks on one connection apart."""
     with _GUARD:
         return _ASYNC_LOCKS.setdefault(driver, asyncio.Lock())

@@ -1,6 +1,6 @@
-"""Connections of the caller's: what kind one is, and the driver's own connection in it.
+"""The caller's connections: their kind, and the psycopg connection inside.
 
-SQLAlchemy and Django are known by their names alone: nobody has to have them.
+SQLAlchemy and Django are recognized by class names, so that neither has to be installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from holdfast.engines.postgres.errors import said, translated
+from holdfast.engines.postgres.errors import first_line, translated
 from holdfast.model.errors import HoldfastError, InvalidInput
 
 Sync: TypeAlias = "psycopg.Connection[Any]"
@@ -23,12 +23,12 @@ _KNOWN = (
     "a connection of psycopg 3, a session or connection of SQLAlchemy on postgresql+psycopg, or "
     "Django's connection on psycopg 3"
 )
-_PLAIN_CALLS = "enqueue_sync or enqueue_many_sync"
+_SYNC_CALLS = "enqueue_sync or enqueue_many_sync"
 _ASYNC_CALLS = "enqueue or enqueue_many, awaited"
 
 
 def driver_of(connection: object) -> Sync:
-    """Return the driver's connection for plain calls, its transaction begun where that is due."""
+    """Return the psycopg connection for synchronous calls; begin SQLAlchemy's transaction."""
     if _is_async(connection):
         raise _refused(connection, f"is asynchronous: call {_ASYNC_CALLS}")
     found: Any = connection
@@ -42,7 +42,7 @@ def driver_of(connection: object) -> Sync:
         driver = _sync(connection, found.connection.driver_connection)
         check_usable(driver)
         if not found.in_transaction():
-            # Else it does not know that there is something to commit.
+            # Else SQLAlchemy does not know that there is something to commit.
             found.begin()
     except HoldfastError:
         raise
@@ -52,9 +52,9 @@ def driver_of(connection: object) -> Sync:
 
 
 async def driver_of_async(connection: object) -> Async:
-    """Return the driver's connection for awaited calls, its transaction begun where that is due."""
-    if _is_django(connection) or _is_plain(connection):
-        raise _refused(connection, f"is not asynchronous: call {_PLAIN_CALLS}")
+    """Return the psycopg connection for awaited calls; begin SQLAlchemy's transaction."""
+    if _is_django(connection) or _is_sync(connection):
+        raise _refused(connection, f"is not asynchronous: call {_SYNC_CALLS}")
     found: Any = connection
     if not _of(connection, "sqlalchemy", {"AsyncConnection", *_ASYNC_SESSIONS}):
         return _async(connection, found)
@@ -73,9 +73,9 @@ async def driver_of_async(connection: object) -> Async:
 
 
 def check_usable(driver: Sync | Async) -> None:
-    """Raise ``InvalidInput`` unless something can be added to a transaction of the caller's."""
+    """Raise ``InvalidInput`` unless statements can be added to the connection's transaction."""
     if driver.closed:
-        raise InvalidInput("connection", "it is closed: give one that is open")
+        raise InvalidInput("connection", "it is closed: pass one that is open")
     if driver.pgconn.pipeline_status != PipelineStatus.OFF:
         raise InvalidInput("connection", "it is in a pipeline: enqueue before or after that")
     status = driver.info.transaction_status
@@ -83,7 +83,7 @@ def check_usable(driver: Sync | Async) -> None:
         problem = "its transaction has failed: roll it back, and enqueue in the next one"
         raise InvalidInput("connection", problem)
     if status == TransactionStatus.ACTIVE:
-        raise InvalidInput("connection", "it is in the middle of a statement: let that end first")
+        raise InvalidInput("connection", "it is executing a statement: let that end first")
     if status == TransactionStatus.IDLE and driver.autocommit:
         problem = (
             "it is in autocommit mode and in no transaction: begin one (`with conn.transaction():` "
@@ -93,7 +93,7 @@ def check_usable(driver: Sync | Async) -> None:
 
 
 def url_of(driver: Sync | Async) -> str:
-    """Return where a connection leads, without secrets."""
+    """Return the URL of a connection, without secrets."""
     info = driver.info
     if info.host.startswith("/"):
         return f"postgresql://{info.user}@/{info.dbname}?host={info.host}"
@@ -106,7 +106,7 @@ def _in_django(connection: Any) -> object:  # noqa: ANN401 - Django is not impor
     if connection.connection is None:
         connection.ensure_connection()
     if connection.needs_rollback:
-        raise _refused(connection, "has failed in this atomic block: leave that first")
+        raise _refused(connection, "has failed in this atomic block: leave the block first")
     found: object = connection.connection
     return found
 
@@ -127,19 +127,19 @@ def _async(connection: object, driver: object) -> Async:
 
 def _wrong_driver(connection: object, driver: object) -> InvalidInput:
     if driver is connection:
-        return _refused(connection, f"is none that Holdfast can use: give {_KNOWN}")
+        return _refused(connection, f"is not one that Holdfast can use: pass {_KNOWN}")
     library = type(driver).__module__.partition(".")[0]
     return _refused(
-        connection, f"is one of {library}, and only psycopg 3 can be used: give {_KNOWN}"
+        connection, f"is one of {library}, and only psycopg 3 can be used: pass {_KNOWN}"
     )
 
 
 def _unusable(connection: object, error: Exception) -> HoldfastError:
-    """Return why something of SQLAlchemy cannot be used."""
+    """Return the error for an object of SQLAlchemy that cannot be used."""
     cause = getattr(error, "orig", None)
     if isinstance(cause, psycopg.Error):
         return translated(cause, "PostgreSQL", "")
-    return _refused(connection, f"cannot be used: {said(error)}")
+    return _refused(connection, f"cannot be used: {first_line(error)}")
 
 
 def _refused(connection: object, problem: str) -> InvalidInput:
@@ -153,7 +153,7 @@ def _is_async(connection: object) -> bool:
     )
 
 
-def _is_plain(connection: object) -> bool:
+def _is_sync(connection: object) -> bool:
     return isinstance(connection, psycopg.Connection) or _of(
         connection, "sqlalchemy", {"Connection", *_SESSIONS}
     )
@@ -164,7 +164,7 @@ def _is_django(connection: object) -> bool:
 
 
 def _of(connection: object, library: str, names: Collection[str]) -> bool:
-    """Whether this is one of these classes of a library, or of a class made from them."""
+    """Whether this is an instance of one of these classes of a library, or of a subclass."""
     return any(
         kind.__name__ in names and kind.__module__.partition(".")[0] == library
         for kind in type(connection).__mro__

@@ -1,4 +1,4 @@
-"""Statements that are under way: what is expected of the server, and what has come."""
+"""Replies that are awaited: what the server will answer, and what has come so far."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from psycopg.waiting import Ready, Wait
 
 
 class PendingReply:
-    """Statements that are under way."""
+    """The reply to statements that were sent together."""
 
     def __init__(self, pgconn: PGconn) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.late_at: float
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.deadline: float
         self.expected: list[bytes | None] = []
-        """What will be answered: the name of what gets prepared, nothing for rows."""
+        """For each result: the name of the statement that it prepares, or None for rows."""
         self.results: list[PGresult] = []
-        self.answers = _answers(pgconn, self)
-        self.over = False
+        self.exchange = _exchange(pgconn, self)
+        self.complete = False
 
-    def go_on(self, ready: Ready | None) -> Wait | None:
-        """Go on until it must wait; return for what, or nothing once it has ended."""
+    def advance(self, ready: Ready | None) -> Wait | None:
+        """Go on until it must wait; return for what, or None once the reply is complete."""
         error: psycopg.Error | None = None
         try:
-            return next(self.answers) if ready is None else self.answers.send(ready)
+            return next(self.exchange) if ready is None else self.exchange.send(ready)
         except StopIteration:
             pass
         except psycopg.Error as raised:
             error = raised
-        self.over = True
-        if not self.ended.done():
+        self.complete = True
+        if not self.done.done():
             if error is None:
-                self.ended.set_result(None)
+                self.done.set_result(None)
             else:
-                self.ended.set_exception(error)
+                self.done.set_exception(error)
         return None
 
     def expire(self) -> None:
-        """Be waited for no longer."""
-        if not self.ended.done():
-            self.ended.set_exception(TimeoutError())
+        """Raise ``TimeoutError`` in the caller."""
+        if not self.done.done():
+            self.done.set_exception(TimeoutError())
 
     def prepared(self) -> set[bytes]:
-        """Return the names that the server knows by now."""
+        """Return the names of the statements that the server has prepared."""
         return {
             name
             for name, result in zip(self.expected, self.results, strict=False)
@@ -56,35 +56,35 @@ class PendingReply:
         }
 
 
-def _answers(pgconn: PGconn, call: PendingReply) -> PQGen[None]:
-    """Send what is left to send; take the results of all that is expected."""
+def _exchange(pgconn: PGconn, reply: PendingReply) -> PQGen[None]:
+    """Send what is left to send; fetch all expected results."""
     while pgconn.flush():
         if (yield Wait.RW) == Ready.R:
-            pgconn.consume_input()  # else both sides might wait for the other to read
+            pgconn.consume_input()  # else both sides could wait for the other to read
     ends = 0
     while True:
         while pgconn.is_busy():
             yield Wait.R
-            _consume(pgconn, call.results)
+            _consume(pgconn, reply.results)
         result = pgconn.get_result()
         if result is None:
             ends += 1
-            if ends > len(call.expected):
-                raise psycopg.OperationalError("the connection ended before all answers had come")
+            if ends > len(reply.expected):
+                raise psycopg.OperationalError("the connection ended before the reply was complete")
         elif result.status == ExecStatus.PIPELINE_SYNC:
             return
         else:
-            call.results.append(result)
+            reply.results.append(result)
 
 
 def _consume(pgconn: PGconn, results: Sequence[PGresult]) -> None:
-    """Read what has come. If that was the end, raise what the server said of it, if it did."""
+    """Read what has come. If the connection ended, raise the server's reason if it gave one."""
     try:
         pgconn.consume_input()
     except psycopg.OperationalError:
         for result in results:
             if result.status == ExecStatus.FATAL_ERROR:
-                said = errors.error_from_result(result)
-                if isinstance(said, psycopg.OperationalError):
-                    raise said from None
+                reason = errors.error_from_result(result)
+                if isinstance(reason, psycopg.OperationalError):
+                    raise reason from None
         raise

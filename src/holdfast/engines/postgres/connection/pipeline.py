@@ -1,7 +1,7 @@
-"""A connection that says our statements itself, below the driver's cursors: at half their cost.
+"""A connection that sends statements itself, below the driver's cursors: at half their cost.
 
-A cursor finds out at each call what it is given, whether to prepare it, and whether the socket
-takes it. Our statements are known, name the type of each parameter, and go out together.
+A cursor has to find out the types of its parameters, whether to prepare, and whether the socket is
+writable. Our statements are known, cast each parameter, and are sent together (ADR 24).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .statements import NumberedStatement
 
 T = TypeVar("T")
 _Value: TypeAlias = bytes | None
-_END_SECONDS = 5.0
-"""How long the server may take to end what nobody waits for any more."""
-_LOOK_SECONDS = 0.1
-"""How often what takes long is looked at, whether or not something came."""
+_CANCEL_SECONDS = 5.0
+"""How long the server may take to cancel a statement whose caller has gone."""
+_POLL_SECONDS = 0.1
+"""How often the socket and the deadline are checked while a call is under way."""
 _BINARY, _TEXT = Format.BINARY, Format.TEXT
 _UNDO = b"ROLLBACK"
-"""Ends a transaction that nobody began too: that of statements that go out together."""
+"""Also ends the implicit transaction of statements that are sent together."""
 
 
 class BoundStatement(NamedTuple):
-    """A statement, what goes into it, and by which name the server shall know it from then on."""
+    """A statement, its parameters, and the name under which the server shall prepare it."""
 
     statement: NumberedStatement
     parameters: Mapping[str, object]
@@ -45,7 +45,7 @@ class BoundStatement(NamedTuple):
 
 
 class StatementNotBuilt(Exception):
-    """What was to be said next could not be made, so nothing was done; ``cause`` says why."""
+    """The next statement could not be built, so nothing was done; ``cause`` is why."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -53,79 +53,83 @@ class StatementNotBuilt(Exception):
 
 
 class PipelineConnection(AsyncConnection[Row]):
-    """A connection of the driver's that has ``tell`` beside all else.
+    """A connection of the driver with ``execute_batch`` and ``listen``.
 
-    The event loop watches its socket from one call to the next: to have it watched anew each time
-    takes as long as the rest of a call.
+    The event loop watches its socket from one call to the next: to register it for each call takes
+    as long as the rest of the call.
     """
 
     def __init__(self, pgconn: PGconn) -> None:
         super().__init__(pgconn, row_factory=tuple_row)
         self._known_statements: set[bytes] = set()
         self._row_loader = Transformer(self)
-        self._call: PendingReply | None = None
+        self._reply: PendingReply | None = None
         self._watched: int | None = None
-        self._writes = False
+        self._watches_writes = False
         self._timer: asyncio.TimerHandle | None = None
 
-    async def tell(
-        self, sayings: list[BoundStatement] | Iterator[BoundStatement], seconds: float
+    async def execute_batch(
+        self,
+        statements: list[BoundStatement] | Iterator[BoundStatement],
+        timeout_seconds: float,
     ) -> list[list[Row]]:
-        """Send statements together, and wait for all answers; return the rows of each.
+        """Send statements together, and wait for the whole reply; return the rows of each.
 
         Outside of a transaction they are one. Raise the first error; what follows it was not done.
         An iterator builds them while the server runs the earlier ones: raise
         ``StatementNotBuilt`` if it fails, which ends the transaction, and nothing of it was done.
-        Raise ``TimeoutError`` after so many seconds: then nobody knows what was done.
+        Raise ``TimeoutError`` if the reply takes longer: then the outcome is unknown.
         """
         pgconn = self.pgconn
-        call = PendingReply(pgconn)
+        reply = PendingReply(pgconn)
         failed: Exception | None = None
         pgconn.enter_pipeline_mode()
         try:
-            failed = self._say(sayings, call)
+            failed = self._send_all(statements, reply)
             pgconn.pipeline_sync()
-            await self._exchange(call, seconds)
+            await self._exchange(reply, timeout_seconds)
         except BaseException as error:
             if not self._leave_pipeline():
                 await self.close()
             if failed is not None and isinstance(error, Exception):
-                raise failed from error  # whatever became of the rest: nothing was to be done
+                raise failed from error  # nothing was done, whatever happened to the connection
             raise
         finally:
-            if any(call.expected):
-                self._known_statements |= call.prepared()
+            if any(reply.expected):
+                self._known_statements |= reply.prepared()
         self._leave_pipeline()
         if failed is not None:
             raise failed
-        return self._told(call)
+        return self._rows(reply)
 
-    def _say(self, sayings: Iterable[BoundStatement], call: PendingReply) -> Exception | None:
-        """Send these; if one cannot be said, see to it that none is done, and return why."""
-        at_once = isinstance(sayings, list)
+    def _send_all(
+        self, statements: Iterable[BoundStatement], reply: PendingReply
+    ) -> Exception | None:
+        """Send these; if one cannot be built, undo the others and return why."""
+        streamed = not isinstance(statements, list)
         try:
-            for saying, values, formats in _ready(sayings):
-                call.expected += self._send(saying, values, formats, call.expected)
-                if not at_once:
+            for statement, values, formats in _encoded(statements):
+                reply.expected += self._send(statement, values, formats, reply.expected)
+                if streamed:
                     self.pgconn.flush()
         except (StatementNotBuilt, psycopg.DataError, TypeError) as error:
-            with contextlib.suppress(psycopg.Error):  # it is gone: then nothing was done either
+            with contextlib.suppress(psycopg.Error):  # if it is lost, nothing was done
                 self.pgconn.send_query_params(_UNDO, None)
-                call.expected.append(None)
+                reply.expected.append(None)
             return error
         return None
 
-    async def hear(self, heard: Callable[[str], None]) -> None:
-        """Pass on what notifications say, as they come, until the connection ends; raise why."""
+    async def listen(self, on_notification: Callable[[str], None]) -> None:
+        """Call this with the text of each notification until the connection ends; raise why."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
         def read() -> None:
             try:
-                for _twice in (1, 2):  # some event loops tell of what came and of its end at once
+                for _twice in (1, 2):  # some event loops report input and its end only once
                     self.pgconn.consume_input()
                     while (notice := self.pgconn.notifies()) is not None:
-                        heard(notice.extra.decode())
+                        on_notification(notice.extra.decode())
             except psycopg.Error as error:
                 self._unwatch()
                 if not ended.done():
@@ -140,14 +144,14 @@ class PipelineConnection(AsyncConnection[Row]):
             self._unwatch()
 
     async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
-        """Wait as the driver does for what it does itself. It has the socket watched then."""
+        """Wait as the driver does, for its own calls: it watches the socket itself."""
         self._unwatch()
         return await super().wait(gen, *how, **named)  # type: ignore[arg-type]
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection; a call that is under way notices at the next poll."""
         self._unwatch()
-        await super().close()  # a call that is under way hears of it at the next look
+        await super().close()
 
     def _leave_pipeline(self) -> bool:
         try:
@@ -156,99 +160,99 @@ class PipelineConnection(AsyncConnection[Row]):
             return False
         return True
 
-    # --- a call ------------------------------------------------------------------------------
+    # --- exchange --------------------------------------------------------------------------
 
-    async def _exchange(self, call: PendingReply, seconds: float) -> None:
+    async def _exchange(self, reply: PendingReply, timeout_seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        call.late_at = loop.time() + seconds
-        self._call = call
+        reply.deadline = loop.time() + timeout_seconds
+        self._reply = reply
         if self._timer is None:
-            self._timer = loop.call_later(_LOOK_SECONDS, self._look)
+            self._timer = loop.call_later(_POLL_SECONDS, self._poll)
         try:
             if self._watched is None:
                 self._watched = self.pgconn.socket
-                loop.add_reader(self._watched, self._go_on, Ready.R)
-            self._go_on(None)
-            await call.ended
+                loop.add_reader(self._watched, self._advance, Ready.R)
+            self._advance(None)
+            await reply.done
         except (asyncio.CancelledError, TimeoutError):
-            if call.over and not call.ended.cancelled():
-                call.ended.exception()  # nobody else will ask for it
-            await self._give_up(call)
+            if reply.complete and not reply.done.cancelled():
+                reply.done.exception()  # mark it as retrieved
+            await self._abandon(reply)
             raise
 
-    def _look(self) -> None:
-        """Look without having been called, and at the clock; again and again while there are calls.
+    def _poll(self) -> None:
+        """Read the socket and check the deadline, repeatedly while there are calls.
 
-        Some event loops tell of a socket that failed once only, before all that came is read.
+        Some event loops report a socket that failed only once, before all input is read.
         """
         self._timer = None
-        call = self._call
-        if call is None:
-            return  # the next call has it looked at again
+        reply = self._reply
+        if reply is None:
+            return  # the next call starts the timer again
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(_LOOK_SECONDS, self._look)
-        self._go_on(Ready.R)
-        if self._call is call and loop.time() >= call.late_at:
-            call.expire()
+        self._timer = loop.call_later(_POLL_SECONDS, self._poll)
+        self._advance(Ready.R)
+        if self._reply is reply and loop.time() >= reply.deadline:
+            reply.expire()
 
-    def _go_on(self, ready: Ready | None) -> None:
-        """Take the call that is under way as far as it goes by now."""
-        call = self._call
-        if call is None:
-            self._unwatch()  # nobody asked: the other side hangs up, or has something to say
+    def _advance(self, ready: Ready | None) -> None:
+        """Take the call that is under way as far as it goes without waiting."""
+        reply = self._reply
+        if reply is None:
+            self._unwatch()  # no call is under way: the server closes, or sends a notice
             return
-        wanted = call.go_on(ready)
+        wanted = reply.advance(ready)
         if wanted is None:
-            self._call = None
+            self._reply = None
             if self.pgconn.status != ConnStatus.OK:
-                self._unwatch()  # at once: the number of the socket may be another's soon
-        if (wanted == Wait.RW) != self._writes and self._watched is not None:
-            self._writes = not self._writes
+                self._unwatch()  # at once: the number of the socket may be reused soon
+        if (wanted == Wait.RW) != self._watches_writes and self._watched is not None:
+            self._watches_writes = not self._watches_writes
             loop = asyncio.get_running_loop()
-            if self._writes:
-                loop.add_writer(self._watched, self._go_on, Ready.W)
+            if self._watches_writes:
+                loop.add_writer(self._watched, self._advance, Ready.W)
             else:
                 loop.remove_writer(self._watched)
 
-    async def _give_up(self, call: PendingReply) -> None:
-        """See to it that the server ends what nobody waits for, or hang up."""
-        self._call = None
-        if call.over:
-            return  # a request to end it would end what comes next
+    async def _abandon(self, reply: PendingReply) -> None:
+        """Have the server cancel the call, or close the connection."""
+        self._reply = None
+        if reply.complete:
+            return  # a cancel request would hit the next call
         self._unwatch()
         try:
-            async with asyncio.timeout(_END_SECONDS):
-                await self.cancel_safe(timeout=_END_SECONDS)
-                await wait_async(call.answers, self.pgconn.socket, _LOOK_SECONDS)
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self.cancel_safe(timeout=_CANCEL_SECONDS)
+                await wait_async(reply.exchange, self.pgconn.socket, _POLL_SECONDS)
         except (psycopg.Error, OSError, TimeoutError):
             await self.close()
         except BaseException:
-            await self.close()  # that request may still be on its way
+            await self.close()  # the cancel request may still be on its way
             raise
 
     def _unwatch(self) -> None:
-        watched, writes = self._watched, self._writes
-        self._watched, self._writes = None, False
+        watched, writes = self._watched, self._watches_writes
+        self._watched, self._watches_writes = None, False
         if watched is None:
             return
         loop = asyncio.get_running_loop()
         if writes:
-            with contextlib.suppress(OSError):  # it is closed already
+            with contextlib.suppress(OSError):  # closed already
                 loop.remove_writer(watched)
         with contextlib.suppress(OSError):
             loop.remove_reader(watched)
 
-    # --- what is said, and what is answered --------------------------------------------------
+    # --- statements and rows -----------------------------------------------------------------
 
     def _send(
         self,
-        saying: BoundStatement,
+        statement: BoundStatement,
         values: list[_Value],
         formats: list[Format],
         before: Sequence[bytes | None],
     ) -> list[bytes | None]:
-        """Return what will be answered."""
-        name, text = saying.name, saying.statement.text
+        """Send one statement; return what to expect for it."""
+        name, text = statement.name, statement.statement.text
         if name is None or self.prepare_threshold is None:
             self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
             return [None]
@@ -258,17 +262,17 @@ class PipelineConnection(AsyncConnection[Row]):
         self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         return [None] if known else [name, None]
 
-    def _told(self, call: PendingReply) -> list[list[Row]]:
-        told: list[list[Row]] = []
-        for name, result in zip(call.expected, call.results, strict=True):
+    def _rows(self, reply: PendingReply) -> list[list[Row]]:
+        rows: list[list[Row]] = []
+        for name, result in zip(reply.expected, reply.results, strict=True):
             status = result.status
             if status == ExecStatus.TUPLES_OK:
-                told.append(self._rows_of(result))
+                rows.append(self._rows_of(result))
             elif status != ExecStatus.COMMAND_OK:
                 raise errors.error_from_result(result)
             elif name is None:
-                told.append([])
-        return told
+                rows.append([])
+        return rows
 
     def _rows_of(self, result: PGresult) -> list[Row]:
         count = result.ntuples
@@ -278,26 +282,26 @@ class PipelineConnection(AsyncConnection[Row]):
         return self._row_loader.load_rows(0, count, tuple)
 
 
-def _ready(
-    sayings: Iterable[BoundStatement],
+def _encoded(
+    statements: Iterable[BoundStatement],
 ) -> Iterator[tuple[BoundStatement, list[_Value], list[Format]]]:
     """Yield each with its parameters; raise ``StatementNotBuilt`` if the next cannot be built."""
-    making = iter(sayings)
+    remaining = iter(statements)
     while True:
         try:
-            saying = next(making, None)
+            statement = next(remaining, None)
         except Exception as error:
-            raise StatementNotBuilt(error) from error  # of whatever kind: it is not the server's
-        if saying is None:
+            raise StatementNotBuilt(error) from error  # any kind: it is not an error of the server
+        if statement is None:
             return
-        yield saying, *_values(saying)
+        yield statement, *_values(statement)
 
 
-def _values(saying: BoundStatement) -> tuple[list[_Value], list[Format]]:
+def _values(statement: BoundStatement) -> tuple[list[_Value], list[Format]]:
     values: list[_Value] = []
     formats: list[Format] = []
-    parameters = saying.parameters
-    for name in saying.statement.names:
+    parameters = statement.parameters
+    for name in statement.statement.names:
         value = parameters[name]
         if type(value) is list:
             value = packed(value)
@@ -308,7 +312,7 @@ def _values(saying: BoundStatement) -> tuple[list[_Value], list[Format]]:
         if isinstance(value, str):
             value = value.encode()
             if b"\0" in value:
-                raise psycopg.DataError("a text for PostgreSQL must not contain NUL")
+                raise psycopg.DataError("text for PostgreSQL must not contain NUL")
         elif value is not None:
             value = _digits(value)
         values.append(value)
@@ -318,7 +322,7 @@ def _values(saying: BoundStatement) -> tuple[list[_Value], list[Format]]:
 
 def _digits(value: object) -> bytes:
     if isinstance(value, int):
-        return b"%d" % value  # a truth value too: 1 and 0 are what the server takes
+        return b"%d" % value  # booleans too: the server accepts 1 and 0
     if isinstance(value, float):
         return repr(value).encode()
-    raise TypeError(f"no parameter is a {type(value).__name__}")
+    raise TypeError(f"a parameter cannot be a {type(value).__name__}")

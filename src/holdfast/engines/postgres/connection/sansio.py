@@ -1,7 +1,7 @@
-"""Verbs as conversations: they ask the database, are told the rows, and go on.
+"""Verbs without I/O: generators that yield statements and are sent the rows.
 
-A verb is a generator: it knows statements and rows, not connections. So the same verb runs on the
-engine's own connections and in a transaction of the caller's, whatever driver that has.
+A verb knows statements and rows, not connections. So the same verb runs on the engine's own
+connections and in a transaction of the caller's, with either driver.
 """
 
 from __future__ import annotations
@@ -12,44 +12,43 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Row: TypeAlias = tuple[Any, ...]
-"""As the driver returns it; ``rows`` says what is in it."""
+"""A row as the driver returns it; see ``rows`` for those of jobs."""
 
 
 class Statement(NamedTuple):
-    """A statement, by name, and what goes into it."""
+    """A statement, by the name of its file, and its parameters."""
 
     name: str
     parameters: Mapping[str, object]
 
 
 class StatementBatch(NamedTuple):
-    """Statements that go out together, in this order. After the ``last`` ones it is committed.
+    """Statements that are sent together, in this order; ``last`` ones are followed by the commit.
 
-    An iterator makes them while the server is at work on those before. What it raises is raised,
-    and nothing was done.
+    An iterator builds them while the server runs the earlier ones. If it raises, nothing is done.
     """
 
-    asks: Sequence[Statement] | Iterator[Statement]
+    statements: Sequence[Statement] | Iterator[Statement]
     last: bool = False
 
 
 SansIO: TypeAlias = Generator[StatementBatch, list[list[Row]], T]
-"""Asks, is told the rows of each statement, and returns its answer."""
+"""Yields statements, is sent the rows of each, and returns its result."""
 
 
 def execute(name: str, /, **parameters: object) -> SansIO[list[Row]]:
-    """Ask one thing; return its rows."""
+    """Execute one statement; return its rows."""
     [rows] = yield StatementBatch([Statement(name, parameters)])
     return rows
 
 
-def execute_last(*asks: Statement) -> SansIO[list[list[Row]]]:
-    """Ask for the last time in this transaction."""
-    return (yield StatementBatch(asks, last=True))
+def execute_last(*statements: Statement) -> SansIO[list[list[Row]]]:
+    """Execute the last statements of a transaction; return the rows of each."""
+    return (yield StatementBatch(statements, last=True))
 
 
-def execute_all(*asks: Statement) -> SansIO[list[list[Row]]]:
-    """Ask several things at once; return the rows of each."""
-    if not asks:
+def execute_all(*statements: Statement) -> SansIO[list[list[Row]]]:
+    """Execute statements together; return the rows of each."""
+    if not statements:
         return []
-    return (yield StatementBatch(asks))
+    return (yield StatementBatch(statements))

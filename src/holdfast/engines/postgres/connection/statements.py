@@ -1,4 +1,8 @@
-"""The statements, each a file named by what it does, for the schema that is asked for."""
+"""The SQL statements: each is a file in ``sql/`` named by what it does, for a given schema.
+
+A comment line ``-- include NAME ALIAS`` stands for the file ``sql/fragments/NAME.sql``, in which
+the table has the alias ``t``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ def statement(name: str, schema: str = DEFAULT_SCHEMA) -> bytes:
 
 
 class NumberedStatement(NamedTuple):
-    """A statement with numbers for its parameters, and the name of each, in their order."""
+    """A statement with numbered parameters, and the name of each, in their order."""
 
     text: bytes
     names: tuple[str, ...]
@@ -25,7 +29,7 @@ class NumberedStatement(NamedTuple):
 
 @cache
 def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> NumberedStatement:
-    """Return the statement of this name as the server itself takes it."""
+    """Return the statement of this name in the server's own syntax."""
     text = statement(name, schema).decode()
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     text = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
@@ -33,6 +37,7 @@ def numbered(name: str, schema: str = DEFAULT_SCHEMA) -> NumberedStatement:
 
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
+_INCLUDE = re.compile(r"^ *-- include (\w+) (\w)$", re.MULTILINE)
 
 
 def _short(text: str) -> str:
@@ -42,16 +47,17 @@ def _short(text: str) -> str:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """Return the SQL, which is written for the usual schema, for this one.
+    """Return SQL that is written for the default schema, for this one.
 
-    It stands in quotes there: it may be a word of SQL, such as ``user``.
+    The name is quoted: it may be a keyword, such as ``user``.
     """
     return text if schema == DEFAULT_SCHEMA else text.replace(f"{DEFAULT_SCHEMA}.", f'"{schema}".')
 
 
 def _read(directory: str, name: str) -> str:
-    return (
-        files("holdfast.engines.postgres")
-        .joinpath(directory, f"{name}.sql")
-        .read_text(encoding="utf-8")
-    )
+    file = files("holdfast.engines.postgres").joinpath(directory, f"{name}.sql")
+    return _INCLUDE.sub(_included, file.read_text(encoding="utf-8"))
+
+
+def _included(line: re.Match[str]) -> str:
+    return re.sub(r"\bt\.", f"{line[2]}.", _read("sql/fragments", line[1])).rstrip()

@@ -1,4 +1,4 @@
-"""Claims that nobody waits for any more: what they take is handed back."""
+"""Claims whose caller was cancelled: the jobs that they took are handed back."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Claimed = tuple[Claim, ClaimSurvey | None]
 
 
 class AbandonedClaims:
-    """Lets a claim come to its end, also if who asked for it is cancelled meanwhile."""
+    """Runs claims to their end, even if the caller is cancelled meanwhile."""
 
     def __init__(self, release: Callable[[Sequence[Job]], Awaitable[None]]) -> None:
-        """Take what hands jobs back."""
+        """Take the function that hands jobs back."""
         self._release = release
-        self._handing_back: set[asyncio.Task[None]] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
 
-    async def see_through(self, claiming: Coroutine[object, object, Claimed]) -> Claimed:
-        """Claim; if nobody waits for the answer any more, hand back what came."""
+    async def run(self, claiming: Coroutine[object, object, Claimed]) -> Claimed:
+        """Claim; if the caller is cancelled, hand back what was claimed."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -34,16 +34,16 @@ class AbandonedClaims:
             try:
                 return await claiming
             finally:
-                end()  # who waits hears of it a turn sooner than by the task's end
+                end()  # wakes the caller one loop iteration earlier than the task's own callback
 
         task = loop.create_task(claim())
-        task.add_done_callback(end)  # also if it is cancelled before it begins
+        task.add_done_callback(end)  # also if it is cancelled before it starts
         try:
-            await ended  # and not the task: who is cancelled would cancel that
+            await ended  # not the task: a cancelled caller would cancel that
         except asyncio.CancelledError:
-            back = loop.create_task(self._hand_back(task))
-            self._handing_back.add(back)
-            back.add_done_callback(self._handing_back.discard)
+            releasing = loop.create_task(self._hand_back(task))
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
             raise
         return task.result()
 
@@ -52,7 +52,7 @@ class AbandonedClaims:
         if not claiming.cancelled() and claiming.exception() is None:
             await self._release(claiming.result()[0].jobs)
 
-    async def close(self, seconds: float) -> None:
-        """Wait until everything is handed back, for so long at most."""
-        if self._handing_back:
-            await asyncio.wait(self._handing_back, timeout=seconds)
+    async def close(self, timeout_seconds: float) -> None:
+        """Wait until everything is handed back."""
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=timeout_seconds)

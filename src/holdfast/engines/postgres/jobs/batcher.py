@@ -1,4 +1,4 @@
-"""Calls of one process that come at once and are decided together, in their order."""
+"""Batches concurrent calls: they share a transaction, and are decided in their order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from .enqueue import EnqueueRequest
 
-MOST_JOBS = 5_000
-"""How many jobs go into one transaction; a single request may have more."""
+MAX_BATCH_JOBS = 5_000
+"""The most jobs of one transaction; a single request may have more."""
 
 
 class CallBatcher:
-    """One transaction is under way at a time; requests that come meanwhile share the next."""
+    """Runs one transaction at a time; requests that come meanwhile share the next."""
 
     def __init__(self, decide: Callable[[Sequence[EnqueueRequest]], Awaitable[None]]) -> None:
         self._decide = decide
@@ -22,16 +22,16 @@ class CallBatcher:
         self._worker: asyncio.Task[None] | None = None
 
     async def add(self, request: EnqueueRequest) -> None:
-        """Have a request decided; return when it has its answer."""
+        """Return when the request has its answer."""
         if self._busy:
-            request.make()
+            request.build()
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((request, done))
             await done
             return
         self._busy = True
         try:
-            await self._decide([request])  # the first goes at once, and by itself
+            await self._decide([request])  # the first is sent at once, alone
         finally:
             if self._waiting:
                 self._worker = asyncio.ensure_future(self._work())
@@ -41,26 +41,26 @@ class CallBatcher:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                await self._decide_some()
+                await self._decide_batch()
         finally:
             self._busy = False
 
-    async def _decide_some(self) -> None:
-        some: list[tuple[EnqueueRequest, asyncio.Future[None]]] = []
+    async def _decide_batch(self) -> None:
+        batch: list[tuple[EnqueueRequest, asyncio.Future[None]]] = []
         count = 0
         while self._waiting:
             count += len(self._waiting[0][0].jobs)
-            if some and count > MOST_JOBS:
+            if batch and count > MAX_BATCH_JOBS:
                 break
-            some.append(self._waiting.popleft())
-        requests = [request for request, done in some if not done.done()]  # some gave up
+            batch.append(self._waiting.popleft())
+        requests = [request for request, done in batch if not done.done()]  # not the cancelled
         error: BaseException | None = None
         try:
             if requests:
                 await self._decide(requests)
-        except BaseException as raised:  # noqa: BLE001 - whoever waits must hear of anything
+        except BaseException as raised:  # noqa: BLE001 - every waiter gets it
             error = raised
-        for _request, done in some:
+        for _request, done in batch:
             if done.done():
                 continue
             if error is None:

@@ -1,8 +1,8 @@
-"""Handing out work: the common lines of queues without limits, in one statement.
+"""Claim statements for queues without limits: one statement, from remembered watermarks.
 
-A lane is the line of one queue and one priority. Where each begins is remembered while there is
-enough to hand out: what was claimed before leaves dead rows behind, and nobody should walk past
-them time and again, least of all while an old transaction keeps them from being swept up.
+A watermark is the first job of one queue and priority. It is remembered while there is enough to
+claim: jobs that were claimed leave dead rows behind, and walking past them again and again is
+expensive, most of all while an old transaction keeps vacuum from removing them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from holdfast.engines.postgres.connection.sansio import (
     SansIO,
     Statement,
     StatementBatch,
-    execute_all,
+    execute,
 )
 from holdfast.model.access import Caller
 from holdfast.model.job import Job
 
-LOOK_AGAIN_SECONDS = 1.0
-"""How long it may take until a claim sees work that was put before what it claimed last."""
-
-
-LONGEST_REST_SECONDS = 10.0
-"""… if a look takes long, whatever it was that it waited for."""
+KEEP_SECONDS = 1.0
+"""How long watermarks are used: work that was put before them is claimed no later than that."""
+MAX_KEEP_SECONDS = 10.0
+"""… at most, if it takes long to read them."""
+_MAX_KINDS = 1_000
 
 
 class Watermark(NamedTuple):
-    """The jobs of one queue and priority, from this place on."""
+    """The place of a job in the order of its queue and priority."""
 
     queue: str
     priority: int
@@ -40,20 +39,22 @@ class Watermark(NamedTuple):
 
 
 class ClaimSurvey(NamedTuple):
-    """What was seen before a claim: the time, where the lanes begin, and which queues limit."""
+    """What was read before a claim: the time, the watermarks, and the queues that have limits."""
 
     now_us: int
-    lanes: list[Watermark]
+    watermarks: list[Watermark]
     limits: list[Row]
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to claim, as far as can be seen without trying."""
-        return not self.limits and all(lane.run_at_us > self.now_us for lane in self.lanes)
+        """Whether there is certainly nothing to claim."""
+        return not self.limits and all(
+            watermark.run_at_us > self.now_us for watermark in self.watermarks
+        )
 
 
 class ClaimRequest(NamedTuple):
-    """What a claim asks for."""
+    """The checked arguments of a claim."""
 
     queues: tuple[str, ...]
     tasks: tuple[str, ...] | None
@@ -65,11 +66,11 @@ class ClaimRequest(NamedTuple):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What claims that walk the same lanes have in common."""
+        """What requests have in common that share watermarks."""
         return self.queues, self.tasks, self.caller
 
-    def parameters(self, on: CallContext) -> dict[str, object]:
-        """Return it as statements take it."""
+    def parameters(self, context: CallContext) -> dict[str, object]:
+        """Return it as parameters of statements."""
         return {
             **rows.reach(self.caller),
             "tasks": None if self.tasks is None else list(self.tasks),
@@ -77,136 +78,134 @@ class ClaimRequest(NamedTuple):
             "worker": self.worker,
             "nonce": self.nonce,
             "lease_seconds": float(self.lease_seconds),
-            "max_processing_seconds": on.max_processing_seconds,
-            "now_us": on.now_us,
+            "max_processing_seconds": context.max_processing_seconds,
+            "now_us": context.now_us,
         }
 
 
 class WatermarkCache:
-    """Where the lanes begin, as far as this process knows, for each kind of claim."""
+    """The watermarks that this process knows, for each kind of request."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._known: dict[tuple[object, ...], tuple[float, list[Watermark]]] = {}
         self._ends: dict[tuple[object, ...], list[Watermark]] = {}
 
-    def of(self, wish: ClaimRequest) -> list[Watermark] | None:
-        """Return the lanes for this wish; None when they have to be looked for."""
-        until, lanes = self._known.get(wish.kind, (0.0, []))
-        return lanes if lanes and self._monotonic() < until else None
+    def of(self, request: ClaimRequest) -> list[Watermark] | None:
+        """Return the watermarks for this request; None if they have to be read."""
+        until, watermarks = self._known.get(request.kind, (0.0, []))
+        return watermarks if watermarks and self._monotonic() < until else None
 
-    def found(self, wish: ClaimRequest, lanes: Iterable[Watermark], took_seconds: float) -> None:
-        """Remember lanes that were looked for; the longer that took, the longer."""
-        if max(len(self._known), len(self._ends)) > 1_000:
+    def found(
+        self, request: ClaimRequest, watermarks: Iterable[Watermark], took_seconds: float
+    ) -> None:
+        """Remember watermarks that were read; the longer that took, the longer."""
+        if max(len(self._known), len(self._ends)) > _MAX_KINDS:
             self._known.clear()
             self._ends.clear()
-        rest_seconds = min(20 * took_seconds, LONGEST_REST_SECONDS)
-        until = self._monotonic() + max(LOOK_AGAIN_SECONDS, rest_seconds)
-        self._known[wish.kind] = until, list(lanes)
+        keep_seconds = max(KEEP_SECONDS, min(20 * took_seconds, MAX_KEEP_SECONDS))
+        self._known[request.kind] = self._monotonic() + keep_seconds, list(watermarks)
 
-    def claimed(self, wish: ClaimRequest, lanes: Sequence[Watermark], jobs: Sequence[Job]) -> None:
-        """Go on from there: everything before it is taken. It was claimed from these lanes."""
+    def claimed(
+        self, request: ClaimRequest, watermarks: Sequence[Watermark], jobs: Sequence[Job]
+    ) -> None:
+        """Move the watermarks behind these jobs, which were claimed from there."""
         last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
         if jobs:
-            self._ends[wish.kind] = _after(lanes, last)
-        if len(jobs) < wish.limit:
-            self._known.pop(wish.kind, None)  # there may be more by now, in any lane
-        elif wish.kind in self._known:
-            until, known = self._known[wish.kind]
-            self._known[wish.kind] = until, _after(known, last)
+            self._ends[request.kind] = _behind(watermarks, last)
+        if len(jobs) < request.limit:
+            self._known.pop(request.kind, None)  # all taken; what comes next may come anywhere
+        elif request.kind in self._known:
+            until, known = self._known[request.kind]
+            self._known[request.kind] = until, _behind(known, last)
 
-    def guess(self, wish: ClaimRequest) -> list[Watermark] | None:
-        """Return where the only lane ended: what has come since is most likely there. To try once.
+    def guess(self, request: ClaimRequest) -> list[Watermark] | None:
+        """Return, once, where the last claim ended: new work is most likely behind that.
 
-        With several lanes nobody could say what comes first.
+        Only with one watermark: among several the order of new jobs would be unknown.
         """
-        ends = self._ends.pop(wish.kind, [])
-        return ends if len(ends) == len(wish.queues) == 1 else None
+        ends = self._ends.pop(request.kind, [])
+        return ends if len(ends) == len(request.queues) == 1 else None
 
     def forget(self) -> None:
-        """Look again: work may have been put anywhere."""
+        """Have the watermarks read again: work may have come anywhere."""
         self._known.clear()
 
 
-def _after(lanes: Sequence[Watermark], last: Mapping[tuple[str, int], Job]) -> list[Watermark]:
-    """Return the lanes from behind these jobs on."""
+def _behind(
+    watermarks: Sequence[Watermark], last: Mapping[tuple[str, int], Job]
+) -> list[Watermark]:
     return [
-        lane if job is None else Watermark(lane.queue, lane.priority, *job.place)
-        for lane in lanes
-        for job in [last.get((lane.queue, lane.priority))]
+        watermark
+        if (job := last.get((watermark.queue, watermark.priority))) is None
+        else Watermark(watermark.queue, watermark.priority, *job.place)
+        for watermark in watermarks
     ]
 
 
-def look(wish: ClaimRequest, on: CallContext) -> Statement:
-    """Ask for the lanes, and for the limits of queues that have any."""
-    return Statement("read_watermarks", {"queues": list(wish.queues), "now_us": on.now_us})
+def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
+    """Return the statement that reads the watermarks, and the limits of queues that have any."""
+    parameters = {"queues": list(request.queues), "now_us": context.now_us}
+    return Statement("read_watermarks", parameters)
 
 
-def looked_at(told: Sequence[Row]) -> ClaimSurvey:
-    """Return what was asked for."""
-    lanes = [Watermark(*row[1:5]) for row in told if row[2] is not None]
-    limits = [(row[1], *row[5:]) for row in told if row[7] is not None]
-    return ClaimSurvey(told[0][0], lanes, limits)
+def survey_of(found: Sequence[Row]) -> ClaimSurvey:
+    """Return what ``read_watermarks`` found."""
+    watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
+    limits = [(row[1], *row[5:]) for row in found if row[7] is not None]
+    return ClaimSurvey(found[0][0], watermarks, limits)
 
 
-def next_due(wish: ClaimRequest, looked: ClaimSurvey, on: CallContext) -> Statement:
-    """Ask when the next job becomes due by itself, after that look."""
-    columns = lane_columns(looked.lanes)
+def find_next_due(request: ClaimRequest, survey: ClaimSurvey, context: CallContext) -> Statement:
+    """Return the statement that reads when the next job becomes due after that survey."""
+    columns = watermark_columns(survey.watermarks)
     parameters = {
-        "now_us": on.now_us,
-        "after_us": looked.now_us,
-        "queues": list(wish.queues),
-        "lane_queues": columns["lane_queues"],
-        "lane_priorities": columns["lane_priorities"],
+        "now_us": context.now_us,
+        "after_us": survey.now_us,
+        "queues": list(request.queues),
+        "watermark_queues": columns["watermark_queues"],
+        "watermark_priorities": columns["watermark_priorities"],
     }
     return Statement("find_next_due", parameters)
 
 
-def claim(
-    wish: ClaimRequest, lanes: Sequence[Watermark], on: CallContext, *, guessed: bool
-) -> Statement:
-    """Ask for the first due jobs of these lanes."""
-    return Statement("claim", {**wish.parameters(on), **lane_columns(lanes), "guessed": guessed})
-
-
-def claim_alone(
-    wish: ClaimRequest,
-    lanes: Sequence[Watermark],
+def claim_after(
     before: Sequence[Statement],
-    on: CallContext,
+    request: ClaimRequest,
+    watermarks: Sequence[Watermark],
+    context: CallContext,
     *,
     guessed: bool = False,
 ) -> SansIO[tuple[list[list[Row]], list[Job]]]:
-    """Claim in one step with what goes before; return the rows of that, and the jobs in order.
+    """Execute these statements and claim, in one step; return their rows, and the jobs in order.
 
-    Lanes that are ``guessed`` are good for nothing if there is anything before them.
+    Nothing is claimed from ``guessed`` watermarks if there are jobs before them.
     """
-    if not lanes:
+    if not watermarks:
         return (yield StatementBatch(before, last=True)) if before else [], []
-    *others, taken = yield StatementBatch(
-        [*before, claim(wish, lanes, on, guessed=guessed)], last=True
+    claim = Statement(
+        "claim",
+        {**request.parameters(context), **watermark_columns(watermarks), "guessed": guessed},
     )
-    return others, in_order(map(rows.job_of, taken))
+    *others, taken = yield StatementBatch([*before, claim], last=True)
+    return others, _in_order(map(rows.job_of, taken))
 
 
-def claimed_under(wish: ClaimRequest) -> SansIO[list[Job]]:
-    """Return what a claim of this number took, whose answer was lost."""
-    [told] = yield from execute_all(
-        Statement("find_claimed", {"nonce": wish.nonce, "worker": wish.worker})
-    )
-    return in_order(map(rows.job_of, told))
+def find_claimed(request: ClaimRequest) -> SansIO[list[Job]]:
+    """Return the jobs that this request claimed, if its reply was lost."""
+    found = yield from execute("find_claimed", nonce=request.nonce, worker=request.worker)
+    return _in_order(map(rows.job_of, found))
 
 
-def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Return jobs in the order in which they are handed out."""
+def _in_order(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.priority, job.run_at_us, job.seq))
 
 
-def lane_columns(lanes: Sequence[Watermark]) -> dict[str, object]:
-    """Return lanes as columns."""
+def watermark_columns(watermarks: Sequence[Watermark]) -> dict[str, object]:
+    """Return watermarks as columns."""
     return {
-        "lane_queues": [lane.queue for lane in lanes],
-        "lane_priorities": [lane.priority for lane in lanes],
-        "lane_run_at_us": [lane.run_at_us for lane in lanes],
-        "lane_seqs": [lane.seq for lane in lanes],
+        "watermark_queues": [watermark.queue for watermark in watermarks],
+        "watermark_priorities": [watermark.priority for watermark in watermarks],
+        "watermark_run_at_us": [watermark.run_at_us for watermark in watermarks],
+        "watermark_seqs": [watermark.seq for watermark in watermarks],
     }

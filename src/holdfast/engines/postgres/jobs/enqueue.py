@@ -1,4 +1,4 @@
-"""Taking new jobs in: at once when they ask for nothing special, else after a look around."""
+"""Enqueue: simple jobs in one statement, others after a look at the jobs that they refer to."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from holdfast.model.access import Caller
 from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
 from holdfast.model.uniform_batch import UniformBatch
 
-from .unit_of_work import NEXT_SEQ, Key, Name, alone_with, keys_of, line_up
+from .unit_of_work import NEXT_SEQ, Key, Name, keys_of, lock_keys, promote_key_heads
 
 _FIRST_PART, _LARGEST_PART = 64, 400
-"""How many jobs that are alike go into one statement. The server waits for the first few, and each
-part is twice as large as the last: it takes at least twice as long for a job as it takes to encode
-the next, and a statement by itself costs it as much as ten jobs."""
-_ROOM = 65_536
-"""How many jobs one place in line has room for."""
-_KIND = ("tenant", "queue", "task", "priority", "max_attempts")
-_BESIDE = ("scope", "estimated_seconds", "max_processing_seconds")
+"""How many jobs of a uniform batch go into one statement. Parts double in size: the server is idle
+until it has the first, needs at least twice as long for a job as it takes to encode the next, and
+a statement costs it as much as ten jobs."""
+_SEQ_BLOCK = 65_536
+"""How many sequence numbers one value of ``holdfast.places`` reserves."""
+_KIND_FIELDS = ("tenant", "queue", "task", "priority", "max_attempts")
+_OTHER_FIELDS = ("scope", "estimated_seconds", "max_processing_seconds")
 Due = tuple[str, str]
 """The queue and the task of a job that may be claimed."""
 
 
 class EnqueueRequest:
-    """One call of enqueue: what is asked, and what is answered."""
+    """One call of enqueue, and its answer."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class EnqueueRequest:
         self.ids = ids
         self.answer: list[Receipt] | Exception = []
         self.kinds = [jobs.like] if type(jobs) is UniformBatch else jobs
-        """A job of each kind that is asked for: what can be known before they are made."""
+        """The jobs, or the one that all are like: known before they are built."""
         self.simple = all(map(is_simple, self.kinds))
-        """Whether its jobs ask for nothing but to be run now."""
+        """Whether all its jobs are simple, see ``is_simple``."""
 
-    def make(self) -> None:
-        """Have all jobs made, or raise what is wrong with one: for who has to wait anyway."""
+    def build(self) -> None:
+        """Build all jobs, or raise what is wrong with one: for requests that wait anyway."""
         if type(self.jobs) is UniformBatch:
             self.jobs.payloads.make_all()
 
@@ -70,7 +70,7 @@ class EnqueueRequest:
 
 
 def is_simple(new: NewJob) -> bool:
-    """Whether a job asks for nothing but to be run now."""
+    """Whether a job has no id, key, dependency or time of its own: it just runs now."""
     return (
         new.id is None
         and new.unique is None
@@ -84,72 +84,78 @@ def is_simple(new: NewJob) -> bool:
     )
 
 
-def enqueue(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
-    """Decide on requests, all or none of them simple, an answer each; return what is due now."""
+def enqueue(requests: Sequence[EnqueueRequest], context: CallContext) -> SansIO[set[Due]]:
+    """Answer requests, all or none of them simple; return what is due now."""
     if requests[0].simple:
-        return (yield from _enqueue_simply(requests, on))
-    return (yield from _enqueue_with_care(requests, on))
+        return (yield from _enqueue_simple(requests, context))
+    return (yield from _enqueue_full(requests, context))
 
 
-def _enqueue_simply(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
-    """Take jobs that ask for nothing special, in one statement, or in parts if that is quicker."""
+def _enqueue_simple(requests: Sequence[EnqueueRequest], context: CallContext) -> SansIO[set[Due]]:
+    """Enqueue simple jobs in one statement, or in parts if that is faster."""
     if len(requests) == 1:
         jobs = requests[0].jobs
         if type(jobs) is UniformBatch and jobs:
-            return (yield from _enqueue_alike(requests[0], jobs, on))
+            return (yield from _enqueue_uniform(requests[0], jobs, context))
         if len(jobs) == 1:
-            return (yield from _enqueue_one(requests[0], jobs[0], on))
-    taken = _PlainColumns()
+            return (yield from _enqueue_one(requests[0], jobs[0], context))
+    columns = _SimpleColumns()
     for request in requests:
         try:
-            taken.add(request, on)
+            columns.add(request, context)
         except Exception as error:  # noqa: BLE001 - it is this request's own answer
             request.answer = error
         else:
             request.answer = [Receipt(job_id) for job_id in request.ids]
-    if taken.ids:
-        yield from execute_last(taken.ask(on))
-    return {(kind[1], kind[2]) for kind in set(taken.kinds)}
+    if columns.ids:
+        yield from execute_last(columns.statement(context))
+    return {(kind[1], kind[2]) for kind in set(columns.kinds)}
 
 
-def _enqueue_alike(
-    request: EnqueueRequest, jobs: UniformBatch, on: CallContext
+def _enqueue_uniform(
+    request: EnqueueRequest, jobs: UniformBatch, context: CallContext
 ) -> SansIO[set[Due]]:
-    """Take many in one transaction; the server has the first while the next are encoded."""
+    """Enqueue many in one transaction; the server runs a part while the next is encoded."""
     like = jobs.like
     check_reach(like.tenant, like.scope, request.caller)
-    _payload, kind = accept(like, on.options.max_payload_bytes)
-    yield StatementBatch(_parts(request, jobs, _in_common(like, kind), on), last=True)
+    _payload, kind = accept(like, context.options.max_payload_bytes)
+    yield StatementBatch(_parts(request, jobs, _common_columns(like, kind), context), last=True)
     return {(like.queue, like.task)}
 
 
-def _enqueue_one(request: EnqueueRequest, new: NewJob, on: CallContext) -> SansIO[set[Due]]:
+def _enqueue_one(request: EnqueueRequest, new: NewJob, context: CallContext) -> SansIO[set[Due]]:
     check_reach(new.tenant, new.scope, request.caller)
-    payload, kind = accept(new, on.options.max_payload_bytes)
+    payload, kind = accept(new, context.options.max_payload_bytes)
     [job_id] = request.ids
-    itself = {"id": job_id, "payload": payload, "channel": on.channel, "now_us": on.now_us}
-    yield StatementBatch([Statement("enqueue_one", _in_common(new, kind) | itself)], last=True)
+    parameters = {
+        **_common_columns(new, kind),
+        "id": job_id,
+        "payload": payload,
+        "channel": context.channel,
+        "now_us": context.now_us,
+    }
+    yield StatementBatch([Statement("enqueue_one", parameters)], last=True)
     request.answer = [Receipt(job_id)]
     return {(new.queue, new.task)}
 
 
 def _parts(
-    request: EnqueueRequest, jobs: UniformBatch, common: Mapping[str, object], on: CallContext
+    request: EnqueueRequest, jobs: UniformBatch, common: Mapping[str, object], context: CallContext
 ) -> Iterator[Statement]:
-    most = on.options.max_payload_bytes
+    most = context.options.max_payload_bytes
     first, size = 0, _FIRST_PART
     while first < len(jobs):
         part = slice(first, first + size)
         payloads = jobs.payloads[part]
         for payload in payloads:
             check_payload(payload, most)
-        yield Statement("enqueue", {**common, **_each(request.ids[part], payloads, on)})
+        yield Statement("enqueue", {**common, **_job_columns(request.ids[part], payloads, context)})
         first, size = first + size, min(2 * size, _LARGEST_PART)
     request.answer = [Receipt(job_id) for job_id in request.ids]
 
 
-class _PlainColumns:
-    """Jobs that ask for nothing special, by column."""
+class _SimpleColumns:
+    """Simple jobs, by column."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -157,9 +163,9 @@ class _PlainColumns:
         self._payloads: list[bytes] = []
         self._jobs: list[NewJob] = []
 
-    def add(self, request: EnqueueRequest, on: CallContext) -> None:
-        """Take all jobs of a request, or raise what is wrong with one."""
-        caller, most = request.caller, on.options.max_payload_bytes
+    def add(self, request: EnqueueRequest, context: CallContext) -> None:
+        """Add all jobs of a request, or raise what is wrong with one."""
+        caller, most = request.caller, context.options.max_payload_bytes
         if not caller.unlimited:
             for new in request.jobs:
                 check_reach(new.tenant, new.scope, caller)
@@ -169,25 +175,25 @@ class _PlainColumns:
         self._payloads += [payload for payload, _kind in accepted]
         self.kinds += [kind for _payload, kind in accepted]
 
-    def ask(self, on: CallContext) -> Statement:
-        """Return the statement that puts them there: one for jobs that are alike, or for any."""
-        each = _each(self.ids, self._payloads, on)
-        if self._are_alike():
-            return Statement("enqueue", _in_common(self._jobs[0], self.kinds[0]) | each)
-        kinds = dict(zip(_KIND, map(list, zip(*self.kinds, strict=True)), strict=True))
-        return Statement("enqueue_mixed", {**kinds, **self._beside(), **each})
+    def statement(self, context: CallContext) -> Statement:
+        """Return the statement that inserts them: for jobs of one kind, or for any."""
+        each = _job_columns(self.ids, self._payloads, context)
+        if self._are_uniform():
+            return Statement("enqueue", _common_columns(self._jobs[0], self.kinds[0]) | each)
+        kinds = dict(zip(_KIND_FIELDS, map(list, zip(*self.kinds, strict=True)), strict=True))
+        return Statement("enqueue_mixed", {**kinds, **self._other_columns(), **each})
 
-    def _are_alike(self) -> bool:
+    def _are_uniform(self) -> bool:
         count = len(self.ids)
-        columns: list[Sequence[object]] = [self.kinds, *self._beside().values()]
-        return count <= _ROOM and all(column.count(column[0]) == count for column in columns)
+        columns: list[Sequence[object]] = [self.kinds, *self._other_columns().values()]
+        return count <= _SEQ_BLOCK and all(column.count(column[0]) == count for column in columns)
 
-    def _beside(self) -> dict[str, list[object]]:
-        return {name: [getattr(new, name) for new in self._jobs] for name in _BESIDE}
+    def _other_columns(self) -> dict[str, list[object]]:
+        return {name: [getattr(new, name) for new in self._jobs] for name in _OTHER_FIELDS}
 
 
-def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
-    """Return what jobs that are alike have in common, as the statement takes it."""
+def _common_columns(like: NewJob, kind: Kind) -> dict[str, object]:
+    """Return the parameters that all jobs of a kind share."""
     tenant, queue, task, priority, max_attempts = kind
     return {
         "tenant": tenant,
@@ -201,47 +207,47 @@ def _in_common(like: NewJob, kind: Kind) -> dict[str, object]:
     }
 
 
-def _each(ids: Sequence[str], payloads: list[bytes], on: CallContext) -> dict[str, object]:
-    """Return what each job has for itself, and what holds for any."""
-    return {"ids": ids, "payloads": payloads, "channel": on.channel, "now_us": on.now_us}
+def _job_columns(
+    ids: Sequence[str], payloads: list[bytes], context: CallContext
+) -> dict[str, object]:
+    """Return the parameters that differ by job, and those of the call."""
+    return {"ids": ids, "payloads": payloads, "channel": context.channel, "now_us": context.now_us}
 
 
-def _enqueue_with_care(requests: Sequence[EnqueueRequest], on: CallContext) -> SansIO[set[Due]]:
-    """Take jobs that name themselves, others, a key or a time."""
+def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> SansIO[set[Due]]:
+    """Enqueue jobs that have an id, a key, dependencies or a time of their own."""
     news = [new for request in requests for new in request.jobs]
     named = _names((new.tenant, new.id) for new in news if new.id is not None)
-    waited_for = _names((new.tenant, one) for new in news for one in _listed(new.depends_on))
-    around = yield from _look_around(news, named, waited_for, on)
+    needed = _names((new.tenant, one) for new in news for one in _listed(new.depends_on))
+    existing = yield from _existing_jobs(news, named, needed, context)
     fresh = (job_id for request in requests for job_id in request.ids)
-    intake = JobAdmission(around, around.find, around.now_us, fresh, on.options.max_payload_bytes)
+    admission = JobAdmission(
+        existing, existing.find, existing.now_us, fresh, context.options.max_payload_bytes
+    )
     for request in requests:
         try:
-            request.answer = intake.take(request.jobs, request.caller, request.on_duplicate)
+            request.answer = admission.take(request.jobs, request.caller, request.on_duplicate)
         except Exception as error:  # noqa: BLE001 - it is this request's own answer
             request.answer = error
-    taken = [_unplaced(effect.job) for effect in intake.effects]
-    if not taken:
+    jobs = [_unplaced(effect.job) for effect in admission.effects]
+    if not jobs:
         return set()
-    known = {"now_us": on.now_us, "remember_us": on.remember_us}
-    asks = [Statement("put_jobs", {**rows.columns(taken), "known": False})]
+    statements = [Statement("put_jobs", {**rows.columns(jobs), "known": False})]
     if named:
-        asks.append(Statement("refuse_known", {**rows.names(_given(taken, named)), **known}))
-    if waited_for:
-        asks.append(Statement("mark_tied", rows.names(waited_for)))
-    asks += line_up(keys_of(taken))
-    asks.append(on.notify(sorted({job.queue for job in taken})))
-    yield from execute_last(*asks)
-    return {(job.queue, job.task) for job in taken if job.state is State.PENDING}
-
-
-def _given(taken: Sequence[Job], named: Sequence[Name]) -> list[Name]:
-    """Return the names of new jobs that were given to them."""
-    new = {(job.tenant, job.id) for job in taken}
-    return [name for name in named if name in new]
+        new = {(job.tenant, job.id) for job in jobs}
+        given = rows.names(name for name in named if name in new)
+        times = {"now_us": context.now_us, "remember_us": context.remember_us}
+        statements.append(Statement("refuse_known", {**given, **times}))
+    if needed:
+        statements.append(Statement("mark_tied", rows.names(needed)))
+    statements += promote_key_heads(keys_of(jobs))
+    statements.append(context.notify(sorted({job.queue for job in jobs})))
+    yield from execute_last(*statements)
+    return {(job.queue, job.task) for job in jobs if job.state is State.PENDING}
 
 
 class _ExistingJobs:
-    """What new jobs are held against: what there is of the names that they mention."""
+    """The jobs that new jobs refer to: by id, by dependency or by unique key."""
 
     seq = NEXT_SEQ
 
@@ -257,15 +263,15 @@ class _ExistingJobs:
         return self._unique.get((tenant, queue, unique))
 
 
-def _look_around(
-    jobs: Sequence[NewJob], named: Sequence[Name], waited_for: Sequence[Name], on: CallContext
+def _existing_jobs(
+    jobs: Sequence[NewJob], named: Sequence[Name], needed: Sequence[Name], context: CallContext
 ) -> SansIO[_ExistingJobs]:
-    asks = alone_with(list(dict.fromkeys(_keys(jobs))))
-    if waited_for:
-        # Whatever is waited for must not end between this look and the commit.
-        asks += [
-            Statement("lock_jobs", rows.names(waited_for)),
-            Statement("lock_dead", rows.names(waited_for)),
+    statements = lock_keys(list(dict.fromkeys(_keys(jobs))))
+    if needed:
+        # A dependency must not end between this look and the commit.
+        statements += [
+            Statement("lock_jobs", rows.names(needed)),
+            Statement("lock_dead", rows.names(needed)),
         ]
     unique = [
         (new.tenant, new.queue, new.unique)
@@ -277,9 +283,11 @@ def _look_around(
         "queues": [one[1] for one in unique],
         "uniques": [one[2] for one in unique],
     }
-    names = rows.names(dict.fromkeys([*named, *waited_for]))
-    told = yield from execute_all(*asks, on.now(), on.get(names), Statement("find_unique", columns))
-    [[now_us]], found, firsts = told[-3:]
+    names = rows.names(dict.fromkeys([*named, *needed]))
+    results = yield from execute_all(
+        *statements, context.now(), context.get(names), Statement("find_unique", columns)
+    )
+    [[now_us]], found, firsts = results[-3:]
     return _ExistingJobs(now_us, map(rows.job_of, found), map(rows.job_of, firsts))
 
 
@@ -290,7 +298,7 @@ def _keys(jobs: Sequence[NewJob]) -> Iterator[Key]:
 
 
 def _names(names: Iterable[tuple[object, object]]) -> list[Name]:
-    """Return those that could be the names of jobs, each once; others are refused later."""
+    """Return those that are valid names of jobs, each once; others are refused later."""
     found = [name for name in names if _all_names(*name)]
     return list(dict.fromkeys((str(tenant), str(job_id)) for tenant, job_id in found))
 

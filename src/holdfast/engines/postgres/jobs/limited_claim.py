@@ -1,8 +1,8 @@
-"""Handing out work of queues that have limits: one claim at a time decides, queue by queue.
+"""Claims from queues that have limits: under an advisory lock per queue, one claim at a time.
 
-Who may go next is decided here, by the policy; the database says who stands first in which line,
-who is in flight and whose turn it was. Queues without limits that are asked for together with
-others take part, so that priorities hold across all of them.
+The policy decides here which job is next; the database tells which jobs are first, how many are in
+flight and which tenant had the last turn. Queues without limits in the same request take part, so
+that priorities hold across all of them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from holdfast.model import lifecycle
 from holdfast.model.job import Job
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
-from .claim import ClaimRequest, Watermark, lane_columns, look, looked_at
+from .claim import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
 
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
-_FIRST_LOOK = 20
-"""How many jobs of each line are looked at before more are."""
+_FIRST_PAGE = 20
+"""How many jobs of each tenant or priority are read first."""
 _LATER = 2**62
-"""After every token: the turn of whoever is picked in this claim."""
+"""Greater than every token: the turn of tenants whose jobs are picked in this claim."""
 
 
 class ClaimBudget:
-    """What the queues allow, and how much of it is used up."""
+    """What the queues allow, and how much of it is used."""
 
-    def __init__(self, limits: Iterable[Row], flying: Iterable[Row], turns: Iterable[Row]) -> None:
+    def __init__(
+        self, limits: Iterable[Row], in_flight: Iterable[Row], turns: Iterable[Row]
+    ) -> None:
         self.policies: dict[str, QueuePolicy] = {}
         self.spent_until_us: dict[str, int] = {}
         self.by_tenant: list[str] = []
@@ -44,9 +46,11 @@ class ClaimBudget:
         self.in_flight: Counter[str] = Counter()
         self.tenants: Counter[tuple[str, str]] = Counter()
         self.keys: Counter[tuple[str, str, str]] = Counter()
-        for queue, tenant, key, count in flying:
-            self._fly(queue, tenant, key, count)
-        self.turns: dict[tuple[str, str], int] = {(one[0], one[1]): one[2] for one in turns}
+        for queue, tenant, key, count in in_flight:
+            self._add_in_flight(queue, tenant, key, count)
+        self.turns: dict[tuple[str, str], int] = {
+            (queue, tenant): token for queue, tenant, token in turns
+        }
 
     def policy(self, queue: str) -> QueuePolicy:
         """Return what a queue allows."""
@@ -66,12 +70,12 @@ class ClaimBudget:
 
     def take(self, job: Job, number: int, now_us: int) -> None:
         """Count a job that is handed out."""
-        self._fly(job.queue, job.tenant, job.ties.key, 1)
+        self._add_in_flight(job.queue, job.tenant, job.ties.key, 1)
         self.turns[job.queue, job.tenant] = _LATER + number
         spent_us = self.spent_until_us.get(job.queue, 0)
         self.spent_until_us[job.queue] = self.policy(job.queue).spend(spent_us, now_us)
 
-    def _fly(self, queue: str, tenant: str, key: str | None, count: int) -> None:
+    def _add_in_flight(self, queue: str, tenant: str, key: str | None, count: int) -> None:
         self.in_flight[queue] += count
         self.tenants[queue, tenant] += count
         if key is not None:
@@ -79,133 +83,142 @@ class ClaimBudget:
 
 
 class DueJobs:
-    """Due jobs, by queue and tenant, each line in its order."""
+    """Due jobs by queue and tenant, in their order."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        self._lines: defaultdict[str, defaultdict[str, list[Job]]] = defaultdict(
+        self._queues: defaultdict[str, defaultdict[str, list[Job]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for job in sorted(jobs, key=_order, reverse=True):
-            self._lines[job.queue][job.tenant].append(job)
+            self._queues[job.queue][job.tenant].append(job)  # the first one is the last in its list
 
-    def pick(self, limits: ClaimBudget, limit: int, now_us: int) -> list[Job]:
-        """Take jobs off the lines, one after another, as long as the limits allow."""
+    def pick(self, budget: ClaimBudget, limit: int, now_us: int) -> list[Job]:
+        """Remove and return jobs, one after another, as long as the budget allows."""
         picked: list[Job] = []
         while len(picked) < limit:
-            offers = [self._offer(queue, limits, now_us) for queue in self._lines]
+            offers = [self._next(queue, budget, now_us) for queue in self._queues]
             best = min(filter(None, offers), key=_order, default=None)
             if best is None:
                 break
-            self._lines[best.queue][best.tenant].pop()
+            self._queues[best.queue][best.tenant].pop()
             picked.append(best)
-            limits.take(best, len(picked), now_us)
+            budget.take(best, len(picked), now_us)
         return picked
 
     def left(self) -> set[tuple[str, str, int]]:
         """Return the queue, tenant and priority of jobs that were not picked."""
         return {
             (job.queue, job.tenant, job.priority)
-            for lines in self._lines.values()
-            for line in lines.values()
-            for job in line
+            for tenants in self._queues.values()
+            for jobs in tenants.values()
+            for job in jobs
         }
 
-    def _offer(self, queue: str, limits: ClaimBudget, now_us: int) -> Job | None:
-        if not limits.open(queue, now_us):
+    def _next(self, queue: str, budget: ClaimBudget, now_us: int) -> Job | None:
+        if not budget.open(queue, now_us):
             return None
         heads: list[Job] = []
-        for line in self._lines[queue].values():
-            while line and not limits.allow(line[-1]):
-                line.pop()  # room is only taken here, never made
-            if line:
-                heads.append(line[-1])
-        if not limits.policy(queue).fair:
+        for jobs in self._queues[queue].values():
+            while jobs and not budget.allow(jobs[-1]):
+                jobs.pop()  # the budget only shrinks: it will not be allowed later
+            if jobs:
+                heads.append(jobs[-1])
+        if not budget.policy(queue).fair:
             return min(heads, key=_order, default=None)
         return min(
             heads,
-            key=lambda job: (limits.turns.get((queue, job.tenant), 0), _order(job)),
+            key=lambda job: (budget.turns.get((queue, job.tenant), 0), _order(job)),
             default=None,
         )
 
 
-def claim_with_limits(wish: ClaimRequest, on: CallContext) -> SansIO[list[Job]]:
+def claim_with_limits(request: ClaimRequest, context: CallContext) -> SansIO[list[Job]]:
     """Claim from queues some of which have limits; see ``Engine.claim``."""
-    queues = {"queues": list(wish.queues)}
-    yield from execute("lock_keys", names=[f"queue/{queue}" for queue in wish.queues])
+    queues = {"queues": list(request.queues)}
+    yield from execute("lock_keys", names=[f"queue/{queue}" for queue in request.queues])
     yield from execute("realign_lines", **queues)
-    told, flying, turns = yield from execute_all(
-        look(wish, on), Statement("count_in_flight", queues), Statement("read_turns", queues)
+    found, in_flight, turns = yield from execute_all(
+        read_watermarks(request, context),
+        Statement("count_in_flight", queues),
+        Statement("read_turns", queues),
     )
-    now_us, lanes, policies = looked_at(told)
-    size = _FIRST_LOOK
+    now_us, watermarks, limits = survey_of(found)
+    size = _FIRST_PAGE
     while True:
-        limits = ClaimBudget(policies, flying, turns)
-        jobs, full = yield from _candidates(wish, lanes, limits, size, now_us, on)
-        lines = DueJobs(jobs)
-        picked = lines.pick(limits, wish.limit, now_us)
-        if len(picked) == wish.limit or size >= MAX_CLAIM or full <= _groups(lines, limits):
+        budget = ClaimBudget(limits, in_flight, turns)
+        jobs, full = yield from _candidates(request, watermarks, budget, size, now_us, context)
+        due = DueJobs(jobs)
+        picked = due.pick(budget, request.limit, now_us)
+        if len(picked) == request.limit or size >= MAX_CLAIM or full <= _groups(due, budget):
             break
-        size *= 8  # a line ended early: there may be more behind what was looked at
-    return (yield from _hand_out(picked, limits, wish, now_us, on))
+        size *= 8  # a full group was used up: there may be more jobs behind its page
+    return (yield from _hand_out(picked, budget, request, now_us, context))
 
 
 def _candidates(
-    wish: ClaimRequest,
-    lanes: Sequence[Watermark],
-    limits: ClaimBudget,
+    request: ClaimRequest,
+    watermarks: Sequence[Watermark],
+    budget: ClaimBudget,
     size: int,
     now_us: int,
-    on: CallContext,
+    context: CallContext,
 ) -> SansIO[tuple[list[Job], set[tuple[str, str | int]]]]:
-    """Return the first jobs of each line, and the lines of which there may be more."""
-    parameters = {**wish.parameters(on), "limit": size, "at_us": now_us}
-    common = [lane for lane in lanes if lane.queue not in limits.by_tenant]
-    by_tenant, in_lanes = yield from execute_all(
-        Statement("find_tenant_candidates", {**parameters, "queues": limits.by_tenant}),
-        Statement("find_candidates", {**parameters, **lane_columns(common)}),
+    """Return the first jobs of each group, and the groups of which there may be more.
+
+    A group is a tenant where tenants take turns, else a priority.
+    """
+    parameters = {**request.parameters(context), "limit": size, "at_us": now_us}
+    common = [watermark for watermark in watermarks if watermark.queue not in budget.by_tenant]
+    by_tenant, by_priority = yield from execute_all(
+        Statement("find_tenant_candidates", {**parameters, "queues": budget.by_tenant}),
+        Statement("find_candidates", {**parameters, **watermark_columns(common)}),
     )
     theirs = [rows.job_of(row) for row in by_tenant]
-    others = [rows.job_of(row) for row in in_lanes]
+    others = [rows.job_of(row) for row in by_priority]
     counts: Counter[tuple[str, str | int]] = Counter()
     counts.update((job.queue, job.tenant) for job in theirs)
     counts.update((job.queue, job.priority) for job in others)
     return [*theirs, *others], {group for group, count in counts.items() if count >= size}
 
 
-def _groups(lines: DueJobs, limits: ClaimBudget) -> set[tuple[str, str | int]]:
-    """Return the lines that have jobs left."""
+def _groups(due: DueJobs, budget: ClaimBudget) -> set[tuple[str, str | int]]:
+    """Return the groups that have jobs left."""
     return {
-        (queue, tenant) if queue in limits.by_tenant else (queue, priority)
-        for queue, tenant, priority in lines.left()
+        (queue, tenant) if queue in budget.by_tenant else (queue, priority)
+        for queue, tenant, priority in due.left()
     }
 
 
 def _hand_out(
-    picked: Sequence[Job], limits: ClaimBudget, wish: ClaimRequest, now_us: int, on: CallContext
+    picked: Sequence[Job],
+    budget: ClaimBudget,
+    request: ClaimRequest,
+    now_us: int,
+    context: CallContext,
 ) -> SansIO[list[Job]]:
     if not picked:
         return []
-    terms = lifecycle.LeaseTerms(now_us, wish.lease_seconds, on.max_processing_seconds)
+    terms = lifecycle.LeaseTerms(now_us, request.lease_seconds, context.max_processing_seconds)
     tokens = yield from execute("take_tokens", count=len(picked))
     claims = [
-        lifecycle.claim(job, token, wish.worker, terms)
+        lifecycle.claim(job, token, request.worker, terms)
         for job, (token,) in zip(picked, tokens, strict=True)
     ]
-    told = yield from execute(
+    claimed = yield from execute(
         "claim_by_id",
         **rows.names((claim.tenant, claim.id) for claim in claims),
         tokens=[claim.token for claim in claims],
         lease_until_us=[claim.lease_until_us for claim in claims],
-        worker=wish.worker,
-        nonce=wish.nonce,
+        worker=request.worker,
+        nonce=request.nonce,
         at_us=now_us,
     )
-    jobs = {(job.tenant, job.id): job for job in map(rows.job_of, told)}
+    jobs = {(job.tenant, job.id): job for job in map(rows.job_of, claimed)}
     turns: dict[tuple[str, str], int] = {}
     for job, claim in zip(picked, claims, strict=True):
         if (job.tenant, job.id) in jobs:
             turns[job.queue, job.tenant] = claim.token
-    yield from execute_all(Statement("put_turns", {**_turn_columns(turns), **_spent(limits)}))
+    yield from execute("put_turns", **_turn_columns(turns), **_spent(budget))
     return [jobs[job.tenant, job.id] for job in picked if (job.tenant, job.id) in jobs]
 
 
@@ -217,17 +230,17 @@ def _turn_columns(turns: Mapping[tuple[str, str], int]) -> dict[str, object]:
     }
 
 
-def _spent(limits: ClaimBudget) -> dict[str, object]:
+def _spent(budget: ClaimBudget) -> dict[str, object]:
     spent = {
-        queue: limits.spent_until_us[queue]
-        for queue, policy in limits.policies.items()
+        queue: budget.spent_until_us[queue]
+        for queue, policy in budget.policies.items()
         if policy.rate is not None
     }
     return {"spent_queues": list(spent), "spent_until_us": list(spent.values())}
 
 
 def opens_at_us(policies: Iterable[Row], now_us: int) -> int | None:
-    """Return when time alone lets one of these queues hand out more."""
+    """Return when a rate or pause of these queues next allows a claim, if time alone does that."""
     moments = [
         opens_us
         for _queue, _line, spent_until_us, policy in policies

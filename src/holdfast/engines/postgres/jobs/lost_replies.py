@@ -1,4 +1,4 @@
-"""What became of calls whose answers were lost: the tables tell, and then the rest is done."""
+"""Lost replies: the tables tell which calls were recorded, and the rest is done again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.engines.lost_replies import Known, SentEnqueue
 from holdfast.engines.postgres.admin import queries
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Row, Statement, execute_all
+from holdfast.engines.postgres.connection.sansio import Row, execute
 from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DuplicateId, HoldfastError, Unavailable
@@ -23,32 +23,37 @@ from holdfast.model.outcome import Outcome, OutcomeKind
 from . import claim, enqueue
 from .claim import ClaimRequest
 from .enqueue import EnqueueRequest
-from .settle import Lease, first_of_each, lease_of, leases
+from .settle import Lease, first_of_each, lease_columns, lease_of
 
 _ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 _COMPLETED = 3
-_MOST = 100_000
-"""How many doubts are remembered: whoever never asks again has given up."""
+_MAX_REMEMBERED = 100_000
+"""How many lost replies are remembered: callers that never ask again have given up."""
 _LOST = ("lost", "dead")
-"""What the end of a lease makes of an attempt: the failure tells whose doing it was."""
+"""The endings of an attempt that a lost lease has too: only the failure tells them apart."""
 
 
-def unknown(verb: str) -> Unavailable:
-    """Return what to say when nobody knows whether something was done."""
+def outcome_unknown(verb: str) -> Unavailable:
+    """Return the error for a verb that may or may not have been recorded."""
     return Unavailable(
-        f"the connection broke before an answer came, so that nobody here knows whether "
-        f"this {verb} was recorded: look before you call again"
+        f"the connection broke before the reply came: outcome unknown, this {verb} may or may not "
+        "have been recorded; check before you call again"
     )
 
 
-async def enqueued(
-    request: EnqueueRequest, sent_us: int, database: Database, on: CallContext, *, late: bool
+async def resolve_enqueue(
+    request: EnqueueRequest,
+    sent_us: int,
+    database: Database,
+    context: CallContext,
+    *,
+    may_still_commit: bool,
 ) -> list[Receipt] | Exception:
-    """Find out what became of an enqueue; do it if nothing did. Return its answer.
+    """Find out whether an enqueue was recorded; if not, repeat it. Return its answer.
 
-    ``late`` is whether the server may yet carry out what it was sent first. Then ids that were
-    made for this call are not sent again: a job of such an id, run and finished, would be taken
-    once more. Raise ``Unavailable`` if the server cannot be asked.
+    If the server ``may_still_commit`` the first try, ids that were made for this call are not sent
+    again: such a job could run and finish, and then be accepted a second time. Raise
+    ``Unavailable`` if the server cannot be asked.
     """
     fresh = iter(request.ids)
     try:
@@ -58,51 +63,49 @@ async def enqueued(
         ]
     except HoldfastError as error:
         return error
-    order = SentEnqueue(
-        named, frozenset(request.ids), request.caller, request.on_duplicate, sent_us
-    )
-    look = lambda: queries.get(order.names(), SYSTEM, on)
+    sent = SentEnqueue(named, frozenset(request.ids), request.caller, request.on_duplicate, sent_us)
+    look = lambda: queries.get(sent.names(), SYSTEM, context)
     known = await database.read(look)
-    if not _is_taken(order, known):
-        if late and request.simple:
-            return unknown("enqueue")
-        answer = await _send(order, request.on_duplicate, database, on)
-        if not _may_be_our_doing(order, answer):
+    if not _is_recorded(sent, known):
+        if may_still_commit and request.simple:
+            return outcome_unknown("enqueue")
+        answer = await _repeat(sent, request.on_duplicate, database, context)
+        if not _may_collide_with_first_try(sent, answer):
             return answer
-        known = await database.read(look)  # the first try has come through after that look
-        if not _is_taken(order, known):
+        known = await database.read(look)  # the first try was committed after the first look
+        if not _is_recorded(sent, known):
             return answer
-    answer = await _send(order, "skip", database, on)
-    return answer if isinstance(answer, Exception) else order.restored(answer, known)
+    answer = await _repeat(sent, "skip", database, context)
+    return answer if isinstance(answer, Exception) else sent.restored(answer, known)
 
 
-def _is_taken(order: SentEnqueue, known: Known) -> bool:
-    return any(order.has(new, known) for new in order.jobs)
+def _is_recorded(sent: SentEnqueue, known: Known) -> bool:
+    return any(sent.has(new, known) for new in sent.jobs)
 
 
-async def _send(
-    order: SentEnqueue, on_duplicate: OnDuplicate, database: Database, on: CallContext
+async def _repeat(
+    sent: SentEnqueue, on_duplicate: OnDuplicate, database: Database, context: CallContext
 ) -> list[Receipt] | Exception:
-    request = EnqueueRequest(order.jobs, order.caller, on_duplicate, ())
+    request = EnqueueRequest(sent.jobs, sent.caller, on_duplicate, ())
     try:
-        await database.perform(lambda: enqueue.enqueue([request], on))
+        await database.perform(lambda: enqueue.enqueue([request], context))
     except CommitUnknown:
-        return unknown("enqueue")
+        return outcome_unknown("enqueue")
     return request.answer
 
 
-def _may_be_our_doing(order: SentEnqueue, answer: list[Receipt] | Exception) -> bool:
-    """Whether the first try may be what a second one was refused for."""
+def _may_collide_with_first_try(sent: SentEnqueue, answer: list[Receipt] | Exception) -> bool:
+    """Whether the second try may have been refused because of the first."""
     if isinstance(answer, Exception):
         return isinstance(answer, DuplicateId)
     return any(
         receipt.admission is not Admission.CREATED and receipt.id == new.id
-        for new, receipt in zip(order.jobs, answer, strict=True)
+        for new, receipt in zip(sent.jobs, answer, strict=True)
     )
 
 
 class LostReplies:
-    """What may have been done though nobody was told, until the tables have been asked."""
+    """Settles and claims that may have been recorded, until the tables have been asked."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -111,35 +114,35 @@ class LostReplies:
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Remember that these may have been recorded."""
-        if len(self._settles) > _MOST:
+        if len(self._settles) > _MAX_REMEMBERED:
             self._settles.clear()
         self._settles.update(map(lease_of, outcomes))
 
     async def settled(self, outcomes: Sequence[Outcome], done: Collection[Lease]) -> set[Lease]:
-        """Return which other leases were ended by these outcomes, in a try without an answer."""
+        """Return which other leases these outcomes ended in a try whose reply was lost."""
         first = first_of_each(outcomes)
-        doubtful = self._settles.intersection(first)
-        by_token = {lease[2]: first[lease] for lease in doubtful if lease not in done}
+        unknown = self._settles.intersection(first)
+        by_token = {lease[2]: first[lease] for lease in unknown if lease not in done}
         found: set[Lease] = set()
         if by_token:
-            asked = Statement("find_settled", leases(map(lease_of, by_token.values())))
-            [told] = await self._database.read(lambda: execute_all(asked))
-            recorded = [by_token[row[0]] for row in told if _records(row, by_token[row[0]])]
+            columns = lease_columns(map(lease_of, by_token.values()))
+            ended = await self._database.read(lambda: execute("find_settled", **columns))
+            recorded = [by_token[row[0]] for row in ended if _records(row, by_token[row[0]])]
             found.update(map(lease_of, recorded))
-        self._settles -= doubtful
+        self._settles -= unknown
         return found
 
-    async def claimed(self, wish: ClaimRequest) -> list[Job]:
-        """Return what a claim took whose answer was lost; ``unclaimed`` asks again if it must."""
+    async def claimed(self, request: ClaimRequest) -> list[Job]:
+        """Return what a claim took whose reply was lost; ``unclaimed`` asks again if this fails."""
         try:
-            return await self._database.read(lambda: claim.claimed_under(wish))
+            return await self._database.read(lambda: claim.find_claimed(request))
         except Unavailable:
-            if len(self._claims) < _MOST:
-                self._claims.append(wish)
+            if len(self._claims) < _MAX_REMEMBERED:
+                self._claims.append(request)
             raise
 
     async def unclaimed(self) -> list[Job]:
-        """Return what was taken by claims that could not be asked after: nobody works on it."""
+        """Return the jobs of claims that could not be looked up before: no worker has them."""
         found: list[Job] = []
         while self._claims:
             try:
@@ -147,12 +150,12 @@ class LostReplies:
             except Unavailable:
                 if not found:
                     raise
-                break  # those that are known go back first
+                break  # release those that are known first
         return found
 
 
 def _records(row: Row, outcome: Outcome) -> bool:
-    """Whether a token's end is what this outcome makes of it, not what the loss of a lease does."""
+    """Whether an attempt ended by this outcome, and not because its lease was lost."""
     _token, state, packed = row
     if outcome.kind is OutcomeKind.COMPLETED or packed is None:
         return outcome.kind is OutcomeKind.COMPLETED and state == _COMPLETED

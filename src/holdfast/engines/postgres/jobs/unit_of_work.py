@@ -1,6 +1,6 @@
-"""What effects change in the tables: decided by the model, written in a few statements.
+"""A unit of work: effects that the model decided, written to the tables in a few statements.
 
-Whoever changes a job holds its row, and the lock of its key if it has one.
+A transaction that changes a job holds its row lock, and the lock of its key if it has one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.model import folding
 from holdfast.model.effects import JobEffect, Purged, job_key
 from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
@@ -23,7 +23,7 @@ Key = tuple[str, str, str]
 
 _HISTORY = frozenset({State.COMPLETED, State.CANCELLED})
 NEXT_SEQ = 0
-"""Stands for a place in line that the database gives when the job is written."""
+"""Stands for the sequence number that the database assigns when the job is written."""
 
 
 class UnitOfWork:
@@ -37,7 +37,7 @@ class UnitOfWork:
         self._notes: list[tuple[Job, Note]] = []
 
     def add(self, job: Job | None, effect: JobEffect) -> Job | None:
-        """Fold an effect into a job, as it is by now if it was changed before; return it."""
+        """Fold an effect into a job, after the effects that were added before; return it."""
         name = job_key(effect)
         if name in self._after:
             job = self._after[name]
@@ -62,12 +62,12 @@ class UnitOfWork:
         return self._after[name]
 
     def write(self) -> SansIO[None]:
-        """Write everything, and let go on whom the keys let go on."""
-        yield from execute_all(*self._leaving(), *self._arriving(), *self._telling())
+        """Write everything, and make the new heads of keys claimable."""
+        yield from execute_all(*self._deletes(), *self._inserts(), *self._records())
         hot = [job for job in self._after.values() if job is not None and not job.state.finished]
         if hot:
             yield from self._put(hot)
-        yield from execute_all(*line_up(self.keys()))
+        yield from execute_all(*promote_key_heads(self.keys()))
 
     def keys(self) -> list[Key]:
         """Return the keys of which a job was changed."""
@@ -88,10 +88,8 @@ class UnitOfWork:
         ]
 
     def _put(self, jobs: list[Job]) -> SansIO[None]:
-        [told] = yield from execute_all(
-            Statement("put_jobs", {**rows.columns(jobs), "known": True})
-        )
-        for tenant, job_id, seq, key_seq in told:
+        found = yield from execute("put_jobs", **rows.columns(jobs), known=True)
+        for tenant, job_id, seq, key_seq in found:
             job = self._after[tenant, job_id]
             if job is not None:
                 ties = job.ties
@@ -99,8 +97,8 @@ class UnitOfWork:
                     ties = replace(ties, key_seq=key_seq)
                 self._after[tenant, job_id] = replace(job, seq=seq, ties=ties)
 
-    def _leaving(self) -> Iterable[Statement]:
-        """Yield what takes jobs out of the tables that they were in."""
+    def _deletes(self) -> Iterable[Statement]:
+        """Yield the statements that delete jobs from the tables that they were in."""
         was_hot, was_dead = [], []
         for name, before in self._before.items():
             after = self._after[name]
@@ -108,7 +106,7 @@ class UnitOfWork:
                 continue
             if not before.state.finished and (after is None or after.state.finished):
                 was_hot.append(name)
-            elif _laid_out(before) and not (after is not None and _laid_out(after)):
+            elif _is_dead(before) and not (after is not None and _is_dead(after)):
                 was_dead.append(name)
         if was_hot:
             yield Statement("drop_jobs", rows.names(was_hot))
@@ -119,22 +117,22 @@ class UnitOfWork:
             yield Statement("drop_history", gone)
             yield Statement("drop_attempts_and_notes", gone)
 
-    def _arriving(self) -> Iterable[Statement]:
-        """Yield what puts finished jobs where they belong."""
+    def _inserts(self) -> Iterable[Statement]:
+        """Yield the statements that write finished jobs."""
         changed = [
             job
             for name, job in self._after.items()
             if job is not None and job.state.finished and job != self._before[name]
         ]
-        dead = [job for job in changed if _laid_out(job)]
+        dead = [job for job in changed if _is_dead(job)]
         done = [job for job in changed if job.state in _HISTORY]
         if dead:
             yield Statement("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
         if done:
             yield Statement("put_history", rows.columns(done))
 
-    def _telling(self) -> Iterable[Statement]:
-        """Yield what writes down what happened."""
+    def _records(self) -> Iterable[Statement]:
+        """Yield the statements that record attempts and notes."""
         if self._attempts:
             yield Statement(
                 "add_attempts",
@@ -150,15 +148,15 @@ class UnitOfWork:
             yield Statement("add_notes", {**_of(jobs), "notes": notes})
 
 
-def alone_with(keys: Sequence[Key]) -> list[Statement]:
-    """Return what makes this transaction the only one that changes jobs of these keys."""
+def lock_keys(keys: Sequence[Key]) -> list[Statement]:
+    """Return the statements that lock these keys until the end of the transaction."""
     if not keys:
         return []
     return [Statement("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
 
 
-def line_up(keys: Sequence[Key]) -> list[Statement]:
-    """Return what lets the first of each key be claimed if it may, once all else is written."""
+def promote_key_heads(keys: Sequence[Key]) -> list[Statement]:
+    """Return the statements that make the head of each key claimable, after all else is written."""
     if not keys:
         return []
     columns = {
@@ -185,7 +183,7 @@ def _of(jobs: Sequence[Job]) -> dict[str, object]:
     }
 
 
-def _laid_out(job: Job) -> bool:
+def _is_dead(job: Job) -> bool:
     return job.state in (State.DEAD, State.ARCHIVED)
 
 

@@ -1,8 +1,8 @@
-"""Periodic work that many processes are ready to do, and one of them does, each time.
+"""Periodic work that one process of the cluster does in each interval.
 
-There is no leader: whoever finds that it is time takes a lock, looks whether it still is, does the
-work and writes down when, all in one transaction. If it dies there, nothing was done and nothing is
-locked, and the next one to come does it.
+There is no leader: a process for which it is time takes a lock, checks again, does the work and
+records when, all in one transaction. If it dies, nothing was done and nothing stays locked, and
+the next process does the work.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from typing import NamedTuple, TypeVar
 
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute_all
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
 from holdfast.model.job import MICROSECONDS
 
 T = TypeVar("T")
 
 _EARLY = 0.1
-"""The part of an interval that may be missing: the ticks of a process are not exactly one apart,
-and what is put off for a millisecond is put off until the next."""
+"""The part of an interval that may be missing: ticks of a process are not exactly one interval
+apart, and work that is a millisecond early would wait for the next tick."""
 
 
 class PeriodicLock(NamedTuple):
-    """Work of this name, every so often."""
+    """Work of this name, once per interval."""
 
     name: str
     interval_seconds: float
 
-    async def go(
-        self, database: Database, make: Callable[[], SansIO[T]], on: CallContext
+    async def run(
+        self, database: Database, make: Callable[[], SansIO[T]], context: CallContext
     ) -> T | None:
-        """Do the work if it is time and nobody else does it; return what came of it, or None."""
-        # Most who ask are told here that it is not, for one statement.
-        if not await database.read(lambda: self._is_time(on)):
+        """Do the work if it is time and no other process does it; return its result, or None."""
+        # Most calls end here, after one statement.
+        if not await database.read(lambda: self._is_time(context)):
             return None
-        return await database.perform(lambda: self._alone(make, on), harmless=True)
+        return await database.perform(lambda: self._run_locked(make, context), idempotent=True)
 
-    def _is_time(self, on: CallContext) -> SansIO[bool]:
-        [[row]] = yield from execute_all(self._ran_at(on))
+    def _is_time(self, context: CallContext) -> SansIO[bool]:
+        [[row]] = yield from execute_all(self._last_run(context))
         return self._due(row)
 
-    def _alone(self, make: Callable[[], SansIO[T]], on: CallContext) -> SansIO[T | None]:
-        # Two statements: the second one sees what was written by whoever had the lock before.
+    def _run_locked(self, make: Callable[[], SansIO[T]], context: CallContext) -> SansIO[T | None]:
+        # Two statements: the second sees what the previous holder of the lock wrote.
         [[[taken]], [row]] = yield from execute_all(
-            Statement("try_periodic_lock", {"name": self.name}), self._ran_at(on)
+            Statement("try_periodic_lock", {"name": self.name}), self._last_run(context)
         )
         if not taken or not self._due(row):
             return None
-        answer = yield from make()
-        yield from execute_all(Statement("record_run", {"name": self.name, "at_us": row[0]}))
-        return answer
+        result = yield from make()
+        yield from execute("record_run", name=self.name, at_us=row[0])
+        return result
 
-    def _ran_at(self, on: CallContext) -> Statement:
-        return Statement("read_last_run", {"name": self.name, "now_us": on.now_us})
+    def _last_run(self, context: CallContext) -> Statement:
+        return Statement("read_last_run", {"name": self.name, "now_us": context.now_us})
 
     def _due(self, row: Row) -> bool:
         now_us, ran_at_us = row
         if ran_at_us is None or ran_at_us > now_us:  # never; or the clock was set back
             return True
-        apart_us = (1 - _EARLY) * self.interval_seconds * MICROSECONDS
-        return bool(now_us - ran_at_us >= apart_us)
+        least_us = (1 - _EARLY) * self.interval_seconds * MICROSECONDS
+        return bool(now_us - ran_at_us >= least_us)

@@ -1,4 +1,4 @@
-"""A part of a dump on its way into the tables: as COPY and the statements of the verbs take it."""
+"""A batch of dump records, as COPY and the statements of the verbs take it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _NO_LINE = 0
 
 
 class HighestNumbers(NamedTuple):
-    """The highest place in line and the highest token of all that has come."""
+    """The highest sequence number and the highest token of all records so far."""
 
     seq: int = 0
     token: int = 0
 
     def with_record(self, record: DumpRecord) -> HighestNumbers:
-        """Return what they are with this record."""
+        """Return the numbers including this record."""
         if isinstance(record, DumpedJob):
             job = record.job
             seq = max(self.seq, job.seq, job.ties.key_seq)
@@ -64,7 +64,7 @@ class HighestNumbers(NamedTuple):
 
 
 class RestoreBatch:
-    """Records that are loaded in one transaction."""
+    """Records that are written in one transaction."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -73,10 +73,10 @@ class RestoreBatch:
         self._attempts: list[DumpedAttempt] = []
         self._notes: list[DumpedNote] = []
         self._audit: list[DumpedAudit] = []
-        self._governing: list[Statement] = []
+        self._settings: list[Statement] = []
 
     def add(self, record: DumpRecord, size_bytes: int) -> None:
-        """Take a record in."""
+        """Add a record."""
         self.records += 1
         self.size_bytes += size_bytes
         if isinstance(record, DumpedJob):
@@ -88,25 +88,25 @@ class RestoreBatch:
         elif isinstance(record, DumpedAudit):
             self._audit.append(record)
         elif isinstance(record, DumpedPolicy):
-            self._governing.append(
+            self._settings.append(
                 Statement("put_policy", policy_columns(record.queue, record.policy))
             )
         elif isinstance(record, DumpedFlag):
-            self._governing.append(Statement("set_flag", {"name": record.name, "to": record.on}))
+            self._settings.append(Statement("set_flag", {"name": record.name, "to": record.on}))
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
-            self._governing.append(Statement("set_schedule", parameters))
+            self._settings.append(Statement("set_schedule", parameters))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
-        """Yield the statements that take rows, and their rows."""
+        """Yield the COPY statements, and their rows."""
         for name, jobs in self._jobs.items():
             if jobs:
                 columns = _columns(name, jobs)
                 yield name, zip(*(columns[key] for key in _COPIED[name]), strict=True)
 
-    def asks(self) -> Iterator[Statement]:
-        """Yield the statements that take everything at once."""
-        yield from self._governing
+    def statements(self) -> Iterator[Statement]:
+        """Yield the other statements."""
+        yield from self._settings
         if self._attempts:
             tokens = [one.attempt.token for one in self._attempts]
             packed = [rows.pack(one.attempt) for one in self._attempts]
@@ -140,7 +140,7 @@ def _columns(name: str, jobs: Sequence[Job]) -> dict[str, Sequence[object]]:
         "waiting_for": [list(job.ties.waiting_for) or None for job in jobs],
     }
     if name == "copy_jobs":
-        # Nobody may claim anything before everything is there.
+        # No job may be claimed before all are there.
         columns["lines"] = [_NO_LINE] * len(jobs)
         columns["tied"] = [job.ties.key is not None or job.replays is not None for job in jobs]
     elif name == "copy_dead":
@@ -148,8 +148,8 @@ def _columns(name: str, jobs: Sequence[Job]) -> dict[str, Sequence[object]]:
     return {key: column for key, column in columns.items() if isinstance(column, list)}
 
 
-def _of(remarks: Sequence[DumpedAttempt | DumpedNote]) -> dict[str, object]:
+def _of(records: Sequence[DumpedAttempt | DumpedNote]) -> dict[str, object]:
     return {
-        **rows.names((one.tenant, one.id) for one in remarks),
-        "made_us": [one.created_at_us for one in remarks],
+        **rows.names((record.tenant, record.id) for record in records),
+        "made_us": [record.created_at_us for record in records],
     }

@@ -1,7 +1,7 @@
-"""A dump loaded into tables that are empty: in parts, so that it can go on where it was stopped.
+"""Restore: loads a dump into empty tables, in parts, so that it can continue after an interruption.
 
-While a load is under way a row says how far it has come, and no engine opens. The row goes when
-everything has been read back and compared; until then nobody may claim any of the jobs.
+While a load is under way a row records its progress, and no engine opens. The row is deleted when
+everything has been read back and compared; until then no job can be claimed.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ PART_RECORDS = 5_000
 PART_BYTES = 8 << 20
 """After how many records or bytes a transaction ends."""
 FOREVER_SECONDS = MAX_TIME_US / MICROSECONDS
-"""For ``remember_seconds``: of what is loaded nothing is too old."""
-_NOTHING_YET = bytes(32)
+"""For ``remember_seconds``: nothing in a dump is too old."""
+_EMPTY_DIGEST = bytes(32)
 
 
 class RestoreMark(NamedTuple):
-    """How many records are in, and a hash of them in their order."""
+    """How many records are written, and a hash of them in their order."""
 
     records: int
     digest: bytes
 
     def after(self, encoded: bytes) -> RestoreMark:
-        """Return what it is with one record more."""
+        """Return the mark with one more record."""
         return RestoreMark(self.records + 1, hashlib.sha256(self.digest + encoded).digest())
 
 
 class RestoreResult(NamedTuple):
-    """What was to be loaded, what was found when it was read back, and what was there before."""
+    """The dump's digest, that of what was read back, and how many records were there before."""
 
     contents: DumpDigest
     read_back: DumpDigest
@@ -58,7 +58,7 @@ class RestoreResult(NamedTuple):
 
 
 class ProgressHooks(NamedTuple):
-    """Who is told how many jobs have gone, and how many have been read back."""
+    """Called with how many jobs were sent, and how many were read back."""
 
     gone: Callable[[int], None] = lambda _jobs: None
     read_back: Callable[[int], None] = lambda _jobs: None
@@ -73,45 +73,45 @@ async def load(
     anew: bool = False,
     part_records: int = PART_RECORDS,
 ) -> RestoreResult:
-    """Load a dump into tables with nothing in them; go on if this was begun with the same dump.
+    """Load a dump into empty tables; continue a load of the same dump that was interrupted.
 
-    ``anew`` throws away what another load left. Raise ``InvalidInput`` if there is something, or
-    if it was begun with another dump; ``CorruptDump``, ``StorageError``, ``Unavailable``.
+    ``anew`` deletes what an interrupted load left. Raise ``InvalidInput`` if the tables are not
+    empty, or were begun with another dump; ``CorruptDump``, ``StorageError``, ``Unavailable``.
     """
     options = replace(options or PostgresOptions(), remember_seconds=FOREVER_SECONDS)
     database = Database(check_url(url), options)
-    # What is not whole is refused before anything is touched.
+    # A dump without a head is refused before anything is changed.
     first = await anext(batches, None)
     if not first or not isinstance(first[0], DumpHead):
         raise CorruptDump("the dump", "it has no head")
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
-        await database.open()  # or it says what the schema lacks
+        await database.open()  # raises what the schema lacks
         connection = await database.connect()
         stack.push_async_callback(connection.close)
-        loading = _Loading(database, connection, hooks or ProgressHooks(), part_records)
+        restore = _Restore(database, connection, hooks or ProgressHooks(), part_records)
         try:
-            return await loading.run(first, batches, anew=anew)
+            return await restore.run(first, batches, anew=anew)
         except pg.UniqueViolation as error:
-            twice = f"it has something twice ({error.diag.message_detail})"
-            raise CorruptDump("the dump", twice) from error
+            problem = f"it has something twice ({error.diag.message_detail})"
+            raise CorruptDump("the dump", problem) from error
         except (psycopg.Error, OSError) as error:
             raise translated(error, url, options.schema) from error
 
 
-def half_loaded() -> SansIO[RestoreMark | None]:
-    """Return how far a load has come that is not finished."""
+def unfinished_restore() -> SansIO[RestoreMark | None]:
+    """Return the progress of a load that is not finished."""
     found = yield from execute("read_loading")
     return RestoreMark(*found[0]) if found else None
 
 
-async def refuse_half_loaded(database: Database) -> None:
+async def refuse_unfinished_restore(database: Database) -> None:
     """Raise ``Unavailable`` while a load is under way, or if one was interrupted."""
-    marked = await database.read(half_loaded)
-    if marked is not None:
+    mark = await database.read(unfinished_restore)
+    if mark is not None:
         raise Unavailable(
             f"{_where(database)}: a load is under way or was interrupted after "
-            f"{marked.records:,} records. Run the same holdfast move or holdfast load again to "
+            f"{mark.records:,} records. Run the same holdfast move or holdfast load again to "
             "finish it, or holdfast move --anew to begin again"
         )
 
@@ -120,7 +120,7 @@ def _where(database: Database) -> str:
     return f"schema {database.options.schema!r} in {place(database.url)}"
 
 
-class _Loading:
+class _Restore:
     def __init__(
         self,
         database: Database,
@@ -135,7 +135,7 @@ class _Loading:
         self._part_records = part_records
         self._part = RestoreBatch()
         self._numbers = HighestNumbers()
-        self._seen = self._written = RestoreMark(0, _NOTHING_YET)
+        self._seen = self._written = RestoreMark(0, _EMPTY_DIGEST)
 
     async def run(
         self,
@@ -144,7 +144,7 @@ class _Loading:
         *,
         anew: bool,
     ) -> RestoreResult:
-        """Load everything, compare, and let others in."""
+        """Load everything, compare, and let engines open it."""
         known = await self._begin(anew=anew)
         await self._take(first, known)
         async for batch in batches:
@@ -155,30 +155,30 @@ class _Loading:
         return RestoreResult(self._contents, read_back, known.records)
 
     async def _begin(self, *, anew: bool) -> RestoreMark:
-        """Mark the tables as being loaded; return how far an earlier load has come."""
+        """Mark the tables as being loaded; return the progress of an earlier load."""
         async with self._connection.transaction():
-            await self._ask("lock_loading")
-            found = await self._ask("read_loading")
+            await self._execute("lock_loading")
+            found = await self._execute("read_loading")
             if found and not anew:
                 return RestoreMark(*found[0])
             if found:
-                await self._ask("drop_loading")
-            occupied = {name for (name,) in await self._ask("find_occupied")}
+                await self._execute("drop_loading")
+            occupied = {name for (name,) in await self._execute("find_occupied")}
             if occupied == {"waiting"}:
                 raise Unavailable(
-                    f"{_where(self._database)}: somebody waits for work there: stop the workers "
-                    "of this store first"
+                    f"{_where(self._database)}: workers wait for jobs there: stop the workers of "
+                    "this store first"
                 )
             if occupied:
                 names = ", ".join(sorted(occupied - {"waiting"}))
                 raise InvalidInput(
-                    "store", f"{_where(self._database)} is not empty: there is something in {names}"
+                    "store", f"{_where(self._database)} is not empty: there are rows in {names}"
                 )
-            await self._ask("begin_loading", {"digest": _NOTHING_YET})
+            await self._execute("begin_loading", {"digest": _EMPTY_DIGEST})
         return self._written
 
     async def _take(self, batch: Sequence[DumpRecord], known: RestoreMark) -> None:
-        """Load these records, but for those that are known."""
+        """Load these records, except those that are there already."""
         for record in batch:
             encoded = self._contents.add(record)
             self._numbers = self._numbers.with_record(record)
@@ -196,7 +196,7 @@ class _Loading:
         self._hooks.gone(self._contents.counts["job"])
 
     async def _flush(self, known: RestoreMark) -> None:
-        """Load what is left at the end."""
+        """Write the last part."""
         if self._seen.records < known.records:
             raise _other_dump(self._database)
         if self._part.records:
@@ -207,7 +207,7 @@ class _Loading:
         async with self._connection.transaction():
             old = self._written
             step = {"old_records": old.records, "old_digest": old.digest, **self._seen._asdict()}
-            self._check_ours(await self._ask("advance_loading", step))
+            self._check_ours(await self._execute("advance_loading", step))
             for name, rows in part.copies():
                 async with (
                     self._connection.cursor() as cursor,
@@ -215,15 +215,15 @@ class _Loading:
                 ):
                     for row in rows:
                         await copy.write_row(row)
-            for one in part.asks():
-                await self._ask(one.name, one.parameters)
+            for each in part.statements():
+                await self._execute(each.name, each.parameters)
         self._written = self._seen
 
     async def _compare(self) -> DumpDigest:
         """Read everything back; raise ``StorageError`` unless it is what was loaded."""
-        on = CallContext(self._database.options, "")
+        context = CallContext(self._database.options, "")
         found = await digest_of(
-            dump_module.records(self._database, on, "postgres"), self._hooks.read_back
+            dump_module.records(self._database, context, "postgres"), self._hooks.read_back
         )
         if found != self._contents:
             kinds = sorted({*found.counts, *self._contents.counts})
@@ -232,22 +232,22 @@ class _Loading:
                 for kind in kinds
             )
             raise StorageError(
-                f"{_where(self._database)} does not have in it what was loaded ({counts}; sha256 "
-                f"{found.sha256}, not {self._contents.sha256}): somebody else wrote there. Stop "
-                "them, and begin again with holdfast move --anew"
+                f"{_where(self._database)} does not contain what was loaded ({counts}; sha256 "
+                f"{found.sha256}, not {self._contents.sha256}): another process wrote there. Stop "
+                "it, and begin again with holdfast move --anew"
             )
         return found
 
     async def _finish(self) -> None:
-        """Put jobs in line, see to it that no number is given twice, and open the doors."""
+        """Make jobs claimable, set the sequences, and let engines open the store."""
         async with self._connection.transaction():
             await self._connection.execute("SET LOCAL statement_timeout = 0")
-            await self._ask("lock_loading")
-            self._check_ours(await self._ask("end_loading", self._written._asdict()))
-            await self._ask("analyze")
-            await self._ask("promote_all")
-            await self._ask("mark_all_tied")
-            await self._ask("set_sequences", self._numbers._asdict())
+            await self._execute("lock_loading")
+            self._check_ours(await self._execute("end_loading", self._written._asdict()))
+            await self._execute("analyze")
+            await self._execute("promote_all")
+            await self._execute("mark_all_tied")
+            await self._execute("set_sequences", self._numbers._asdict())
 
     def _check_ours(self, changed: list[Row]) -> None:
         if not changed:
@@ -255,7 +255,9 @@ class _Loading:
                 f"{_where(self._database)}: another load is under way there: let it finish"
             )
 
-    async def _ask(self, name: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+    async def _execute(
+        self, name: str, parameters: Mapping[str, object] | None = None
+    ) -> list[Row]:
         cursor = self._connection.cursor(binary=True)
         await cursor.execute(self._sql(name), parameters)
         return await cursor.fetchall() if cursor.description is not None else []

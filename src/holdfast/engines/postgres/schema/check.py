@@ -1,4 +1,4 @@
-"""What there is of a schema, what is missing, and whether this version can work with it."""
+"""The state of a schema: which migrations it lacks, and whether this version can work with it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.model.errors import Unavailable
 from . import migration_files
 from .migration_files import Migration, names_made
 
-BOOKKEEPING = "migrations"
+MIGRATIONS_TABLE = "migrations"
 _COLUMNS = {"number", "name", "checksum", "readable_from", "applied_at"}
 _MOST_NAMED = 10
 
 
 class AppliedMigration(msgspec.Struct, frozen=True):
-    """A migration as the schema remembers it: its file need not be known here."""
+    """A migration as the schema records it: this version may not have its file."""
 
     number: int
     name: str
@@ -27,38 +27,38 @@ class AppliedMigration(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for messages."""
         return f"{self.number:04}_{self.name}"
 
 
 class SchemaState(msgspec.Struct, frozen=True):
-    """What there is of a schema. ``names`` are those of ours, whoever made what has them."""
+    """The state of a schema. ``names`` are the names Holdfast uses that exist there."""
 
     where: str
-    """The server, for people."""
+    """The server, for messages."""
     schema: str
     standby: bool
     read_only: bool
     user: str
     exists: bool
     ours: bool
-    """Whether Holdfast keeps its books in it."""
+    """Whether Holdfast records its migrations in it."""
     names: frozenset[str]
     applied: Mapping[int, AppliedMigration]
 
     @property
     def place(self) -> str:
-        """The schema, for people."""
+        """The schema, for messages."""
         return f"schema {self.schema!r} in {self.where}"
 
 
-def look(schema: str, where: str) -> SansIO[SchemaState]:
-    """Find out what there is. Raise ``Unavailable`` if that may not be read."""
-    names = sorted(names_made(migration_files.known()) | {BOOKKEEPING})
+def read_state(schema: str, where: str) -> SansIO[SchemaState]:
+    """Read the state of a schema. Raise ``Unavailable`` if it may not be read."""
+    names = sorted(names_made(migration_files.known()) | {MIGRATIONS_TABLE})
     [row] = yield from execute("read_schema_state", schema=schema, names=names)
     standby, read_only, encoding, user, exists, may_use, columns, may_read, found = row
     if encoding != "UTF8":
-        raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs one of UTF8")
+        raise Unavailable(f"{where} is encoded in {encoding}: Holdfast needs UTF8")
     ours = set(columns) >= _COLUMNS
     applied: list[AppliedMigration] = []
     if ours:
@@ -68,7 +68,7 @@ def look(schema: str, where: str) -> SansIO[SchemaState]:
                 f"GRANT USAGE ON SCHEMA {schema} TO {user}"
             )
         if not may_read:
-            raise Unavailable(_not_granted(schema, where, user, {BOOKKEEPING: ["SELECT"]}))
+            raise Unavailable(_not_granted(schema, where, user, {MIGRATIONS_TABLE: ["SELECT"]}))
         applied = [AppliedMigration(*one) for one in (yield from execute("list_migrations"))]
     return SchemaState(
         where=where,
@@ -86,8 +86,8 @@ def look(schema: str, where: str) -> SansIO[SchemaState]:
 def missing(found: SchemaState) -> list[Migration]:
     """Return the migrations that the schema lacks.
 
-    Raise ``Unavailable`` if they are not to be applied to it: somebody else's tables are in the
-    way, it was made from other files, or it is too new.
+    Raise ``Unavailable`` if they must not be applied: foreign tables are in the way, the schema was
+    made from other files, or it is too new.
     """
     _refuse_newer(found)
     _refuse_altered(found)
@@ -100,7 +100,7 @@ def missing(found: SchemaState) -> list[Migration]:
     made = [one for one in migration_files.known() if one.number in found.applied]
     foreign = found.names & (names_made(lacking) - names_made(made))
     if not found.ours:
-        foreign |= found.names & {BOOKKEEPING}
+        foreign |= found.names & {MIGRATIONS_TABLE}
     if foreign:
         raise Unavailable(
             f"{found.place} has tables of the names that Holdfast uses, which it did not make: "
@@ -111,7 +111,7 @@ def missing(found: SchemaState) -> list[Migration]:
 
 
 def refuse_read_only(found: SchemaState) -> None:
-    """Raise ``Unavailable`` if nothing can be changed there."""
+    """Raise ``Unavailable`` if the server is read-only."""
     if found.standby:
         raise Unavailable(
             f"{found.where} is a standby, which is read-only: connect to the primary "
@@ -126,7 +126,7 @@ def refuse_read_only(found: SchemaState) -> None:
 
 def check_usable(schema: str, where: str) -> SansIO[None]:
     """Raise ``Unavailable``, with what to do, unless this version can work there."""
-    found = yield from look(schema, where)
+    found = yield from read_state(schema, where)
     refuse_read_only(found)
     lacking = missing(found)
     if not found.ours:

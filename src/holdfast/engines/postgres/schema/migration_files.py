@@ -1,15 +1,15 @@
 """The migrations: files called NNNN_name.sql, in the order of their numbers.
 
-A released file is never changed: what is wrong in it is put right by the next one. A file says in a
-line of its own what code can work with the schema that it leaves behind::
+A released file is never changed: the next one corrects its errors. A file says in a line of its own
+what code can work with the schema that it leaves behind::
 
     -- readable_from: 3
 
-means that whoever knows migration 3, or a later one, can go on: nothing that their statements need
-was taken away or means something else. Such are new tables, new indexes, and new columns with a
+means that code that has migration 3, or a later one, can go on: nothing that its statements need
+was removed or changed its meaning. Such changes are new tables, new indexes, and new columns with a
 default. Without that line only code that has the file itself can. So older workers go on during an
-upgrade whenever every migration that they do not know says that they can. One that runs does not
-look again: a migration that cannot say so needs them stopped first (docs/adr/0022).
+upgrade if every migration that they do not have says that they can. A running worker does not check
+again: a migration that does not say so needs workers stopped first (docs/adr/0022).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAKES = re.compile(
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """One file: its number, its name, and its text, written for the usual schema."""
+    """One file: its number, its name, and its text, written for the default schema."""
 
     number: int
     name: str
@@ -39,23 +39,23 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for messages."""
         return f"{self.number:04}_{self.name}"
 
     @property
     def checksum(self) -> str:
-        """What tells it from any other text."""
+        """The SHA-256 of its text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def readable_from(self) -> int:
-        """The migration that code must know at least to work with what this one leaves behind."""
+        """The earliest migration that code must have to work with the schema after this one."""
         found = _READABLE_FROM.search(self.text)
         return int(found[1]) if found else self.number
 
     @property
     def makes(self) -> frozenset[str]:
-        """The names of the tables, sequences and views that it makes."""
+        """The names of the tables, sequences and views that it creates."""
         return frozenset(_MAKES.findall(self.text))
 
 
@@ -71,5 +71,5 @@ def known() -> tuple[Migration, ...]:
 
 
 def names_made(migrations: Iterable[Migration]) -> set[str]:
-    """Return the names of everything that these migrations make."""
+    """Return the names of everything that these migrations create."""
     return {name for migration in migrations for name in migration.makes}

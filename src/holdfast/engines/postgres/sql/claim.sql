@@ -1,4 +1,4 @@
--- Hand out the first due jobs of these lanes, each from its place on, under tokens in their order.
+-- Hand out the first due jobs of these watermarks, each from its place on, under tokens in their order.
 -- Limited queues are left out, and a lane that was guessed if there is anything before it.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
@@ -7,8 +7,8 @@ due AS (
     SELECT d.spot
     FROM clock
     CROSS JOIN unnest(
-        %(lane_queues)s::text[], %(lane_priorities)s::smallint[],
-        %(lane_run_at_us)s::bigint[], %(lane_seqs)s::bigint[]
+        %(watermark_queues)s::text[], %(watermark_priorities)s::smallint[],
+        %(watermark_run_at_us)s::bigint[], %(watermark_seqs)s::bigint[]
     ) AS l (queue, priority, run_at_us, seq)
     CROSS JOIN LATERAL (
         SELECT j.ctid AS spot, j.priority, j.run_at_us, j.seq

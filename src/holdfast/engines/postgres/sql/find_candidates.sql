@@ -1,6 +1,6 @@
--- The first due jobs of these lanes.
+-- The first due jobs of these watermarks.
 SELECT d.*
-FROM unnest(%(lane_queues)s::text[], %(lane_priorities)s::smallint[]) AS l (queue, priority)
+FROM unnest(%(watermark_queues)s::text[], %(watermark_priorities)s::smallint[]) AS l (queue, priority)
 CROSS JOIN LATERAL (
     SELECT
         j.id, j.tenant, j.scope, j.queue, j.task, j.payload, j.priority, j.max_attempts,

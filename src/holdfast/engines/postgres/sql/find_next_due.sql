@@ -11,7 +11,7 @@ SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()), (
             ORDER BY j.run_at_us
             LIMIT 1
         ) AS run_at_us
-        FROM unnest(%(lane_queues)s::text[], %(lane_priorities)s::smallint[]) AS l (queue, priority)
+        FROM unnest(%(watermark_queues)s::text[], %(watermark_priorities)s::smallint[]) AS l (queue, priority)
         UNION ALL
         SELECT min(j.run_at_us)
         FROM holdfast.jobs AS j

@@ -3,7 +3,7 @@
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
-lanes AS (
+watermarks AS (
     SELECT q.queue, f.priority, f.run_at_us, f.seq
     FROM unnest(%(queues)s::text[]) AS q (queue)
     CROSS JOIN LATERAL (
@@ -16,7 +16,7 @@ lanes AS (
     ) AS f
     UNION ALL
     SELECT l.queue, f.priority, f.run_at_us, f.seq
-    FROM lanes AS l
+    FROM watermarks AS l
     CROSS JOIN LATERAL (
         SELECT j.priority, j.run_at_us, j.seq
         FROM holdfast.jobs AS j
@@ -30,7 +30,7 @@ SELECT
     c.now_us, l.queue, l.priority, l.run_at_us, l.seq,
     NULL::smallint AS line, NULL::bigint AS spent_until_us, NULL::bytea AS policy
 FROM clock AS c
-LEFT JOIN lanes AS l ON true
+LEFT JOIN watermarks AS l ON true
 UNION ALL
 SELECT c.now_us, p.queue, NULL, NULL, NULL, p.line, p.spent_until_us, p.policy
 FROM clock AS c

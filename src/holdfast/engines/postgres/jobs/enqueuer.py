@@ -1,0 +1,65 @@
+"""Enqueue: requests in batches, and what to do when the reply to one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.engines.postgres.errors import CommitUnknown
+from holdfast.engines.postgres.resources import EngineResources
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.job import MICROSECONDS
+
+from . import enqueue
+from .batcher import CallBatcher
+from .enqueue import EnqueueRequest
+from .lost_replies import outcome_unknown, resolve_enqueue
+
+_CLOCK_SKEW_US = 60 * MICROSECONDS
+"""How far this machine's clock may be ahead of the server's."""
+
+
+class Enqueuer:
+    """Sends enqueue requests: simple ones, and all others, in batches of their own."""
+
+    def __init__(self, resources: EngineResources) -> None:
+        self._resources = resources
+        self._simple = CallBatcher(self._enqueue)
+        self._full = CallBatcher(self._enqueue)
+
+    def batcher(self, request: EnqueueRequest) -> CallBatcher:
+        """Return the batcher for a request; its ``add`` returns when the request is answered."""
+        return self._simple if request.simple else self._full
+
+    async def _enqueue(self, requests: Sequence[EnqueueRequest]) -> None:
+        """Answer requests that came together."""
+        resources = self._resources
+        context = resources.context()
+        sent_us = resources.clock.now_us() - _CLOCK_SKEW_US
+        try:
+            due = await resources.database.perform(lambda: enqueue.enqueue(requests, context))
+        except CommitUnknown as error:
+            await self._resolve(requests, sent_us, may_still_commit=error.may_still_commit)
+            due = set()
+        resources.watermarks.forget()
+        queues = () if due else {new.queue for request in requests for new in request.kinds}
+        resources.waiters.wake(due, queues)
+
+    async def _resolve(
+        self, requests: Sequence[EnqueueRequest], sent_us: int, *, may_still_commit: bool
+    ) -> None:
+        """Find out the outcome of requests whose reply was lost; enqueue what was not recorded."""
+        database, context = self._resources.database, self._resources.context()
+        for number, request in enumerate(requests):
+            if isinstance(request.answer, Exception):
+                continue  # refused before anything was sent for it
+            try:
+                request.answer = await resolve_enqueue(
+                    request, sent_us, database, context, may_still_commit=may_still_commit
+                )
+            except Unavailable as error:
+                for other in requests[number:]:  # one timeout is enough for all of them
+                    other.answer = outcome_unknown("enqueue")
+                    other.answer.__cause__ = error
+                return
+            except HoldfastError as error:
+                request.answer = error

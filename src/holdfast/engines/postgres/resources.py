@@ -1,0 +1,59 @@
+"""What the parts of one engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.engines.clock import Clock, SystemClock, monotonic
+from holdfast.engines.embedded.waiters import ClaimWaiters
+
+from .call_context import CallContext
+from .connection.database import Database
+from .connection.sansio import SansIO
+from .errors import CommitUnknown, check_url
+from .jobs.claim import WatermarkCache
+from .jobs.lost_replies import LostReplies, outcome_unknown
+from .jobs.unit_of_work import UnitOfWork
+from .options import PostgresOptions
+
+T = TypeVar("T")
+
+
+class EngineResources:
+    """The database, the clock, the waiting claims, and what this process remembers of the tables.
+
+    ``clock`` is for tests: without it the server's time counts.
+    """
+
+    def __init__(self, url: str, options: PostgresOptions | None, clock: Clock | None) -> None:
+        self.options = options or PostgresOptions()
+        self.database = Database(check_url(url), self.options)
+        self._test_clock = clock
+        self.clock = clock or SystemClock()
+        self.waiters = ClaimWaiters(self.clock)
+        self.watermarks = WatermarkCache(monotonic)
+        self.lost_replies = LostReplies(self.database)
+
+    def context(self) -> CallContext:
+        """Return the context of a call that begins now."""
+        now_us = None if self._test_clock is None else self._test_clock.now_us()
+        return CallContext(self.options, self.options.schema, now_us)
+
+    async def perform_once(
+        self, verb: str, make: Callable[[], SansIO[T]], *, idempotent: bool = False
+    ) -> T:
+        """Perform a verb that is not repeated after a lost reply, unless it is ``idempotent``.
+
+        Raise ``Unavailable`` if its outcome is unknown.
+        """
+        try:
+            return await self.database.perform(make, idempotent=idempotent)
+        except CommitUnknown as error:
+            raise outcome_unknown(verb) from error.__cause__
+
+    def announce(self, changes: UnitOfWork) -> None:
+        """Wake the claims of this process for which these changes may have made work."""
+        if queues := changes.queues():  # a fruitless look is expensive where dead rows pile up
+            self.watermarks.forget()
+            self.waiters.wake((), queues)

@@ -193,7 +193,7 @@ def test_a_transaction_that_may_only_read_is_refused(shop):
     with psycopg.connect(shop.url) as connection:
         connection.read_only = True
         with pytest.raises(
-            InvalidInput, match=r"connection: .* read-only: give one that may write"
+            InvalidInput, match=r"connection: .* read-only: pass one that may write"
         ):
             shop.confirm.options(connection=connection).enqueue_sync(1)
         assert connection.info.transaction_status == TransactionStatus.INTRANS

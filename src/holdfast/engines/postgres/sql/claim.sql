@@ -21,11 +21,7 @@ due AS (
             AND (j.run_at_us, j.seq) >= (l.run_at_us, l.seq)
             AND (%(tasks)s::text[] IS NULL OR j.task = ANY (%(tasks)s::text[]))
             AND (j.expires_at_us IS NULL OR j.expires_at_us > clock.now_us)
-            AND (%(caller_tenant)s::text IS NULL OR j.tenant = %(caller_tenant)s::text)
-            AND (%(caller_scopes)s::text[] IS NULL OR EXISTS (
-                SELECT FROM unnest(%(caller_scopes)s::text[]) AS s (scope)
-                WHERE j.scope = s.scope OR starts_with(j.scope, s.scope || '/')
-            ))
+            -- include reach j
         ORDER BY j.run_at_us, j.seq
         LIMIT %(limit)s::int
         FOR UPDATE OF j SKIP LOCKED

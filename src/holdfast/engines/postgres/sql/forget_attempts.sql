@@ -11,20 +11,7 @@ gone AS (
     DELETE FROM holdfast.attempts AS p
     USING page AS s
     WHERE p.ctid = s.spot
-        AND NOT EXISTS (
-            SELECT FROM holdfast.jobs AS j
-            WHERE j.tenant = s.tenant AND j.id = s.id AND j.created_at_us = s.made_us
-        )
-        AND NOT EXISTS (
-            SELECT FROM holdfast.dead AS d
-            WHERE d.tenant = s.tenant AND d.id = s.id AND d.created_at_us = s.made_us
-        )
-        AND NOT EXISTS (
-            SELECT FROM holdfast.history AS h
-            WHERE h.tenant = s.tenant AND h.id = s.id AND h.created_at_us = s.made_us
-                AND h.finished_at_us
-                    >= (SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())) - %(remember_us)s::bigint
-        )
+        -- include of_forgotten_jobs s
     RETURNING 1
 ),
 last AS (

@@ -1,0 +1,18 @@
+-- The conditions of a filter that every table has columns for; NULL means any.
+AND (%(ids)s::text[] IS NULL OR t.id = ANY (%(ids)s::text[]))
+AND (%(tenant)s::text IS NULL OR t.tenant = %(tenant)s::text)
+AND (
+    %(scope)s::text IS NULL
+    OR t.scope = %(scope)s::text
+    OR starts_with(t.scope, %(scope)s::text || '/')
+)
+AND (%(states)s::smallint[] IS NULL OR t.state = ANY (%(states)s::smallint[]))
+AND (%(queues)s::text[] IS NULL OR t.queue = ANY (%(queues)s::text[]))
+AND (%(tasks)s::text[] IS NULL OR t.task = ANY (%(tasks)s::text[]))
+AND (%(keys)s::text[] IS NULL OR t.key = ANY (%(keys)s::text[]))
+AND (%(replay_run)s::text IS NULL OR t.replay_run = %(replay_run)s::text)
+AND (%(attempts_from)s::bigint IS NULL OR t.attempt >= %(attempts_from)s::bigint)
+AND (%(attempts_to)s::bigint IS NULL OR t.attempt < %(attempts_to)s::bigint)
+AND (%(created_from_us)s::bigint IS NULL OR t.created_at_us >= %(created_from_us)s::bigint)
+AND (%(created_to_us)s::bigint IS NULL OR t.created_at_us < %(created_to_us)s::bigint)
+-- include reach t

@@ -1,4 +1,4 @@
--- Write down attempts that are over.
+-- Record finished attempts.
 INSERT INTO holdfast.attempts (tenant, id, made_us, token, attempt)
 SELECT n.tenant, n.id, n.made_us, n.token, n.attempt
 FROM unnest(

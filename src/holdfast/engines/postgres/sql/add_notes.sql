@@ -1,4 +1,4 @@
--- Write down what people did, in this order.
+-- Record notes, in this order.
 INSERT INTO holdfast.notes (tenant, id, made_us, note)
 SELECT n.tenant, n.id, n.made_us, n.note
 FROM unnest(

@@ -1,4 +1,4 @@
--- Say how far this load will have come with this transaction, unless another one goes on as well.
+-- Record the progress of a load with this transaction; no row if another load is under way.
 UPDATE holdfast.loading AS l
 SET records = %(records)s::bigint, digest = %(digest)s::bytea
 WHERE l.records = %(old_records)s::bigint AND l.digest = %(old_digest)s::bytea

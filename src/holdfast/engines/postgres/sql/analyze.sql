@@ -1,2 +1,2 @@
--- Know what there is before it is asked for.
+-- Update the planner's statistics after a load.
 ANALYZE holdfast.jobs, holdfast.dead, holdfast.history, holdfast.attempts, holdfast.notes

@@ -1,2 +1,2 @@
--- From here on nobody uses what is there.
+-- Mark the tables as being loaded: no engine opens them.
 INSERT INTO holdfast.loading (digest) VALUES (%(digest)s::bytea)

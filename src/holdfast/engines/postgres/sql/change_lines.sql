@@ -1,4 +1,4 @@
--- Put the pending jobs of a queue into this line; where keys are kept in order, only the first.
+-- Move the pending jobs of a queue to this line; if keys are ordered, only their heads.
 UPDATE holdfast.jobs AS j
 SET line = r.line
 FROM (

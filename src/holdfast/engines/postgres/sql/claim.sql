@@ -1,5 +1,5 @@
--- Hand out the first due jobs of these watermarks, each from its place on, under tokens in their order.
--- Limited queues are left out, and a lane that was guessed if there is anything before it.
+-- Claim the first due jobs from these watermarks on, under tokens in their order.
+-- Queues with limits are left out, and so is a guessed watermark with jobs before it.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),

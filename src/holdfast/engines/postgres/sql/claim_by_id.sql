@@ -1,4 +1,4 @@
--- Hand out these jobs under these tokens, those that are still to be had.
+-- Claim those of these jobs that are still claimable, under these tokens.
 UPDATE holdfast.jobs AS j
 SET state = 2,
     line = 0,

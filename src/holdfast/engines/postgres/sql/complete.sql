@@ -1,4 +1,4 @@
--- Complete what is held under these tokens and means nothing to others; return which.
+-- Complete the jobs held under these tokens on which no other job depends; return their tokens.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -10,7 +10,7 @@ gone AS (
     WHERE j.tenant = o.tenant
         AND j.id = o.id
         AND j.token = o.token
-        AND j.state + 0 = 2  -- + 0: by its name, not by walking everything in flight
+        AND j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
         AND NOT j.tied
         -- include reach j
     RETURNING j.*, o.result

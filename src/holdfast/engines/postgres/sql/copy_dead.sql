@@ -1,4 +1,4 @@
--- Dead letters as they come.
+-- Load dead letters.
 COPY holdfast.dead (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker,

@@ -1,4 +1,4 @@
--- Completed and cancelled jobs as they come.
+-- Load completed and cancelled jobs.
 COPY holdfast.history (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker,

@@ -1,4 +1,4 @@
--- Unfinished jobs as they come, in no line yet.
+-- Load unfinished jobs; none is claimable yet.
 COPY holdfast.jobs (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker,

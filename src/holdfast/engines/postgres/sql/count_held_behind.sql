@@ -1,4 +1,4 @@
--- Dead letters that meet every condition and hold up others of their key, and how many.
+-- Dead letters that match a filter and hold back jobs of their key, and how many.
 SELECT
     d.queue, d.error_reason, d.failure_class, d.fingerprint,
     d.finished_at_us / 3600000000 * 3600000000, d.tenant, d.key, b.behind

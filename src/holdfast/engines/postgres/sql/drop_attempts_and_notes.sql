@@ -1,4 +1,4 @@
--- Forget what happened to jobs.
+-- Delete the attempts and notes of jobs.
 WITH gone AS (
     SELECT n.tenant, n.id
     FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)

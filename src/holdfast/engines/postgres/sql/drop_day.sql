@@ -1,2 +1,2 @@
--- Drop a partition of history; return NULL if that has to wait.
+-- Drop a partition of history; return NULL if a lock is in the way.
 SELECT holdfast.drop_day(%(day)s::bigint::oid::regclass)

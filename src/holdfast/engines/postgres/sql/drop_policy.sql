@@ -1,4 +1,4 @@
--- Let a queue have the default policy.
+-- Give a queue the default policy.
 WITH fresh AS (
     DELETE FROM holdfast.turns AS t WHERE t.queue = %(queue)s::text
 )

@@ -1,9 +1,9 @@
--- A tenant that has nothing left in a queue has had no turn when it comes back.
+-- Delete the turns of tenants that have no jobs left in a queue: they start anew when they return.
 DELETE FROM holdfast.turns AS t
 USING unnest(%(queues)s::text[], %(tenants)s::text[]) AS n (queue, tenant)
 WHERE t.queue = n.queue
     AND t.tenant = n.tenant
-    -- Each by an index of its own: in line, set aside, in flight.
+    -- Each uses an index of its own: line 2, line 1, no line, in flight.
     AND NOT EXISTS (
         SELECT FROM holdfast.jobs AS j
         WHERE j.line = 2 AND j.queue = t.queue AND j.tenant = t.tenant

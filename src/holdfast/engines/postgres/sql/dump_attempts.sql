@@ -1,4 +1,4 @@
--- Attempts of the jobs that are kept; from the beginning of time, all there are.
+-- Attempts of the jobs that are kept; without a start of time, all.
 SELECT a.tenant, a.id, a.made_us, a.attempt
 FROM holdfast.attempts AS a
 WHERE %(since_us)s::bigint <= 0

@@ -1,2 +1,2 @@
--- The audit, from its beginning.
+-- All audit records, in order.
 SELECT a.record FROM holdfast.audit AS a ORDER BY a.number

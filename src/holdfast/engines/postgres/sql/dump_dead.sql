@@ -1,4 +1,4 @@
--- Every dead letter, and those laid aside.
+-- All dead and archived jobs.
 SELECT
     -- include dead_columns d
 FROM holdfast.dead AS d

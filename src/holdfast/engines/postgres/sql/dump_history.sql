@@ -1,4 +1,4 @@
--- Completed and cancelled jobs that finished since this moment.
+-- Completed and cancelled jobs that finished since this time.
 SELECT
     -- include history_columns h
 FROM holdfast.history AS h

@@ -1,4 +1,4 @@
--- Every unfinished job, in the order of their places.
+-- All unfinished jobs, in order.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j

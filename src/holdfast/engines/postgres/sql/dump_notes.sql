@@ -1,4 +1,4 @@
--- What people did to the jobs that are kept; from the beginning of time, all there are.
+-- Notes on the jobs that are kept; without a start of time, all.
 SELECT o.tenant, o.id, o.made_us, o.note
 FROM holdfast.notes AS o
 WHERE %(since_us)s::bigint <= 0

@@ -1,2 +1,2 @@
--- Say something to everybody who listens.
+-- Send a notification.
 SELECT pg_notify(%(channel)s::text, %(text)s::text)

@@ -1,5 +1,4 @@
--- Take new jobs that ask for nothing special, and are alike but for what they carry: due now, in the
--- order in which they are given.
+-- Insert simple jobs that differ in id and payload only: due now, in this order.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),

@@ -1,4 +1,4 @@
--- Take new jobs that ask for nothing special: due now, in the order in which they are given.
+-- Insert simple jobs of any kinds: due now, in this order.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),

@@ -1,4 +1,4 @@
--- Take one new job that asks for nothing special, due now: as many are taken, but without lists.
+-- Insert one simple job, due now: the same as "enqueue", without arrays.
 WITH taken AS (
     INSERT INTO holdfast.jobs (
         created_at_us, run_at_us, seq, max_attempts, priority, state, line, tenant, id, scope, queue,

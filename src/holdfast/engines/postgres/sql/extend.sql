@@ -1,4 +1,4 @@
--- Renew leases from now: never past the cap on processing, and never to end sooner.
+-- Renew leases from now: never past max_processing_seconds, and never to end sooner.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 )
@@ -19,6 +19,6 @@ CROSS JOIN (
     ORDER BY 1, 2
 ) AS o
 WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
-    AND j.state + 0 = 2  -- + 0: by its name, not by walking everything in flight
+    AND j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
     -- include reach j
 RETURNING j.token, j.tenant, j.id, j.lease_until_us, j.stop_requested

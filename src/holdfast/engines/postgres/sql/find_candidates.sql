@@ -1,4 +1,4 @@
--- The first due jobs of these watermarks.
+-- The first due jobs of each queue and priority.
 SELECT d.*
 FROM unnest(%(watermark_queues)s::text[], %(watermark_priorities)s::smallint[]) AS l (queue, priority)
 CROSS JOIN LATERAL (

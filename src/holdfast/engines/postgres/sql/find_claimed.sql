@@ -1,4 +1,4 @@
--- What a claim of this number took, if it took anything.
+-- The jobs that the claim with this nonce took, if any.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j

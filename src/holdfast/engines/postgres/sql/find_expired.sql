@@ -1,4 +1,4 @@
--- Unclaimed jobs whose time has passed, the oldest first.
+-- Unclaimed jobs that have expired, the oldest first.
 SELECT j.tenant, j.id
 FROM holdfast.jobs AS j
 WHERE j.expires_at_us IS NOT NULL

@@ -1,4 +1,4 @@
--- What this worker holds.
+-- The jobs that this worker holds.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j

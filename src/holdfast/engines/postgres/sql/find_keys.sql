@@ -1,4 +1,4 @@
--- The keys of these jobs, wherever they are.
+-- The keys of these jobs, in any table.
 SELECT j.tenant, j.queue, j.key
 FROM holdfast.jobs AS j
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)

@@ -1,4 +1,4 @@
--- What whoever is connected may not do, of what the engine does. The audit is only added to.
+-- The rights that the engine needs and this user lacks. The audit is append-only.
 SELECT c.relname::text, array_agg(p.name ORDER BY p.place)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -14,7 +14,7 @@ UNION ALL
 SELECT c.relname::text, ARRAY['USAGE']
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
--- In a CASE, because the planner may ask before it knows that it is a sequence.
+-- CASE, because the planner may check the right before it knows that this is a sequence.
 WHERE n.nspname = %(schema)s
     AND c.relname = ANY (%(names)s::text[])
     AND CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') ELSE false END

@@ -1,4 +1,4 @@
--- Jobs that meet every condition, the newest first, after this place.
+-- Jobs that match a filter, the newest first, after this place.
 SELECT f.*
 FROM (
     (

@@ -1,4 +1,4 @@
--- When the next job of these queues becomes due by itself, after this moment; and what time it is.
+-- The time, and when the next job of these queues becomes due after a given time.
 SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()), (
     SELECT min(d.run_at_us)
     FROM (

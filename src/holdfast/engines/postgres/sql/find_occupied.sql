@@ -1,4 +1,4 @@
--- What there is already where a load wants to go.
+-- The tables that are not empty, before a load.
 SELECT 'jobs' WHERE EXISTS (SELECT FROM holdfast.jobs)
 UNION ALL
 SELECT 'dead' WHERE EXISTS (SELECT FROM holdfast.dead)

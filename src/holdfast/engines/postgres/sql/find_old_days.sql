@@ -1,4 +1,4 @@
--- The partitions of history in which nothing is remembered any more.
+-- The partitions of history in which every job is too old to be kept.
 SELECT d.day::bigint
 FROM (
     SELECT

@@ -1,4 +1,4 @@
--- Jobs in flight whose lease has ended since then, those that ended first first.
+-- Jobs in flight whose lease has ended since a given time, in the order of the ends.
 SELECT j.tenant, j.id
 FROM holdfast.jobs AS j
 WHERE j.state = 2

@@ -1,4 +1,4 @@
--- How the attempts of these tokens ended: as what in history, or as what attempt.
+-- How the attempts with these tokens ended: the state in history, or the attempt.
 SELECT h.token, h.state, NULL::bytea
 FROM holdfast.history AS h
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[]) AS o (tenant, id, token)

@@ -1,4 +1,4 @@
--- The first due jobs of each tenant in these queues, in which tenants have lines of their own.
+-- The first due jobs of each tenant in these queues, in which tenants take turns.
 WITH RECURSIVE tenants AS (
     SELECT q.queue, f.tenant
     FROM unnest(%(queues)s::text[]) AS q (queue)

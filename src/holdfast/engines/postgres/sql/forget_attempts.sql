@@ -1,5 +1,5 @@
--- Look at some attempts after this place, and forget those of jobs that are gone. Return how many were
--- looked at, how many are gone, and the last place.
+-- Check some attempts after this place, and delete those of jobs that are not kept any more. Return
+-- how many were checked, how many were deleted, and the last place.
 WITH page AS MATERIALIZED (
     SELECT p.ctid AS spot, p.tenant, p.id, p.made_us, p.token
     FROM holdfast.attempts AS p

@@ -1,4 +1,4 @@
--- Forget some finished jobs that are in no day's partition; return how many.
+-- Delete some old finished jobs that are in no partition of a day; return how many.
 WITH gone AS (
     DELETE FROM holdfast.history_rest AS h
     WHERE h.ctid = ANY (ARRAY(

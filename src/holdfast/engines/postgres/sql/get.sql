@@ -1,4 +1,4 @@
--- Jobs of these names, wherever they are; finished ones while they are remembered.
+-- These jobs, from any table; finished ones while they are kept.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j

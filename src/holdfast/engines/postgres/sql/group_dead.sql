@@ -1,4 +1,4 @@
--- Dead letters that meet every condition, in groups.
+-- Dead letters that match a filter, in groups.
 SELECT
     d.queue, d.error_reason, d.failure_class, d.fingerprint,
     d.finished_at_us / 3600000000 * 3600000000, count(*), min(d.finished_at_us),

@@ -1,4 +1,4 @@
--- Attempts of these jobs that are over, in their order.
+-- The finished attempts of these jobs, in order.
 SELECT a.tenant, a.id, a.attempt
 FROM holdfast.attempts AS a
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[], %(made_us)s::bigint[]) AS n (tenant, id, made_us)

@@ -1,4 +1,4 @@
--- What people did to these jobs, in its order.
+-- The notes on these jobs, in order.
 SELECT o.tenant, o.id, o.note
 FROM holdfast.notes AS o
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[], %(made_us)s::bigint[]) AS n (tenant, id, made_us)

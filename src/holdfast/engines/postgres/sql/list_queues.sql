@@ -1,5 +1,5 @@
--- The queues that have unfinished jobs. Each index is walked from one queue to the next: what is in
--- the common lines, in those of tenants, and set aside; what is in flight is little.
+-- The queues that have unfinished jobs. Each index is walked from one queue to the next: line 1,
+-- line 2, and jobs in no line; few jobs are in flight.
 WITH RECURSIVE reached AS NOT MATERIALIZED (
     SELECT j.queue, j.state, j.line
     FROM holdfast.jobs AS j

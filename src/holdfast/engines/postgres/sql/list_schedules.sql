@@ -1,2 +1,2 @@
--- The schedules that are known.
+-- All schedules.
 SELECT s.name, s.schedule FROM holdfast.schedules AS s ORDER BY s.name

@@ -1,4 +1,4 @@
--- Wait for whoever is claiming a job of these keys at this moment.
+-- Wait for claims of jobs of these keys that are under way.
 SELECT count(*)
 FROM (
     SELECT

@@ -1,4 +1,4 @@
--- Dead letters of these names, locked.
+-- Lock and return dead letters.
 SELECT
     -- include dead_columns d
 FROM holdfast.dead AS d

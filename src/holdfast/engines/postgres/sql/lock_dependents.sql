@@ -1,4 +1,4 @@
--- Jobs that wait for one of these, locked.
+-- Lock and return the jobs that wait for one of these.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j
@@ -7,7 +7,7 @@ JOIN (
     FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)
     JOIN holdfast.jobs AS w
         ON w.waiting_for IS NOT NULL AND w.waiting_for @> ARRAY[n.id] AND w.tenant = n.tenant
-    WHERE w.state = 0 AND w.line = 0  -- as all that wait have it: so those in line are not looked at
+    WHERE w.state = 0 AND w.line = 0  -- true of all that wait: the index excludes the others
 ) AS w ON w.tenant = j.tenant AND w.id = j.id
 WHERE j.state = 0
 ORDER BY j.tenant, j.id

@@ -1,10 +1,10 @@
--- Jobs in flight under these tokens, locked.
+-- Lock and return the jobs in flight under these tokens.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j
 JOIN unnest(%(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[]) AS o (tenant, id, token)
     ON j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
-WHERE j.state + 0 = 2  -- + 0: by its name, not by walking everything in flight
+WHERE j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
     -- include reach j
 ORDER BY j.tenant, j.id
 FOR UPDATE OF j

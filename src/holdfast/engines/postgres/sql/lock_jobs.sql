@@ -1,4 +1,4 @@
--- Unfinished jobs of these names, locked.
+-- Lock and return unfinished jobs.
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j

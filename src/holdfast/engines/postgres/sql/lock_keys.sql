@@ -1,4 +1,4 @@
--- Be alone with these keys until the end of the transaction; always in the same order.
+-- Lock these keys until the end of the transaction, always in the same order.
 SELECT count(pg_advisory_xact_lock(k.number))
 FROM (
     SELECT DISTINCT holdfast.lock_number(n.name) AS number

@@ -1,2 +1,2 @@
--- Be the only one who migrates this schema, until the end of the transaction.
+-- Lock the migrations of this schema until the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrations', 0))

@@ -1,4 +1,4 @@
--- readable_from: code that knows the migration of this number, or a later one, can work with it.
+-- readable_from: code that has the migration of this number, or a later one, can work with it.
 CREATE TABLE holdfast.migrations (
     number integer PRIMARY KEY,
     name text NOT NULL,

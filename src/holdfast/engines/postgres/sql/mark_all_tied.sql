@@ -1,4 +1,4 @@
--- Have every job settled with care that somebody waits for.
+-- Mark every job on which another one depends: "complete" leaves it to the full settle.
 UPDATE holdfast.jobs AS j
 SET tied = true
 FROM (

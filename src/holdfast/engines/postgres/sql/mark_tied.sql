@@ -1,4 +1,4 @@
--- Have these settled with care: somebody waits for them.
+-- Mark jobs on which another one depends: "complete" leaves them to the full settle.
 UPDATE holdfast.jobs AS j
 SET tied = true
 FROM unnest(%(tenants)s::text[], %(ids)s::text[]) AS n (tenant, id)

@@ -1,4 +1,4 @@
--- Tell those who wait for work in these queues.
+-- Notify the processes that wait for these queues.
 SELECT count(pg_notify(%(channel)s::text, q.queue))
 FROM unnest(%(queues)s::text[]) AS q (queue)
 WHERE EXISTS (

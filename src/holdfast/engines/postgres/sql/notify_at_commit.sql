@@ -1,3 +1,3 @@
--- Tell everybody who listens, once this is committed: whoever waits then may not wait yet.
+-- Notify all listeners: some may register between this statement and the commit.
 SELECT count(pg_notify(%(channel)s::text, q.queue))
 FROM unnest(%(queues)s::text[]) AS q (queue)

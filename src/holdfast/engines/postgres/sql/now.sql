@@ -1,2 +1,2 @@
--- What time it is, unless somebody knows better.
+-- The server's time, unless the caller gives one.
 SELECT coalesce(%(now_us)s::bigint, holdfast.now_us())

@@ -1,4 +1,4 @@
--- Put every pending job into the line where it belongs; where keys are kept in order, the first.
+-- Make every pending job claimable; of ordered keys, only their heads.
 UPDATE holdfast.jobs AS j
 SET line = r.line
 FROM (

@@ -1,4 +1,4 @@
--- Let the first of each of these keys be claimed if it may, and no other of them.
+-- Make the head of each of these keys claimable if it may be claimed, and no other job of them.
 WITH heads AS (
     SELECT
         k.tenant, k.queue, k.key, coalesce(p.line, 1) AS line,

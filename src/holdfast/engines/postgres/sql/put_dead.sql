@@ -1,4 +1,4 @@
--- Write dead letters, new ones or as they are now.
+-- Insert or update dead letters.
 INSERT INTO holdfast.dead AS d (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, finished_at_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker, payload,

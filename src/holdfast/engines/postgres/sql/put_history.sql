@@ -1,4 +1,4 @@
--- Write completed and cancelled jobs.
+-- Insert completed and cancelled jobs.
 INSERT INTO holdfast.history (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, finished_at_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker, result,

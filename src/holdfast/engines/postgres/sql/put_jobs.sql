@@ -1,4 +1,4 @@
--- Write unfinished jobs, new ones or as they are now. A seq of 0 is the next place in line.
+-- Insert or update unfinished jobs. A seq of 0 stands for the next number.
 INSERT INTO holdfast.jobs AS j (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, attempt, max_attempts,
     priority, state, line, tied, stop_requested, tenant, id, scope, queue, task, worker, payload,

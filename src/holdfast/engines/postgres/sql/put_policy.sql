@@ -1,4 +1,4 @@
--- Give a queue a policy; its rate is unspent, and nobody has had a turn.
+-- Give a queue a policy; its rate and its turns start anew.
 WITH fresh AS (
     DELETE FROM holdfast.turns AS t WHERE t.queue = %(queue)s::text
 )

@@ -1,4 +1,4 @@
--- Write down whose turn it was, and what is left of the rates.
+-- Record the last turn of each tenant, and how far the rates are spent.
 WITH spent AS (
     UPDATE holdfast.policies AS p
     SET spent_until_us = s.spent_until_us

@@ -1,4 +1,4 @@
--- The records of the audit after this one.
+-- The audit records after this number.
 SELECT a.record
 FROM holdfast.audit AS a
 WHERE a.number > %(after)s::bigint

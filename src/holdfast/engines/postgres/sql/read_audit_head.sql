@@ -1,2 +1,2 @@
--- Where the audit ends.
+-- The last audit record.
 SELECT a.number, a.hash FROM holdfast.audit AS a ORDER BY a.number DESC LIMIT 1

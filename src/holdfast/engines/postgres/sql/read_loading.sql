@@ -1,2 +1,2 @@
--- How far a load has come, if one is under way or was interrupted.
+-- The progress of a load that is under way or was interrupted.
 SELECT l.records, l.digest FROM holdfast.loading AS l

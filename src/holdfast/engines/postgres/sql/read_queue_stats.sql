@@ -1,4 +1,4 @@
--- Of each queue: what is for later, what is held by a dead one, what has waited longest, what is stuck.
+-- For each queue: scheduled jobs, jobs held by a dead head, the oldest due time, overdue leases.
 SELECT
     j.queue,
     count(*) FILTER (WHERE j.line <> 0 AND j.run_at_us > c.now_us),

@@ -1,4 +1,4 @@
--- What the server is, and what there is of a schema, whoever made it.
+-- The state of the server and of a schema.
 SELECT
     pg_is_in_recovery(),
     current_setting('transaction_read_only') = 'on',

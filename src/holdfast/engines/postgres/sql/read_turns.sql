@@ -1,4 +1,4 @@
--- Which tenant of these queues had its last turn when.
+-- The token of each tenant's last turn in these queues.
 SELECT t.queue, t.tenant, t.token
 FROM holdfast.turns AS t
 WHERE t.queue = ANY (%(queues)s::text[])

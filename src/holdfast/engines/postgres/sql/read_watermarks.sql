@@ -1,5 +1,5 @@
--- What a claim of these queues has to know: the time; where each priority of them begins, which is
--- the first job of its line, due or not; and the policies that limit, with what their rates leave.
+-- What a claim has to know about these queues: the time; the first job of each priority, due or
+-- not; and the policies with limits, with how far their rates are spent.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),

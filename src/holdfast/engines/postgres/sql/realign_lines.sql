@@ -1,4 +1,4 @@
--- Put jobs of these queues that came in while a policy changed into the line of now.
+-- Move jobs of these queues that were enqueued while a policy changed to its line.
 WITH alone_before AS (
     UPDATE holdfast.jobs AS j
     SET line = 1

@@ -1,4 +1,4 @@
--- Refuse to go on if one of these has died or finished since it was looked for.
+-- Fail if one of these jobs has died or finished since it was looked up.
 SELECT holdfast.refuse('a job of this id')
 WHERE EXISTS (
     SELECT FROM holdfast.dead AS d

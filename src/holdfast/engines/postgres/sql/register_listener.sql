@@ -1,4 +1,4 @@
--- Be told of work that comes in these queues, for a while.
+-- Register for notifications of work in these queues, for a while.
 INSERT INTO holdfast.waiting (listener, until_us, queues)
 VALUES (
     %(listener)s::text,

@@ -1,4 +1,4 @@
--- Switch a flag, or take it away.
+-- Switch a flag, or remove it.
 MERGE INTO holdfast.flags AS f
 USING (SELECT %(name)s::text AS name, %(to)s::boolean AS on_) AS n ON f.name = n.name
 WHEN MATCHED AND n.on_ IS NULL THEN DELETE

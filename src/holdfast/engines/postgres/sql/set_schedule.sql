@@ -1,4 +1,4 @@
--- Make a schedule known, or take it away.
+-- Add, change or remove a schedule.
 MERGE INTO holdfast.schedules AS s
 USING (SELECT %(name)s::text AS name, %(schedule)s::bytea AS schedule) AS n ON s.name = n.name
 WHEN MATCHED AND n.schedule IS NULL THEN DELETE

@@ -1,4 +1,4 @@
--- Give nobody a place or a token again that was given before.
+-- Set the sequences so that no number or token is assigned twice.
 SELECT
     setval('holdfast.places', greatest(%(seq)s::bigint, p.last_value)),
     setval('holdfast.tokens', greatest(%(token)s::bigint, t.last_value))

@@ -1,2 +1,2 @@
--- Be the only one who does this periodic work, until the end of the transaction; or be told no.
+-- Lock this periodic work until the end of the transaction; false if another process has the lock.
 SELECT pg_try_advisory_xact_lock(holdfast.lock_number('loop/' || %(name)s::text))

@@ -1,5 +1,5 @@
--- Have what follows in this transaction planned for what it is asked, and for what there is; but a
--- large answer takes one processor and leaves the others to the work.
+-- Plan the statements of this transaction for their parameters and the current statistics, without
+-- parallel workers: a large query takes one processor and leaves the others to the jobs.
 SELECT
     set_config('plan_cache_mode', 'force_custom_plan', true),
     set_config('enable_seqscan', 'on', true),

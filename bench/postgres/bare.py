@@ -77,7 +77,7 @@ def _held(rows: list[tuple[Any, ...]]) -> dict[str, object]:
 
 
 def bare_bulk(seconds: float) -> Rate:
-    """Put the same jobs in, so many a statement, with nothing checked and nobody answered."""
+    """Put the same jobs in, so many a statement, with no checks and no answers."""
     put, done = statement("enqueue"), 0
     kind: dict[str, object] = {
         "tenant": "default",

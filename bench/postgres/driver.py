@@ -31,7 +31,7 @@ async def bulk(side: Side, seconds: float) -> Rate:
 
 
 async def work(side: Side, root: Path, seconds: float, processes: int = 1) -> Rate:
-    """Work off a backlog that nobody adds to, with workers that are warm."""
+    """Work off a backlog without producers, with workers that are warm."""
     count = int(seconds * side.backlog_per_second) // BULK * BULK
     await execute(side.clear)
     async with working(side, root, processes) as workers:

@@ -1,11 +1,11 @@
-"""The application that is measured: a task that does nothing but say so."""
+"""The application that is measured: a task that does nothing."""
 
 from bench.brokers.progress import started
 from holdfast import Holdfast
 
 SLOTS = 1_000
 BATCH = SLOTS // 2
-"""How many one call takes: the worker has two in the air."""
+"""How many one call takes: the worker has two in flight."""
 
 app = Holdfast()
 

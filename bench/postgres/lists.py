@@ -1,4 +1,4 @@
-"""Lists in the format of the wire, as the engine sends them, for plain psycopg."""
+"""Lists in the binary format, as the engine sends them, for plain psycopg."""
 
 from collections.abc import Mapping
 

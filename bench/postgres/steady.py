@@ -1,7 +1,7 @@
 """``python -m bench.postgres.steady DIRECTORY SECONDS PIN_SECONDS``: an even load for a while.
 
 One process enqueues in bulk so that about 10,000 jobs are always waiting, one works them off.
-Then a transaction that somebody forgot keeps the server from sweeping up what is dead.
+Then a forgotten transaction keeps the server from removing dead rows.
 """
 
 import asyncio

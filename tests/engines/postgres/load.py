@@ -1,4 +1,4 @@
-"""Real daemons and producers on one server, and what several books say of them afterwards."""
+"""Real daemons and producers on one server, and what several ledgers record of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerRig(Rig):
         return asyncio.run(asking())
 
     def rows(self, statement: str) -> list[tuple]:
-        """Return what the database says."""
+        """Return what the database has."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(statement.encode()).fetchall()
 
@@ -125,11 +125,11 @@ class Load:
         return [line for path in paths for line in path.read_text().splitlines()]
 
     def complaints(self) -> list[str]:
-        """Return what producers were told that was not a plain yes."""
+        """Return the errors that producers got."""
         return [line for line in self.accounts() if not line.startswith("acknowledged ")]
 
     def finish(self, faults: int) -> Story:
-        """Let everything come to its end; return what the books say.
+        """Let everything come to its end; return what the ledgers record.
 
         A fault may interrupt all that one daemon has in hand.
         """

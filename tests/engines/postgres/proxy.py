@@ -1,7 +1,7 @@
-"""A wire that fails: stands between a client and PostgreSQL, and knows where messages end.
+"""A connection that fails: a proxy before PostgreSQL that knows where messages end.
 
 It listens on a free port of the loopback, whatever way the server itself is reached. A fault is
-armed for the next connection that says or is told something; it strikes once.
+armed for the next connection with traffic; it strikes once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 Side = Literal["request", "answer"]
 How = Literal["end", "reset", "hang", "hold"]
-"""The connection is ended, is reset, stays open and says nothing, or says it all later."""
+"""The connection is ended, is reset, stays open and silent, or delivers everything later."""
 READY, GOODBYE = b"Z", b"X"
 
 
@@ -84,7 +84,7 @@ class Proxy:
     """Listens for clients of one server. Use it as a context."""
 
     def __init__(self, url: str, delay: Callable[[], float] | None = None) -> None:
-        """Take the server's URL; ``delay`` says how many seconds each message takes."""
+        """Take the server's URL; ``delay`` is how many seconds each message takes."""
         self._parts = conninfo_to_dict(url)
         self._delay = delay
         self._fault: Fault | None = None
@@ -103,7 +103,7 @@ class Proxy:
         return f"postgresql://{where}?sslmode=disable&gssencmode=disable"
 
     def arm(self, fault: Fault | None) -> None:
-        """Have this happen to whoever talks next."""
+        """Have this happen to the next connection with traffic."""
         self._fault = fault
 
     def cut(self) -> None:
@@ -112,7 +112,7 @@ class Proxy:
             link.cut()
 
     def refuse(self) -> None:
-        """Let nobody in any more; whoever is connected stays."""
+        """Refuse new connections; existing ones stay."""
         assert self._server is not None
         self._server.close()
 
@@ -178,7 +178,7 @@ class Proxy:
                 link.held.append(message)
 
     async def _answers(self, link: Link) -> None:
-        """Pass on what the server says. What it was doing when the fault strikes, it finishes."""
+        """Pass on what the server sends. It finishes what it does when the fault strikes."""
         async for kind, message in _messages(link.from_server, untyped_first=False):
             self._strikes("answer", link)
             if link.how is not None:

@@ -1,4 +1,4 @@
-"""Scenarios in which one verb is called over a wire that breaks, and what must be true after it."""
+"""Scenarios: one verb is called over a connection that breaks, and what must be true after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKER = "w"
 
 
 class Case:
-    """One try: an engine behind the wire, one beside it, and names that nobody has used yet."""
+    """One try: an engine behind the proxy, one beside it, and names that are not used yet."""
 
     def __init__(self, beside: PostgresEngine, behind: PostgresEngine, url: str) -> None:
         self.beside = beside
@@ -38,16 +38,16 @@ class Case:
         self._arm: Callable[[], None] = lambda: None
 
     def again(self, queue: str, arm: Callable[[], None]) -> None:
-        """Begin anew."""
+        """Start again."""
         self.queue, self._arm, self.given_up = queue, arm, False
 
     async def through(self, verb: Callable[[PostgresEngine], Awaitable[T]]) -> T:
-        """Have the verb called over the wire while the fault is there."""
+        """Call the verb through the proxy while the fault is armed."""
         self._arm()
         return await verb(self._behind)
 
     async def once(self, verb: Callable[[PostgresEngine, Attribution], Awaitable[object]]) -> None:
-        """Have a person's operation done: an error says that nobody knows; never is it two."""
+        """Perform an admin action: if it raises, its outcome is unknown; it is never done twice."""
         entry = AuditEntry("act", "job", self.queue, "ann")
         attribution = Attribution("ann", "a test", (entry,))
         try:

@@ -135,7 +135,7 @@ class Server:
             raise RuntimeError(f"{program} failed:\n{done.stderr.decode(errors='replace')}")
 
     def _reachable(self, binaries: Path) -> Path:
-        """Return the programs where whoever runs them can reach them: copied if need be."""
+        """Return the programs where the user that runs them can reach them: copied if need be."""
         test = ["test", "-x", str(binaries / "postgres")]
         if not self._as or subprocess.run(test, check=False, **self._as).returncode == 0:
             return binaries
@@ -167,7 +167,7 @@ class Databases:
 
     @contextlib.contextmanager
     def fresh(self, like: str | None = None) -> Iterator[str]:
-        """Make a database like the template; yield its URL; drop it, whoever is connected."""
+        """Make a database like the template; yield its URL; drop it, even with connections."""
         name = f"{self._prefix}_{next(_NUMBERS)}"
         self._make(name, like or self.template)
         try:

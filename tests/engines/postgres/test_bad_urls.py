@@ -1,4 +1,4 @@
-"""Places where work cannot be kept: one sentence each, which says what to do, and exit code 5."""
+"""Stores that cannot be used: one sentence each, with what to do, and exit code 5."""
 
 import asyncio
 import json
@@ -123,7 +123,7 @@ UNREACHED = {
     "no login": ("{user:nologin}", "does not let user 'nologin' log in"),
     "password": ("{user:guarded:geheim2}", "refuses user 'guarded' or the password: correct"),
     "no password": ("{user:guarded}", "refuses user 'guarded' or the password: correct"),
-    "rules": ("{user:outsider}", "see pg_hba.conf there"),
+    "rules": ("{user:outsider}", "check pg_hba.conf there"),
 }
 
 

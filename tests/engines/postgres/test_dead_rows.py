@@ -45,7 +45,7 @@ class Moment:
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> Moment:
-    """Have time pass only when it is told to: then nothing is looked at again for its age."""
+    """Stop the clock: then nothing is read again for its age."""
     moment = Moment()
     for module in (resources, claimer, reclaim):
         monkeypatch.setattr(module, "monotonic", moment)
@@ -132,8 +132,8 @@ def test_control_leases_that_are_looked_at_from_the_beginning(made, still, monke
 
 def test_control_a_time_that_is_asked_for_with_every_row(made, still, rewritten):
     now = "coalesce(%(now_us)s::bigint, holdfast.now_us())"
-    anew = lambda text: text.replace(f"(SELECT {now})", now)
-    rewritten(lambda file, text: anew(text) if file == "find_overdue" else text)
+    without_subquery = lambda text: text.replace(f"(SELECT {now})", now)
+    rewritten(lambda file, text: without_subquery(text) if file == "find_overdue" else text)
     assert entries_read(made, later_seconds=1.0) > ROUNDS * JOBS
 
 
@@ -166,7 +166,7 @@ async def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(
         rows(made, LATE)
         if in_turn:
             clock.advance(1.0)
-            assert (await engine.reclaim(every_seconds=1.0)).lost == [], "nobody looks there"
+            assert (await engine.reclaim(every_seconds=1.0)).lost == [], "no scan starts there"
             clock.advance(1.0)
             still.seconds += FULL_SCAN_SECONDS
             assert len((await engine.reclaim(every_seconds=1.0)).lost) == 1

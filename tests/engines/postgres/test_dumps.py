@@ -1,4 +1,4 @@
-"""Dumps of PostgreSQL, and into it: everything comes back as it was, or nobody gets to see it."""
+"""Dumps of PostgreSQL, and into it: everything comes back as it was, or no engine opens it."""
 
 import asyncio
 import gc
@@ -274,7 +274,7 @@ async def settle_of_the_old_world(
     await load(url, source.dump())
     engine = await connected(url, clock)
     last = 0
-    while last < old.token - 1:  # so that the numbers meet, if they begin anew
+    while last < old.token - 1:  # so that the numbers meet, if they start again
         await engine.enqueue([NewJob(task="t", priority=9)])
         [other] = (await engine.claim(queues=["default"], worker="w")).jobs
         last = other.token

@@ -14,7 +14,7 @@ KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "30"))
 KILLS_PER_STORE = 30
 JOBS_PER_KILL = 200
 LEASE_SECONDS = 3.0
-"""How long it takes until what was interrupted runs again: nobody knows that a daemon is gone."""
+"""How long it takes until interrupted jobs run again: their leases have to end."""
 
 
 def some_moment(load: Load, victim: int, rng: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Loads into PostgreSQL that are stopped, disturbed or refused: nobody sees half of anything."""
+"""Loads into PostgreSQL that are stopped, disturbed or refused: no engine sees half of a dump."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -177,7 +177,7 @@ def test_who_writes_into_it_meanwhile_is_noticed_before_anybody_uses_it(url):
         async def disturbed() -> AsyncIterator[list[DumpRecord]]:
             yield records[:-3]
             claim = await early.claim(queues=["default", "keyed"], worker="w", limit=9)
-            assert claim.jobs == []  # nobody may claim what is not all there
+            assert claim.jobs == []  # an unfinished load has no claimable jobs
             await early.enqueue([NewJob(task="t")])
             await early.close()
             yield records[-3:]

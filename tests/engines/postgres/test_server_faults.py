@@ -1,4 +1,4 @@
-"""The server crashes, ends connections, has none left, or makes everybody wait: work goes on."""
+"""The server crashes, ends connections, has none left, or makes all clients wait: work goes on."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ def storm(durable: Durable, load: Load, rng: random.Random) -> None:
 
 
 def exhaustion(durable: Durable, load: Load, rng: random.Random) -> None:
-    """Take every connection that the server has, and keep them until somebody complains."""
+    """Take every connection that the server has, and keep them until a producer complains."""
     before = len(load.complaints())
     with contextlib.ExitStack() as stack:
         admin = stack.enter_context(psycopg.connect(load.rig.url, autocommit=True))
@@ -61,11 +61,11 @@ def exhaustion(durable: Durable, load: Load, rng: random.Random) -> None:
                     break
         assert taken >= 10
         load.more(JOBS)
-        until(lambda: len(load.complaints()) > before, "a producer is told so")
+        until(lambda: len(load.complaints()) > before, "a producer gets an error")
 
 
 def locked_table(durable: Durable, load: Load, rng: random.Random) -> None:
-    """Lock everybody out of the jobs until statements have been given up."""
+    """Lock the jobs until statements have been cancelled."""
     _locked(load, "LOCK TABLE holdfast.jobs IN ACCESS EXCLUSIVE MODE")
 
 
@@ -84,7 +84,7 @@ def _locked(load: Load, statement: str) -> None:
 
 
 def _is_in_the_way(admin: psycopg.Connection, statement: str) -> bool:
-    """Lock; keep it if somebody has to wait for it: whoever holds a job in flight settles it."""
+    """Lock; keep the lock if others wait for it: workers that hold a job in flight settle it."""
     cursor = admin.execute(statement.encode())
     if cursor.description is None or (2,) in cursor.fetchall():
         return True
@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_recorded_twice_and_all_recover_by_themselves(
         load = Load(rig, LEASE_SECONDS)
         try:
             for daemon in load.daemons:
-                daemon.ready()  # one that finds no server when it starts says so and ends
+                daemon.ready()  # one that finds no server when it starts reports that and exits
             for _ in range(1 if fault is exhaustion else TIMES):  # it takes its time
                 load.more(JOBS)
                 load.moves(10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 
-import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
@@ -19,25 +18,16 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.model.audit import AuditRecord
-from holdfast.model.effects import ScheduleState
-from holdfast.model.history import AttemptRecord, Note
-from holdfast.model.policy import QueuePolicy
 
+from . import rows
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
 from .connection.statements import statement
 from .errors import translated
-from .rows import job_of
 
 _PAGE = 250
 """How many rows are in memory at a time: each may have a payload of the largest size."""
-_POLICY = msgspec.msgpack.Decoder(QueuePolicy)
-_SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
-_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
-_NOTE = msgspec.msgpack.Decoder(Note)
-_AUDIT = msgspec.msgpack.Decoder(AuditRecord)
 
 
 async def records(
@@ -76,10 +66,10 @@ class _TableDump:
         [[last_seq, last_token]] = await self._all("read_last_numbers")
         first: list[DumpRecord] = [DumpHead(engine, now_us, last_seq, last_token)]
         for queue, policy in await self._all("list_policies"):
-            first.append(DumpedPolicy(queue, _POLICY.decode(policy)))
+            first.append(DumpedPolicy(queue, rows.POLICY.decode(policy)))
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
-            first.append(DumpedSchedule(name, _SCHEDULE.decode(schedule)))
+            first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (
@@ -103,23 +93,23 @@ class _TableDump:
     ) -> AsyncIterator[list[DumpRecord]]:
         async with self._connection.cursor(name=name) as cursor:
             await cursor.execute(statement(name, self._schema), parameters, binary=True)
-            while rows := await cursor.fetchmany(_PAGE):
-                yield [make(row) for row in rows]
+            while page := await cursor.fetchmany(_PAGE):
+                yield [make(row) for row in page]
 
 
 def _job(row: Row) -> DumpRecord:
-    return DumpedJob(job_of(row))
+    return DumpedJob(rows.job_of(row))
 
 
 def _attempt(row: Row) -> DumpRecord:
     tenant, job_id, made_us, attempt = row
-    return DumpedAttempt(tenant, job_id, made_us, _ATTEMPT.decode(attempt))
+    return DumpedAttempt(tenant, job_id, made_us, rows.ATTEMPT.decode(attempt))
 
 
 def _note(row: Row) -> DumpRecord:
     tenant, job_id, made_us, note = row
-    return DumpedNote(tenant, job_id, made_us, _NOTE.decode(note))
+    return DumpedNote(tenant, job_id, made_us, rows.NOTE.decode(note))
 
 
 def _audit(row: Row) -> DumpRecord:
-    return DumpedAudit(_AUDIT.decode(row[0]))
+    return DumpedAudit(rows.AUDIT_RECORD.decode(row[0]))

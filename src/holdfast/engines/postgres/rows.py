@@ -8,11 +8,15 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access import Caller
+from holdfast.model.audit import AuditRecord
+from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
+from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
+from holdfast.model.policy import QueuePolicy
 
-from .connection.sansio import Row
+from .connection.sansio import Row, Statement
 
 STATES = (
     State.BLOCKED,
@@ -46,6 +50,11 @@ _NO_EXTRA = ExtraColumns()
 _ENCODER = msgspec.msgpack.Encoder()
 _EXTRA = msgspec.msgpack.Decoder(ExtraColumns)
 _FAILURE = msgspec.msgpack.Decoder(Failure)
+ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
+NOTE = msgspec.msgpack.Decoder(Note)
+POLICY = msgspec.msgpack.Decoder(QueuePolicy)
+SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
+AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
 def job_of(row: Row) -> Job:
@@ -150,6 +159,43 @@ def names(jobs: Iterable[tuple[str, str]]) -> dict[str, object]:
     """Return the names of jobs, tenant and id, as columns."""
     listed = list(jobs)
     return {"tenants": [name[0] for name in listed], "ids": [name[1] for name in listed]}
+
+
+def add_attempts(attempts: Sequence[tuple[str, str, int, AttemptRecord]]) -> Statement:
+    """Return the statement that records attempts, each with its job's tenant, id and creation."""
+    tenants, ids, made_us, records = map(list, zip(*attempts, strict=True))
+    columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
+    tokens = [record.token for record in records]
+    return Statement(
+        "add_attempts", {**columns, "tokens": tokens, "attempts": [pack(one) for one in records]}
+    )
+
+
+def add_notes(notes: Sequence[tuple[str, str, int, Note]]) -> Statement:
+    """Return the statement that records notes, each with its job's tenant, id and creation."""
+    tenants, ids, made_us, records = map(list, zip(*notes, strict=True))
+    columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
+    return Statement("add_notes", {**columns, "notes": [pack(one) for one in records]})
+
+
+def add_audit(records: Sequence[AuditRecord]) -> Statement:
+    """Return the statement that appends audit records."""
+    columns = {
+        "numbers": [record.number for record in records],
+        "hashes": [record.hash for record in records],
+        "records": [pack(record) for record in records],
+    }
+    return Statement("add_audit", columns)
+
+
+def find_unique(uniques: Sequence[tuple[str, str, str]]) -> Statement:
+    """Return the statement that reads the unfinished jobs of these tenants, queues and uniques."""
+    columns = {
+        "tenants": [one[0] for one in uniques],
+        "queues": [one[1] for one in uniques],
+        "uniques": [one[2] for one in uniques],
+    }
+    return Statement("find_unique", columns)
 
 
 def reach(caller: Caller) -> dict[str, object]:

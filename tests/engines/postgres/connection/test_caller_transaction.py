@@ -197,20 +197,20 @@ def test_what_is_enqueued_is_checked_as_always(shop):
 
 
 def notified(listener: psycopg.Connection, url: str) -> list[str]:
-    """Return what was told so far: what is sent after it comes after it."""
+    """Return the notifications so far: notifications arrive in their order."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("NOTIFY holdfast, 'end'")
-    told: list[str] = []
+    texts: list[str] = []
     for notice in listener.notifies(timeout=20):
         if notice.payload == "end":
-            return told
-        told.append(notice.payload)
-    raise AssertionError("not even the end was told")
+            return texts
+        texts.append(notice.payload)
+    raise AssertionError("not even the last notification came")
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=["simple", "with care"])
 def test_listeners_are_told_at_the_commit_and_not_of_a_rollback(shop, options):
-    """Nobody waited when it was enqueued: who begins to wait before the commit is told, too."""
+    """No claim waited when it was enqueued: one that waits before the commit is notified, too."""
     with (
         psycopg.connect(shop.url, autocommit=True) as listener,
         psycopg.connect(shop.url) as connection,
@@ -248,7 +248,7 @@ async def test_a_worker_gets_it_after_the_commit(shop):
 
 
 def test_an_engine_that_was_adopted_says_where(shop):
-    """``holdfast run --store …``: the application itself may be told nothing."""
+    """``holdfast run --store …``: the application itself may have no store."""
 
     async def scenario() -> None:
         app = Holdfast("memory:")

@@ -1,4 +1,4 @@
-"""The wire breaks at any message of any verb: what was done is known, and is done once.
+"""The connection breaks at any message of any verb: the outcome is found, and is done once.
 
 Each scenario is played again and again with the fault at another message: first on the way to the
 server, then on the way back. What the server was doing when its answer was lost it finishes,
@@ -93,7 +93,7 @@ async def play(
 
 
 async def play_at_many_messages(url: str, scenario: Scenario, rng: random.Random) -> int:
-    """Return how often the wire broke: at the first messages, the last, and some in between."""
+    """Return how often the connection broke: at the first messages, the last, some in between."""
     struck = 0
     async with wired(url) as (case, proxy):
         for side in ("request", "answer"):
@@ -162,7 +162,7 @@ def test_a_wire_that_says_nothing_any_more_is_given_up_and_all_is_well(server18)
 
 @pytest.mark.parametrize("fields", [{}, {"id": "named"}, {"unique": "u"}, {"key": "k"}])
 def test_an_enqueue_that_the_server_is_still_busy_with_is_not_called_a_duplicate(server18, fields):
-    """The wire breaks while the server waits for a lock: the first try commits after the look."""
+    """The connection breaks while the server waits for a lock: it commits after the look."""
 
     async def main(url: str) -> None:
         async with wired(url) as (case, proxy), await psycopg.AsyncConnection.connect(url) as other:

@@ -126,8 +126,8 @@ async def test_much_is_sent_while_much_is_answered(server18):
 
     async with connected(server18) as wire:
         echo = [bound("SELECT $1::bytea", "echo", v=bytes(1_000_000)) for _ in range(30)]
-        told = await send(wire, *echo)
-        assert [len(rows[0][0]) for rows in told] == [1_000_000] * 30
+        replies = await send(wire, *echo)
+        assert [len(rows[0][0]) for rows in replies] == [1_000_000] * 30
 
 
 async def test_a_cancelled_call_leaves_the_line_as_it_was(server18):

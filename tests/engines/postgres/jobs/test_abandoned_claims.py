@@ -1,4 +1,4 @@
-"""Whoever gives up a claim, at whatever moment, takes nothing with him."""
+"""A claim that is cancelled, at any moment, keeps no job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def while_the_server_is_at_it(engine: PostgresEngine, url: str) -> None:
 
 
 def when_it_has_the_answer(*, known: bool) -> GiveUp:
-    """Just before, or just after, who waits was told that there is one."""
+    """Just before, or just after, the caller is woken."""
 
     async def give_up(engine: PostgresEngine, _url: str) -> None:
         usual = engine._claimer._settle_and_claim

@@ -1,4 +1,4 @@
-"""Who lost a job cannot settle it any more, whatever it says, and however late."""
+"""A worker that lost a job cannot settle it, with any outcome, however late."""
 
 from __future__ import annotations
 

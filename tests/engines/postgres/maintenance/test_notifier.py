@@ -1,4 +1,4 @@
-"""Work that others put is told of: who waits wakes without polling, or says that it has to."""
+"""Notifications: a waiting claim wakes without polling, or it is logged that it has to poll."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.model.policy import QueuePolicy
 from tests.engines.postgres.pooler import pooled
 
 NEVER = PostgresOptions(poll_interval_seconds=3_600.0)
-"""Only what is told of is found."""
+"""Only notifications find work."""
 OFTEN = PostgresOptions(poll_interval_seconds=0.02)
 OPERATION = Attribution("ann", "to see")
 LISTENS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
@@ -79,7 +79,7 @@ def claiming(engine: PostgresEngine, queue: str = "q") -> asyncio.Future[list[Jo
 
 
 def asleep(engine: PostgresEngine, queue: str = "q") -> Callable[[], bool]:
-    """Whether somebody sleeps there and would be told of work."""
+    """Whether a claim sleeps there and is registered for notifications."""
     return lambda: engine._notifier.covers([queue]) and engine._notifier._waiting[queue] > 0
 
 
@@ -97,7 +97,7 @@ def said(caplog) -> list[str]:
     return [name for name in names if name.startswith("postgres.")]
 
 
-# --- told of ---------------------------------------------------------------------------------
+# --- notified --------------------------------------------------------------------------------
 
 
 def test_who_waits_wakes_when_another_process_enqueues(url):
@@ -133,7 +133,7 @@ def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypa
     async def run() -> None:
         nonlocal looks
         async with opened(url) as waiter, opened(url) as other:
-            # What comes into another lane than the last has to be looked for.
+            # A job of another priority than the last needs a look at the watermarks.
             for number, (priority, expected) in enumerate([(0, 1), (0, 0), (0, 0), (5, 1), (5, 0)]):
                 claim = claiming(waiter)
                 await until(asleep(waiter))
@@ -276,7 +276,7 @@ async def test_without_the_second_look_it_is_not(url):
         claim = claiming(waiter)
         await until(asleep(waiter))
         [job] = await other.get(["gap"])
-        assert job is not None, "it is there, and nobody was told"
+        assert job is not None, "it is there, without a notification"
         assert not claim.done()
         assert not any(future.done() for future in waiter._resources.waiters._waiting)
         waiter._resources.waiters.wake_all()
@@ -295,7 +295,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_missed(url, caplog):
                 claim = claiming(waiter)
                 await until(asleep(waiter))
                 assert execute(url, f"SELECT pg_terminate_backend(pid) {LISTENS}") == 1
-                if number:  # in the first round it comes while nobody listens, perhaps
+                if number:  # in the first round it may come before we listen
                     await until(lambda: not waiter._notifier.listening)
                     await until(asleep(waiter))
                 await put(other, f"j{number}")

@@ -55,7 +55,7 @@ def work() -> SansIO[bool]:
 
 
 async def ticks(databases: list[Database], seconds: list[float]) -> list[float]:
-    """Have everybody come at each of these moments, all at once; return when work was done."""
+    """Run all processes at each of these moments, all at once; return when work was done."""
     done = []
     for now in seconds:
         came = [WORK.run(database, work, at(now)) for database in databases for _twice in "ab"]
@@ -132,15 +132,15 @@ async def test_while_it_is_being_done_nobody_else_begins(url):
 
 
 def without_lock(
-    self: PeriodicLock, make: Callable[[], SansIO[bool]], on: CallContext
+    self: PeriodicLock, make: Callable[[], SansIO[bool]], context: CallContext
 ) -> SansIO[bool | None]:
-    """Do as ``PeriodicLock`` does, but for the lock."""
-    [[row]] = yield from execute_all(self._ran_at(on))
+    """Do what ``PeriodicLock`` does, without the lock."""
+    [[row]] = yield from execute_all(self._last_run(context))
     if not self._due(row):
         return None
-    answer = yield from make()
+    result = yield from make()
     yield from execute_all(Statement("record_run", {"name": self.name, "at_us": row[0]}))
-    return answer
+    return result
 
 
 async def test_without_the_lock_it_is_done_twice(url, monkeypatch):
@@ -162,7 +162,7 @@ async def test_when_its_holder_dies_another_takes_over(url):
         assert killed == [(True,)]
         first.cancel()
         await asyncio.wait([first])
-        assert first.cancelled(), "it does not begin anew when it was asked to end"
+        assert first.cancelled(), "it is not retried when it was cancelled"
         assert await WORK.run(other, work, at(0.1))
 
 

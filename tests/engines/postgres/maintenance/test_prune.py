@@ -160,8 +160,8 @@ async def test_a_jobs_past_goes_with_it_and_not_before(url, monkeypatch):
         await prune_all(engine)
         assert with_a_past(url, "attempts") == ["dead", "open", "young"]
         assert with_a_past(url, "notes") == ["again", "dead", "open", "young"]
-        told = await engine.history(["again", "dead", "open", "young"])
-        again, *others = [one for one in told if one is not None]
+        found = await engine.history(["again", "dead", "open", "young"])
+        again, *others = [one for one in found if one is not None]
         assert [note.text for note in again.notes] == ["anew"]
         assert [note.text for one in others for note in one.notes] == ["looked at"] * 3
         assert [len(one.attempts) for one in others] == [1, 1, 2]

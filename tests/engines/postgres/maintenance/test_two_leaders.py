@@ -1,4 +1,4 @@
-"""Several daemons do what is to be done once: nobody is the leader, and still it is done once."""
+"""Several daemons do periodic work: without a leader, and still it is done once."""
 
 import asyncio
 from collections import Counter

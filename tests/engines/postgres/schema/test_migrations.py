@@ -227,7 +227,7 @@ INSERT INTO holdfast.jobs (
     payload
 ) SELECT 1, 1, 3, 0, 1, 1, 'default', id, '', 'default', 't', '{}' FROM unnest(%s::text[]) AS id
 """
-"""What code that knows the first migration alone says, for jobs that are due since long ago."""
+"""Statements of code that has the first migration only, for jobs that are long due."""
 
 
 def test_jobs_keep_their_order_over_the_second_migration_whoever_enqueues_them(bare, knowing):
@@ -297,7 +297,7 @@ def test_a_newer_schema_that_says_so_is_used_by_older_code(made, knowing):
     knowing(KNOWN)
     assert migrate(made) == []
     assert len(use(made)) == 3
-    # One that does not say so, on top: all of them are needed then.
+    # One more that does not say so: all of them are needed then.
     knowing([*KNOWN, *friendly, Migration(friendly[-1].number + 1, "last", "SELECT 1;")])
     migrate(made)
     knowing(KNOWN)
@@ -336,7 +336,7 @@ def test_a_schema_that_skipped_a_migration_is_refused(made, knowing):
     refused(made, f"has later migrations than {LATER[0].title}, but not that one")
 
 
-# --- somebody else's tables ---------------------------------------------------------------------
+# --- foreign tables -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

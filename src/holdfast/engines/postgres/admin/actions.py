@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from holdfast.engines.contract import AdminResult
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute_all
 from holdfast.engines.postgres.jobs.settle import after_changes, write_effects
-from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys
+from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.actions import AnyAction, ReplayJobs
@@ -76,15 +76,10 @@ class ReplayOnJobs(JobChange):
 
     def prepare(self, jobs: Sequence[Job], context: CallContext) -> SansIO[None]:
         """Read the unfinished jobs of their unique keys, and their dependencies."""
-        unique = [job for job in jobs if job.unique is not None]
+        unique = [(job.tenant, job.queue, job.unique) for job in jobs if job.unique is not None]
         needed = [(job.tenant, one) for job in jobs for one in job.ties.waiting_for]
-        columns: dict[str, object] = {
-            "tenants": [job.tenant for job in unique],
-            "queues": [job.queue for job in unique],
-            "uniques": [job.unique for job in unique],
-        }
         unfinished, known = yield from execute_all(
-            Statement("find_unique", columns), context.get(rows.names(dict.fromkeys(needed)))
+            rows.find_unique(unique), context.get(rows.names(dict.fromkeys(needed)))
         )
         self._unfinished |= {
             (job.tenant, job.queue, job.unique) for job in map(rows.job_of, unfinished)
@@ -200,7 +195,6 @@ def _lock(found: Sequence[Job], caller: Caller, context: CallContext) -> SansIO[
     """Lock these jobs in whichever table they are, their keys first; return them as they are."""
     names = [(job.tenant, job.id) for job in found]
     columns = rows.names(names)
-    keys = yield from execute("find_keys", **columns)
-    yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
+    yield from lock_keys_of(names)
     yield from execute_all(Statement("lock_jobs", columns), Statement("lock_dead", columns))
     return (yield from get(names, caller, context))

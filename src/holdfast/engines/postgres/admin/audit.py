@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.connection.sansio import SansIO, execute, execute_all
 from holdfast.model import audit as auditing
 from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
-
-_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
 def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
@@ -26,16 +22,7 @@ def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
         head = auditing.head_of(record)
         records.append(record)
     if records:
-        yield from execute_all(
-            Statement(
-                "add_audit",
-                {
-                    "numbers": [record.number for record in records],
-                    "hashes": [record.hash for record in records],
-                    "records": [rows.pack(record) for record in records],
-                },
-            )
-        )
+        yield from execute_all(rows.add_audit(records))
     return head
 
 
@@ -48,4 +35,4 @@ def add_audit_now(entries: Sequence[AuditEntry], context: CallContext) -> SansIO
 def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:
     """Return the records after this number."""
     found = yield from execute("read_audit", after=after, limit=limit)
-    return [_RECORD.decode(record) for (record,) in found]
+    return [rows.AUDIT_RECORD.decode(record) for (record,) in found]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
-from holdfast.engines.postgres.jobs.limited_claim import POLICY
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import ChangedMeanwhile
@@ -17,13 +16,12 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .audit import add_audit
 
-_SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
 COMMON_LINE, LINE_BY_TENANT = 1, 2
 
 
 def is_limited(policy: QueuePolicy) -> bool:
     """Whether claims from such a queue have to be made one at a time."""
-    return msgspec.structs.replace(policy, ordered=True) != DEFAULT_POLICY
+    return replace(policy, ordered=True) != DEFAULT_POLICY
 
 
 def line_of(policy: QueuePolicy) -> int:
@@ -35,7 +33,7 @@ def line_of(policy: QueuePolicy) -> int:
 def policies() -> SansIO[Mapping[str, QueuePolicy]]:
     """Return the policies of queues that have one of their own."""
     found = yield from execute("list_policies")
-    return {queue: POLICY.decode(policy) for queue, policy in found}
+    return {queue: rows.POLICY.decode(policy) for queue, policy in found}
 
 
 def set_policy(
@@ -48,7 +46,7 @@ def set_policy(
     """Give a queue a policy; move its jobs to the line of that policy."""
     yield from execute("lock_keys", names=[f"queue/{queue}"])
     [[[now_us]], found] = yield from execute_all(context.now(), Statement("list_policies", {}))
-    held = {name: POLICY.decode(packed) for name, packed in found}.get(queue, DEFAULT_POLICY)
+    held = {name: rows.POLICY.decode(packed) for name, packed in found}.get(queue, DEFAULT_POLICY)
     if expected is not None and held != expected:
         raise ChangedMeanwhile("queue", queue)
     after = policy or DEFAULT_POLICY
@@ -92,7 +90,7 @@ def set_flag(
 def schedules() -> SansIO[Mapping[str, ScheduleState]]:
     """Return the schedules."""
     found = yield from execute("list_schedules")
-    return {name: _SCHEDULE.decode(schedule) for name, schedule in found}
+    return {name: rows.SCHEDULE.decode(schedule) for name, schedule in found}
 
 
 def set_schedule(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.contract import Counts
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
-from holdfast.engines.postgres.jobs.limited_claim import POLICY
 from holdfast.engines.postgres.jobs.unit_of_work import Name
 from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
@@ -23,8 +21,6 @@ from holdfast.model.job import UNFINISHED, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import FailureGroup, Filter, Place, place_of
 
-_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
-_NOTE = msgspec.msgpack.Decoder(Note)
 _DEAD = frozenset({State.DEAD, State.ARCHIVED})
 _DONE = frozenset({State.COMPLETED, State.CANCELLED})
 
@@ -123,7 +119,7 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
         Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
     )
     by_queue = {row[0]: row[1:] for row in stats}
-    policies = {queue: POLICY.decode(policy) for queue, policy in packed}
+    policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
         scheduled, held, oldest_due_us, stuck = by_queue.get(queue, (0, 0, None, 0))
@@ -188,9 +184,9 @@ def history(
     attempts: defaultdict[Name, list[AttemptRecord]] = defaultdict(list)
     notes: defaultdict[Name, list[Note]] = defaultdict(list)
     for tenant, job_id, attempt in packed_attempts:
-        attempts[tenant, job_id].append(_ATTEMPT.decode(attempt))
+        attempts[tenant, job_id].append(rows.ATTEMPT.decode(attempt))
     for tenant, job_id, note in packed_notes:
-        notes[tenant, job_id].append(_NOTE.decode(note))
+        notes[tenant, job_id].append(rows.NOTE.decode(note))
     for name, job in jobs.items():
         if (last := completing_attempt(job)) is not None:
             attempts[name].append(last)

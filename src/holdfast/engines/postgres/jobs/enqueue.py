@@ -278,14 +278,9 @@ def _existing_jobs(
         for new in jobs
         if new.unique is not None and _all_names(new.tenant, new.queue, new.unique)
     ]
-    columns: dict[str, object] = {
-        "tenants": [one[0] for one in unique],
-        "queues": [one[1] for one in unique],
-        "uniques": [one[2] for one in unique],
-    }
     names = rows.names(dict.fromkeys([*named, *needed]))
     results = yield from execute_all(
-        *statements, context.now(), context.get(names), Statement("find_unique", columns)
+        *statements, context.now(), context.get(names), rows.find_unique(unique)
     )
     [[now_us]], found, firsts = results[-3:]
     return _ExistingJobs(now_us, map(rows.job_of, found), map(rows.job_of, firsts))

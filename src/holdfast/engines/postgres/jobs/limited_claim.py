@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from holdfast.engines.contract import MAX_CLAIM
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
@@ -22,7 +20,6 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .claim import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
 
-POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 _FIRST_PAGE = 20
 """How many jobs of each tenant or priority are read first."""
 _LATER = 2**62
@@ -39,7 +36,7 @@ class ClaimBudget:
         self.spent_until_us: dict[str, int] = {}
         self.by_tenant: list[str] = []
         for queue, line, spent_until_us, policy in limits:
-            self.policies[queue] = POLICY.decode(policy)
+            self.policies[queue] = rows.POLICY.decode(policy)
             self.spent_until_us[queue] = spent_until_us
             if line == 2:
                 self.by_tenant.append(queue)
@@ -244,7 +241,7 @@ def opens_at_us(policies: Iterable[Row], now_us: int) -> int | None:
     moments = [
         opens_us
         for _queue, _line, spent_until_us, policy in policies
-        if (opens_us := POLICY.decode(policy).opens_at_us(spent_until_us, now_us)) is not None
+        if (opens_us := rows.POLICY.decode(policy).opens_at_us(spent_until_us, now_us)) is not None
     ]
     return min(moments, default=None)
 

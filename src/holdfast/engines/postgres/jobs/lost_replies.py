@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.contract import Admission, OnDuplicate, Receipt
 from holdfast.engines.lost_replies import Known, SentEnqueue
+from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin import queries
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.database import Database
@@ -16,7 +16,6 @@ from holdfast.engines.postgres.connection.sansio import Row, execute
 from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DuplicateId, HoldfastError, Unavailable
-from holdfast.model.history import AttemptRecord
 from holdfast.model.job import Job, encode_payload
 from holdfast.model.outcome import Outcome, OutcomeKind
 
@@ -25,7 +24,6 @@ from .claim import ClaimRequest
 from .enqueue import EnqueueRequest
 from .settle import Lease, first_of_each, lease_columns, lease_of
 
-_ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 _COMPLETED = 3
 _MAX_REMEMBERED = 100_000
 """How many lost replies are remembered: callers that never ask again have given up."""
@@ -159,5 +157,5 @@ def _records(row: Row, outcome: Outcome) -> bool:
     _token, state, packed = row
     if outcome.kind is OutcomeKind.COMPLETED or packed is None:
         return outcome.kind is OutcomeKind.COMPLETED and state == _COMPLETED
-    attempt = _ATTEMPT.decode(packed)
+    attempt = rows.ATTEMPT.decode(packed)
     return attempt.ending not in _LOST or attempt.failure == outcome.failure

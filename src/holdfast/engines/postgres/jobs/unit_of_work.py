@@ -33,8 +33,8 @@ class UnitOfWork:
         self._before: dict[Name, Job | None] = {}
         self._after: dict[Name, Job | None] = {}
         self._purged: list[Job] = []
-        self._attempts: list[tuple[Job, AttemptRecord]] = []
-        self._notes: list[tuple[Job, Note]] = []
+        self._attempts: list[tuple[str, str, int, AttemptRecord]] = []
+        self._notes: list[tuple[str, str, int, Note]] = []
 
     def add(self, job: Job | None, effect: JobEffect) -> Job | None:
         """Fold an effect into a job, after the effects that were added before; return it."""
@@ -52,9 +52,9 @@ class UnitOfWork:
         of = after or job
         if of is not None:
             if (attempt := attempt_of(job, effect)) is not None:
-                self._attempts.append((of, attempt))
+                self._attempts.append((*name, of.created_at_us, attempt))
             if (note := note_of(effect)) is not None:
-                self._notes.append((of, note))
+                self._notes.append((*name, of.created_at_us, note))
         return after
 
     def job(self, name: Name) -> Job | None:
@@ -134,18 +134,9 @@ class UnitOfWork:
     def _records(self) -> Iterable[Statement]:
         """Yield the statements that record attempts and notes."""
         if self._attempts:
-            yield Statement(
-                "add_attempts",
-                {
-                    **_of([job for job, _attempt in self._attempts]),
-                    "tokens": [attempt.token for _job, attempt in self._attempts],
-                    "attempts": [rows.pack(attempt) for _job, attempt in self._attempts],
-                },
-            )
+            yield rows.add_attempts(self._attempts)
         if self._notes:
-            jobs = [job for job, _note in self._notes]
-            notes = [rows.pack(note) for _job, note in self._notes]
-            yield Statement("add_notes", {**_of(jobs), "notes": notes})
+            yield rows.add_notes(self._notes)
 
 
 def lock_keys(keys: Sequence[Key]) -> list[Statement]:
@@ -153,6 +144,12 @@ def lock_keys(keys: Sequence[Key]) -> list[Statement]:
     if not keys:
         return []
     return [Statement("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
+
+
+def lock_keys_of(names: Sequence[Name]) -> SansIO[None]:
+    """Lock the keys of these jobs."""
+    keys = yield from execute("find_keys", **rows.names(names))
+    yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
 
 
 def promote_key_heads(keys: Sequence[Key]) -> list[Statement]:
@@ -174,13 +171,6 @@ def keys_of(jobs: Iterable[Job]) -> list[Key]:
             (job.tenant, job.queue, job.ties.key) for job in jobs if job.ties.key is not None
         )
     )
-
-
-def _of(jobs: Sequence[Job]) -> dict[str, object]:
-    return {
-        **rows.names((job.tenant, job.id) for job in jobs),
-        "made_us": [job.created_at_us for job in jobs],
-    }
 
 
 def _is_dead(job: Job) -> bool:

@@ -12,7 +12,7 @@ from holdfast.engines.postgres.admin.audit import add_audit
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.engines.postgres.jobs.settle import after_changes, write_effects
-from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys
+from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
@@ -135,10 +135,8 @@ def reclaim(
 
 def lock_jobs(names: Sequence[Name]) -> SansIO[dict[Name, Job]]:
     """Lock unfinished jobs, and their keys before them; return them as they are now."""
-    columns = rows.names(names)
-    keys = yield from execute("find_keys", **columns)
-    yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
-    found = yield from execute("lock_jobs", **columns)
+    yield from lock_keys_of(names)
+    found = yield from execute("lock_jobs", **rows.names(names))
     return {(job.tenant, job.id): job for job in map(rows.job_of, found)}
 
 

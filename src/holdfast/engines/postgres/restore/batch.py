@@ -108,24 +108,15 @@ class RestoreBatch:
         """Yield the other statements."""
         yield from self._settings
         if self._attempts:
-            tokens = [one.attempt.token for one in self._attempts]
-            packed = [rows.pack(one.attempt) for one in self._attempts]
-            yield Statement(
-                "add_attempts", {**_of(self._attempts), "tokens": tokens, "attempts": packed}
+            yield rows.add_attempts(
+                [(one.tenant, one.id, one.created_at_us, one.attempt) for one in self._attempts]
             )
         if self._notes:
-            packed = [rows.pack(one.note) for one in self._notes]
-            yield Statement("add_notes", {**_of(self._notes), "notes": packed})
-        if self._audit:
-            chain = [one.record for one in self._audit]
-            yield Statement(
-                "add_audit",
-                {
-                    "numbers": [record.number for record in chain],
-                    "hashes": [record.hash for record in chain],
-                    "records": [rows.pack(record) for record in chain],
-                },
+            yield rows.add_notes(
+                [(one.tenant, one.id, one.created_at_us, one.note) for one in self._notes]
             )
+        if self._audit:
+            yield rows.add_audit([one.record for one in self._audit])
 
 
 def _destination(job: Job) -> str:
@@ -146,10 +137,3 @@ def _columns(name: str, jobs: Sequence[Job]) -> dict[str, Sequence[object]]:
     elif name == "copy_dead":
         columns |= rows.failure_columns(jobs)
     return {key: column for key, column in columns.items() if isinstance(column, list)}
-
-
-def _of(records: Sequence[DumpedAttempt | DumpedNote]) -> dict[str, object]:
-    return {
-        **rows.names((record.tenant, record.id) for record in records),
-        "made_us": [record.created_at_us for record in records],
-    }

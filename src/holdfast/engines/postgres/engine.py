@@ -72,7 +72,6 @@ from holdfast.model.uniform_batch import UniformBatch
 from . import dump, rows
 from .admin import actions, audit, queries
 from .admin import policies as policy_verbs
-from .admin.actions import ActionOnJobs, JobChange, ReplayOnJobs
 from .connection.sansio import execute
 from .jobs import settle as settle_verbs
 from .jobs.claim import ClaimRequest
@@ -222,7 +221,7 @@ class PostgresEngine:
         """See ``Engine.get``."""
         check_id(tenant, "tenant")
         wanted = check_all("ids", ids, str)
-        names = [(tenant, job_id) for job_id in wanted if _could_be_an_id(job_id)]
+        names = [(tenant, job_id) for job_id in wanted]
         found = await self._database.read(lambda: queries.get(names, caller, self._context()))
         return [found.get((tenant, job_id)) for job_id in wanted]
 
@@ -267,7 +266,7 @@ class PostgresEngine:
         check_id(tenant, "tenant")
         wanted = check_all("ids", ids, str)
         check_size("ids", len(wanted), 0, MAX_CLAIM)
-        names = [(tenant, job_id) for job_id in wanted if _could_be_an_id(job_id)]
+        names = [(tenant, job_id) for job_id in wanted]
         found = await self._database.read(lambda: queries.history(names, caller, self._context()))
         return [found.get((tenant, job_id)) for job_id in wanted]
 
@@ -301,10 +300,10 @@ class PostgresEngine:
         check_action(action)
         check_attribution(attribution)
         if not isinstance(action, ReplayJobs):
-            applied = ActionOnJobs(action, attribution, named=bool(wanted.ids))
+            applied = actions.ActionOnJobs(action, attribution, named=bool(wanted.ids))
             return await self._operate(wanted, lambda: applied, attribution, limit, caller)
         matching = for_states(wanted, action.states)
-        replay = lambda: ReplayOnJobs(action, attribution, named=bool(matching.ids))
+        replay = lambda: actions.ReplayOnJobs(action, attribution, named=bool(matching.ids))
         if action.fixed or matching.ids:
             return await self._operate(matching, replay, attribution, limit, caller)
         others, kept = await self._database.read(
@@ -331,14 +330,14 @@ class PostgresEngine:
             return lifecycle.edit(found, now_us, changes, attribution.by, attribution.why)
 
         wanted = Filter(ids=(check_id(job.id),), tenant=check_id(job.tenant, "tenant"))
-        change = JobChange(lifecycle.EDITABLE, decide)
+        change = actions.JobChange(lifecycle.EDITABLE, decide)
         done = await self._operate(wanted, lambda: change, attribution, 1, caller)
         return done.jobs[0]
 
     async def _operate(
         self,
         wanted: Filter,
-        make: Callable[[], JobChange],
+        make: Callable[[], actions.JobChange],
         attribution: Attribution,
         limit: int,
         caller: Caller,
@@ -492,10 +491,6 @@ def _checked_outcomes(field: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
     for outcome in checked:
         outcome.check()
     return checked
-
-
-def _could_be_an_id(value: str) -> bool:
-    return "\0" not in value and value.isprintable()
 
 
 def _check_unlimited(what: str, name: str, attribution: Attribution, caller: Caller) -> None:

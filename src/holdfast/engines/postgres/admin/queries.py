@@ -27,7 +27,9 @@ _DONE = frozenset({State.COMPLETED, State.CANCELLED})
 
 def get(names: Sequence[Name], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
     """Return those of these jobs that exist within the caller's reach."""
-    [found] = yield from execute_all(context.get(rows.names(dict.fromkeys(names))))
+    # No job has an unprintable id, and PostgreSQL refuses NUL.
+    valid = [name for name in dict.fromkeys(names) if name[1].isprintable()]
+    [found] = yield from execute_all(context.get(rows.names(valid)))
     jobs = map(rows.job_of, found)
     return {(job.tenant, job.id): job for job in jobs if caller.reaches(job.tenant, job.scope)}
 

@@ -7,8 +7,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.testing import VirtualClock
-from holdfast.testing.conformance import EngineConformance
-from holdfast.testing.conformance import fixture as desks
+from holdfast.testing.conformance import EngineConformance, fixture
 from holdfast.testing.machine import EngineMachine
 
 from . import broken
@@ -23,11 +22,11 @@ FAST = settings(
 
 NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.KeysBesideEachOther, "test_nothing_of_a_key_is_claimed_while_one_is_in_flight", ()),
-    (broken.DeadOnesHoldNothing, "test_a_dead_one_holds_what_is_behind_it", ()),
+    (broken.DeadOnesHoldNothing, "test_a_dead_job_holds_later_jobs_of_its_key", ()),
     (broken.NoTurns, "test_tenants_take_turns_one_job_each", ()),
     (broken.RateByCall, "test_a_rate_allows_a_burst_and_then_one_at_a_time", ()),
-    (broken.PolicyStays, "test_a_policy_is_known_until_it_is_taken_back", ()),
-    (broken.UnguardedReplay, "test_what_is_not_dead_refuses_the_whole_call", ("done",)),
+    (broken.PolicyStays, "test_a_policy_is_stored_until_it_is_removed", ()),
+    (broken.UnguardedReplay, "test_a_job_that_is_not_dead_refuses_the_whole_call", ("done",)),
     (broken.UnguardedEdit, "test_a_stale_version_is_refused_and_nothing_is_changed", ()),
     (broken.VersionStays, "test_an_edit_raises_the_version_and_keeps_the_original_payload", ()),
     (
@@ -37,7 +36,7 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     ),
     (
         broken.Orphans,
-        "test_what_waits_for_a_job_that_will_not_run_is_cancelled_with_it",
+        "test_dependents_of_a_job_that_will_not_run_are_cancelled_with_it",
         ("cancel",),
     ),
     (
@@ -73,7 +72,7 @@ def machine_of(engine: type[MemoryEngine]) -> type[EngineMachine]:
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_the_suite_notices(engine, test, arguments, monkeypatch):
-    monkeypatch.setattr(desks, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(fixture, "PATIENCE_SECONDS", 0.05)
     getattr(suite_of(MemoryEngine), test)(*arguments)  # a sound engine passes
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
         getattr(suite_of(engine), test)(*arguments)

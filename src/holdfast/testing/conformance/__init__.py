@@ -4,14 +4,14 @@
         async def open_engine(self, clock, options):
             return await MyEngine.open(clock=clock, options=options)
 
-Every test opens an engine of its own on a virtual clock, and asks the engine to validate itself
-at the end. Nothing here sleeps. The tests need pytest.
+Every test opens its own engine on a virtual clock and calls ``validate`` at the end. No test
+sleeps. The tests need pytest.
 """
 
 from __future__ import annotations
 
 from .archive import ArchiveRules, PurgeRules
-from .audit import AuditRules, GoverningRules
+from .audit import AuditRules, FlagAndScheduleRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
 from .claim import ClaimRules
@@ -35,31 +35,29 @@ from .turns import FairShareRules, OutageRules, RateRules
 __all__ = ["EngineConformance", "EngineFixture"]
 
 
-class MovingRules(EnqueueRules, ClaimRules, SettleRules, LeaseRules, ReachRules):
-    """How work moves."""
+class JobRules(EnqueueRules, ClaimRules, SettleRules, LeaseRules, ReachRules):
+    """Enqueue, claim, settle, lease and reach."""
 
 
-class WaitingRules(KeyRules, HoldRules, DependencyRules, BrokenDependencyRules, ConfirmRules):
-    """What work waits for: others of its key, other jobs, a person."""
+class BlockingRules(KeyRules, HoldRules, DependencyRules, BrokenDependencyRules, ConfirmRules):
+    """What holds a job back: its key, dependencies, confirmation."""
 
 
-class AllowingRules(PolicyRules, RateRules, OutageRules, FairShareRules):
-    """What a queue allows."""
+class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
+    """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class LookingRules(FindRules, GroupRules, HistoryRules):
-    """What can be seen."""
+class QueryRules(FindRules, GroupRules, HistoryRules):
+    """Find, groups and history."""
 
 
-class OperatingRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
-    """What people do."""
+class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
+    """Replay, cancel, archive, restore, purge and edit."""
 
 
-class KeepingRules(AuditRules, GoverningRules):
-    """Who did it and why, and what governs work."""
+class RecordRules(AuditRules, FlagAndScheduleRules):
+    """The audit, flags and schedules."""
 
 
-class EngineConformance(
-    MovingRules, WaitingRules, AllowingRules, LookingRules, OperatingRules, KeepingRules
-):
-    """Every rule that an engine obeys, a test each."""
+class EngineConformance(JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules):
+    """Every rule of the engine contract, one test each."""

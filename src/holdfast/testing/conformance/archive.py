@@ -14,12 +14,10 @@ from .fixture import OPERATION, EngineFixture, Suite, named, on_engine, wanted
 
 
 class ArchiveRules(Suite):
-    """Dead letters laid aside, and taken back."""
+    """Archiving and restoring dead letters."""
 
     @on_engine
-    async def test_an_archived_job_is_laid_aside_as_it_is_and_comes_back_as_it_was(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_archive_and_restore_leave_a_job_unchanged(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a")
         before = await fixture.job("a")
         fixture.clock.advance(100)
@@ -62,9 +60,7 @@ class ArchiveRules(Suite):
         assert await fixture.state("aside") is State.ARCHIVED
 
     @on_engine
-    async def test_a_filter_takes_the_oldest_and_says_that_there_are_more(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_a_filter_takes_the_oldest_and_reports_more(self, fixture: EngineFixture) -> None:
         await fixture.put("open")
         await fixture.put_dead("a", "b", "c", queue="mail")
         done = await fixture.engine.operate(ArchiveJobs(), wanted(), OPERATION, limit=2)
@@ -89,7 +85,7 @@ class ArchiveRules(Suite):
 
 
 class PurgeRules(Suite):
-    """Forgotten for good."""
+    """Deleting finished jobs."""
 
     @pytest.mark.parametrize("name", ["done", "dead", "aside", "gone"])
     @on_engine
@@ -131,8 +127,8 @@ class PurgeRules(Suite):
 async def _one_of_each(fixture: EngineFixture) -> None:
     await fixture.put("flying", "done", "aside", "dead", "gone", "open")
     await fixture.take()
-    await fixture.work_off("done")
-    await fixture.bury("aside", "dead")
+    await fixture.complete("done")
+    await fixture.dead_letter("aside", "dead")
     await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
     await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
 

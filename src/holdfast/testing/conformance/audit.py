@@ -1,4 +1,4 @@
-"""Who and why: operations, what governs work, and the audit."""
+"""The audit, and the flags and schedules that it covers."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ FAILING: dict[str, Operate] = {
 
 
 class AuditRules(Suite):
-    """Every operation says who and why, and its audit entries are committed with it."""
+    """Every operation has an actor and a reason; its audit entries are committed with it."""
 
     @pytest.mark.parametrize("verb", OPERATIONS)
     @on_engine
-    async def test_every_operation_needs_who_and_why(
+    async def test_every_operation_needs_an_actor_and_a_reason(
         self, fixture: EngineFixture, verb: str
     ) -> None:
         before = await _one_of_each(fixture)
@@ -148,7 +148,7 @@ class AuditRules(Suite):
             assert refused.value.field == field
 
     @on_engine
-    async def test_an_empty_list_of_entries_tells_where_the_audit_ends(
+    async def test_an_empty_list_of_entries_returns_the_head_of_the_audit(
         self, fixture: EngineFixture
     ) -> None:
         assert await fixture.engine.audit([]) == AuditHead()
@@ -191,11 +191,11 @@ class AuditRules(Suite):
         assert await fixture.engine.audited() == []
 
 
-class GoverningRules(Suite):
+class FlagAndScheduleRules(Suite):
     """Flags and schedules."""
 
     @on_engine
-    async def test_a_flag_is_switched_and_taken_away(self, fixture: EngineFixture) -> None:
+    async def test_a_flag_is_set_and_removed(self, fixture: EngineFixture) -> None:
         assert await fixture.engine.flags() == {}
         await fixture.engine.set_flag("auto_replay", OPERATION, on=True)
         await fixture.engine.set_flag("fast", OPERATION, on=False)
@@ -207,7 +207,7 @@ class GoverningRules(Suite):
         assert refused.value.field == "on"
 
     @on_engine
-    async def test_a_schedule_is_known_changed_and_taken_away(self, fixture: EngineFixture) -> None:
+    async def test_a_schedule_is_stored_changed_and_removed(self, fixture: EngineFixture) -> None:
         assert await fixture.engine.schedules() == {}
         await fixture.engine.set_schedule("nightly", NIGHTLY, OPERATION)
         assert await fixture.engine.schedules() == {"nightly": NIGHTLY}
@@ -221,7 +221,9 @@ class GoverningRules(Suite):
         assert refused.value.field == "schedule"
 
     @on_engine
-    async def test_a_limited_caller_governs_nothing(self, fixture: EngineFixture) -> None:
+    async def test_a_limited_caller_may_not_set_flags_or_schedules(
+        self, fixture: EngineFixture
+    ) -> None:
         caller = Caller("acme")
         with pytest.raises(AccessDenied):
             await fixture.engine.set_flag("f", OPERATION, on=True, caller=caller)

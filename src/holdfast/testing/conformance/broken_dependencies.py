@@ -1,4 +1,4 @@
-"""Dependencies that do not complete: what becomes of those that wait for them."""
+"""Dependencies that do not complete, and their dependents."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ GONE = (State.CANCELLED, "dependency_cancelled")
 
 
 class BrokenDependencyRules(Suite):
-    """What becomes of those that wait for what does not complete."""
+    """What happens to the dependents of a job that does not complete."""
 
     @on_engine
-    async def test_what_waits_for_a_dead_job_stays_blocked_until_its_replay_is_completed(
+    async def test_dependents_of_a_dead_job_stay_blocked_until_its_replay_completes(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a")
         await fixture.put("b", depends_on=("a",))
         await fixture.put("c", depends_on=("b",))
-        await fixture.bury("a")
+        await fixture.dead_letter("a")
         assert [await fixture.state(one) for one in "bc"] == [State.BLOCKED] * 2
         await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
         assert await fixture.state("b") is State.BLOCKED
         for one in "abc":
-            await fixture.work_off(one)
+            await fixture.complete(one)
 
     @on_engine
-    async def test_a_job_may_be_made_to_wait_for_a_dead_one(self, fixture: EngineFixture) -> None:
+    async def test_a_job_may_depend_on_a_dead_job(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a")
         await fixture.put("b", depends_on=("a",))
         assert await fixture.state("b") is State.BLOCKED
         await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
-        await fixture.work_off("a")
-        await fixture.work_off("b")
+        await fixture.complete("a")
+        await fixture.complete("b")
 
     @pytest.mark.parametrize("end", ["cancelled", "cancel", "archive", "purge", "stopped", "lost"])
     @on_engine
-    async def test_what_waits_for_a_job_that_will_not_run_is_cancelled_with_it(
+    async def test_dependents_of_a_job_that_will_not_run_are_cancelled_with_it(
         self, fixture: EngineFixture, end: str
     ) -> None:
         await fixture.put("a")
@@ -84,7 +84,7 @@ class BrokenDependencyRules(Suite):
             await engine.operate(CancelJobs(), named("a"), OPERATION)
             assert await fixture.state("b") is State.BLOCKED, "it may complete yet"
             if end == "lost":
-                await fixture.lose()
+                await fixture.expire_leases()
             else:
                 await fixture.settle(cancelled(job))
 
@@ -94,7 +94,7 @@ class BrokenDependencyRules(Suite):
     ) -> None:
         await fixture.put("a", "b")
         await fixture.put("c", depends_on=("a", "b"))
-        await fixture.work_off("a")
+        await fixture.complete("a")
         await fixture.engine.operate(CancelJobs(), named("b"), OPERATION)
         assert await fixture.state("c") is State.CANCELLED
         assert await fixture.counts() == Counts(completed=1, cancelled=2)
@@ -114,7 +114,7 @@ class BrokenDependencyRules(Suite):
 
     @pytest.mark.parametrize("verb", ["cancel", "archive"])
     @on_engine
-    async def test_nothing_can_be_made_to_wait_for_what_will_not_run(
+    async def test_a_dependency_that_will_not_run_is_refused(
         self, fixture: EngineFixture, verb: str
     ) -> None:
         if verb == "cancel":
@@ -129,7 +129,7 @@ class BrokenDependencyRules(Suite):
         assert await fixture.engine.get(["b"]) == [None]
 
     @on_engine
-    async def test_a_blocked_job_expires_and_its_replay_waits_for_what_is_still_open(
+    async def test_a_blocked_job_expires_and_its_replay_waits_for_open_dependencies(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", "b")
@@ -139,16 +139,16 @@ class BrokenDependencyRules(Suite):
         assert (expired.id, expired.state) == ("c", State.DEAD)
         assert expired.failure is not None
         assert expired.failure.error_reason == "expired"
-        await fixture.work_off("a")
+        await fixture.complete("a")
         assert await fixture.state("c") is State.DEAD
         await fixture.engine.operate(ReplayJobs(fixed="no expiry"), named("c"), OPERATION)
         job = await fixture.job("c")
         assert (job.state, job.ties.waiting_for) == (State.BLOCKED, ("b",))
-        await fixture.work_off("b")
-        await fixture.work_off("c")
+        await fixture.complete("b")
+        await fixture.complete("c")
 
     @on_engine
-    async def test_a_replay_does_not_wait_for_another_job_that_has_got_the_id(
+    async def test_a_replay_does_not_wait_for_a_new_job_with_the_id_of_a_dependency(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", delay_seconds=600)
@@ -159,5 +159,5 @@ class BrokenDependencyRules(Suite):
         await fixture.engine.operate(PurgeJobs(), named("a"), OPERATION)
         await fixture.put("a", depends_on=("b",))
         await fixture.engine.operate(ReplayJobs(fixed="no expiry"), named("b"), OPERATION)
-        await fixture.work_off("b")
-        await fixture.work_off("a")
+        await fixture.complete("b")
+        await fixture.complete("a")

@@ -1,4 +1,4 @@
-"""Cancelling: what waits is gone, what runs is asked to stop."""
+"""Cancelling: waiting jobs end at once, running jobs are asked to stop."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ STOPS: dict[str, Callable[[Job], Outcome]] = {
 
 
 class CancelRules(Suite):
-    """Who is cancelled at once, who is asked, and who finishes all the same."""
+    """Which jobs end at once, which are asked to stop, and which finish anyway."""
 
     @pytest.mark.parametrize(
         "fields", [{}, {"delay_seconds": 60}, {"hold": True}, {"key": "k"}], ids=str
     )
     @on_engine
-    async def test_a_job_that_nobody_runs_is_cancelled_at_once(
+    async def test_a_job_that_is_not_running_is_cancelled_at_once(
         self, fixture: EngineFixture, fields: dict[str, object]
     ) -> None:
         await fixture.put("a", **fields)
@@ -47,7 +47,7 @@ class CancelRules(Suite):
         assert (note.kind, note.by, note.text) == (NoteKind.CANCEL, "ann", OPERATION.why)
 
     @on_engine
-    async def test_a_job_in_flight_is_asked_to_stop_and_its_heartbeat_says_so(
+    async def test_a_job_in_flight_is_asked_to_stop_at_its_next_heartbeat(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", "b")
@@ -72,7 +72,9 @@ class CancelRules(Suite):
         assert await fixture.state("b") is State.PENDING
 
     @on_engine
-    async def test_a_failure_for_good_is_recorded_as_such(self, fixture: EngineFixture) -> None:
+    async def test_a_permanent_failure_wins_over_a_request_to_stop(
+        self, fixture: EngineFixture
+    ) -> None:
         await fixture.put("a")
         [job] = await fixture.take()
         await fixture.engine.operate(CancelJobs(), named("a"), OPERATION)
@@ -83,7 +85,7 @@ class CancelRules(Suite):
 
     @pytest.mark.parametrize("end", STOPS)
     @on_engine
-    async def test_one_asked_to_stop_ends_cancelled_where_it_would_have_come_back(
+    async def test_a_job_asked_to_stop_is_cancelled_instead_of_rescheduled(
         self, fixture: EngineFixture, end: str
     ) -> None:
         await fixture.put("a")
@@ -99,7 +101,7 @@ class CancelRules(Suite):
 
     @pytest.mark.parametrize("how", ["ran out", "forced"])
     @on_engine
-    async def test_one_asked_to_stop_whose_lease_ends_is_cancelled(
+    async def test_a_job_asked_to_stop_is_cancelled_when_its_lease_ends(
         self, fixture: EngineFixture, how: str
     ) -> None:
         await fixture.put("a")
@@ -108,12 +110,12 @@ class CancelRules(Suite):
         if how == "forced":
             [lost_job] = (await fixture.engine.reclaim(forced=[job])).lost
         else:
-            [lost_job] = (await fixture.lose()).lost
+            [lost_job] = (await fixture.expire_leases()).lost
         assert (lost_job.state, lost_job.losses) == (State.CANCELLED, 0)
         assert isinstance((await fixture.settle(completed(job)))[0], LeaseLost)
 
     @on_engine
-    async def test_asking_twice_is_harmless(self, fixture: EngineFixture) -> None:
+    async def test_cancelling_twice_is_harmless(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         await fixture.take()
         await fixture.engine.operate(CancelJobs(), named("a"), OPERATION)
@@ -128,8 +130,8 @@ class CancelRules(Suite):
         self, fixture: EngineFixture, state: str
     ) -> None:
         await fixture.put("done", "dead", "aside", "gone", "open")
-        await fixture.work_off("done")
-        await fixture.bury("dead", "aside")
+        await fixture.complete("done")
+        await fixture.dead_letter("dead", "aside")
         await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
         await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
         before = await fixture.engine.get([state, "open"])
@@ -139,9 +141,7 @@ class CancelRules(Suite):
         assert await fixture.engine.get([state, "open"]) == before
 
     @on_engine
-    async def test_many_are_cancelled_by_filter_with_what_waits_for_them(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_a_filter_cancels_jobs_and_their_dependents(self, fixture: EngineFixture) -> None:
         await fixture.put("a", "b", "c", queue="mail")
         await fixture.put("d", depends_on=("b",))
         await fixture.put("e", depends_on=("d",))
@@ -160,7 +160,7 @@ class CancelRules(Suite):
         assert await fixture.counts() == Counts(pending=1, cancelled=2)
 
     @on_engine
-    async def test_a_job_and_what_waits_for_it_are_cancelled_in_one_call(
+    async def test_a_job_and_its_dependent_are_cancelled_in_one_call(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a")
@@ -170,7 +170,7 @@ class CancelRules(Suite):
         assert await fixture.counts() == Counts(cancelled=2)
 
     @on_engine
-    async def test_calling_again_while_there_is_more_reaches_everything(
+    async def test_repeating_a_limited_cancel_reaches_every_job(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put(*"abcdef")

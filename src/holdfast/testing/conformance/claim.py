@@ -1,4 +1,4 @@
-"""What is handed out: order, leases, claims that wait."""
+"""Claiming: order, leases, claims that wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .fixture import FAILURE, EngineFixture, Suite, on_engine, settle_down
 
 
 class ClaimRules(Suite):
-    """What is handed out: order, leases, claims that wait."""
+    """Claiming: order, leases, claims that wait."""
 
     @on_engine
     async def test_fifo_within_a_priority_and_higher_priorities_first(
@@ -34,7 +34,7 @@ class ClaimRules(Suite):
         assert await fixture.take_ids(2) + await fixture.take_ids() == expected
 
     @on_engine
-    async def test_several_queues_and_tasks_share_one_line(self, fixture: EngineFixture) -> None:
+    async def test_several_queues_and_tasks_share_one_order(self, fixture: EngineFixture) -> None:
         for number, (queue, task) in enumerate(
             [("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("b", "x"), ("a", "x")]
         ):
@@ -63,7 +63,7 @@ class ClaimRules(Suite):
         assert await fixture.take_ids() == ["later"]
 
     @on_engine
-    async def test_a_delayed_job_lines_up_when_it_becomes_due(self, fixture: EngineFixture) -> None:
+    async def test_a_delayed_job_is_ordered_by_its_due_time(self, fixture: EngineFixture) -> None:
         await fixture.put("due_at_5", delay_seconds=5)
         fixture.clock.advance(3)
         await fixture.put("put_at_3")
@@ -72,7 +72,7 @@ class ClaimRules(Suite):
         assert await fixture.take_ids() == ["put_at_3", "due_at_5", "put_at_7"]
 
     @on_engine
-    async def test_run_at_in_the_past_is_now(self, fixture: EngineFixture) -> None:
+    async def test_an_elapsed_run_at_means_now(self, fixture: EngineFixture) -> None:
         await fixture.put("first")
         fixture.clock.advance(1)
         await fixture.put("second", run_at_us=5)
@@ -120,7 +120,7 @@ class ClaimRules(Suite):
             tokens.append(job.token)
             await fixture.settle(give_back(job))
         await fixture.take()
-        await fixture.lose()
+        await fixture.expire_leases()
         tokens.append((await fixture.take())[0].token)
         assert tokens == sorted(set(tokens))
 
@@ -162,7 +162,7 @@ class ClaimRules(Suite):
         assert (await fixture.counts()).completed == 2
 
     @on_engine
-    async def test_what_a_claim_settles_it_may_hand_out_again(self, fixture: EngineFixture) -> None:
+    async def test_a_claim_may_return_a_job_that_it_settles(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         [job] = await fixture.take()
         answer = await fixture.claim(settle=[retry(job, FAILURE)])

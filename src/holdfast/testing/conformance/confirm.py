@@ -1,4 +1,4 @@
-"""Jobs that wait for a person."""
+"""Held jobs, which wait for confirmation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, on_en
 
 
 class ConfirmRules(Suite):
-    """Jobs that wait for a person."""
+    """Held jobs, which wait for confirmation."""
 
     @on_engine
     async def test_a_held_job_waits_until_a_person_confirms_it(
@@ -30,11 +30,11 @@ class ConfirmRules(Suite):
         [note] = (await fixture.history("a")).notes
         assert (note.kind, note.by, note.text) == (NoteKind.CONFIRM, "ann", OPERATION.why)
         assert note.at_us == fixture.clock.now_us()
-        await fixture.work_off("a")
+        await fixture.complete("a")
 
     @pytest.mark.parametrize("first", ["person", "jobs"])
     @on_engine
-    async def test_a_person_and_other_jobs_are_both_waited_for(
+    async def test_a_held_job_waits_for_confirmation_and_dependencies(
         self, fixture: EngineFixture, first: str
     ) -> None:
         await fixture.put("a")
@@ -43,7 +43,7 @@ class ConfirmRules(Suite):
         if person_first:
             [job] = (await fixture.engine.operate(ConfirmJobs(), named("b"), OPERATION)).jobs
         else:
-            await fixture.work_off("a")
+            await fixture.complete("a")
             job = await fixture.job("b")
         assert job.state is State.BLOCKED
         assert (job.ties.hold, job.ties.waiting_for) == (
@@ -51,13 +51,13 @@ class ConfirmRules(Suite):
             ("a",) if person_first else (),
         )
         if person_first:
-            await fixture.work_off("a")
+            await fixture.complete("a")
         else:
             await fixture.engine.operate(ConfirmJobs(), named("b"), OPERATION)
-        await fixture.work_off("b")
+        await fixture.complete("b")
 
     @on_engine
-    async def test_only_what_waits_for_a_person_is_confirmed(self, fixture: EngineFixture) -> None:
+    async def test_only_a_held_job_can_be_confirmed(self, fixture: EngineFixture) -> None:
         await fixture.put("held", hold=True)
         await fixture.put("pending")
         await fixture.put("blocked", depends_on=("pending",))
@@ -73,7 +73,7 @@ class ConfirmRules(Suite):
             await fixture.engine.operate(ConfirmJobs(), named("nobody"), OPERATION)
 
     @on_engine
-    async def test_a_filter_confirms_what_waits_for_a_person_and_passes_over_the_rest(
+    async def test_a_filter_confirms_held_jobs_and_skips_the_rest(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", queue="other")
@@ -99,7 +99,7 @@ class ConfirmRules(Suite):
         assert await fixture.state("a") is State.BLOCKED
 
     @on_engine
-    async def test_a_held_job_that_expires_waits_for_a_person_again_after_its_replay(
+    async def test_a_held_job_that_expired_is_held_again_after_its_replay(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", hold=True, expires_seconds=5)
@@ -108,7 +108,7 @@ class ConfirmRules(Suite):
         await fixture.engine.operate(ReplayJobs(fixed="no expiry"), named("a"), OPERATION)
         assert await fixture.state("a") is State.BLOCKED
         await fixture.engine.operate(ConfirmJobs(), named("a"), OPERATION)
-        await fixture.work_off("a")
+        await fixture.complete("a")
 
     @on_engine
     async def test_a_held_job_can_be_edited_and_cancelled(self, fixture: EngineFixture) -> None:

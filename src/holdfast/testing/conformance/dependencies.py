@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs: what frees them, what takes them along."""
+"""Dependencies: when a job is blocked, and when it is unblocked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fixture import FAILURE, EngineFixture, Suite, WaitingClaim, new_job, on_en
 
 
 class DependencyRules(Suite):
-    """Waiting for completion."""
+    """Jobs wait until their dependencies are completed."""
 
     @on_engine
     async def test_a_job_is_blocked_until_the_last_of_its_dependencies_is_completed(
@@ -35,7 +35,7 @@ class DependencyRules(Suite):
         await fixture.settle(completed(await fixture.job("b")))
         job = await fixture.job("last")
         assert (job.state, job.ties.waiting_for) == (State.PENDING, ())
-        await fixture.work_off("last")
+        await fixture.complete("last")
 
     @on_engine
     async def test_dependencies_completed_in_one_call_free_a_job_once(
@@ -59,7 +59,7 @@ class DependencyRules(Suite):
             ]
         )
         for step in (["top"], ["left", "right"], ["bottom"]):
-            await fixture.work_off(*step)
+            await fixture.complete(*step)
         assert await fixture.counts() == Counts(completed=4)
 
     @pytest.mark.parametrize("jobs", [("b", "a"), ("a", "b")])
@@ -69,8 +69,8 @@ class DependencyRules(Suite):
     ) -> None:
         made = {"a": new_job(id="a"), "b": new_job(id="b", depends_on=("a",))}
         await fixture.engine.enqueue([made[one] for one in jobs])
-        await fixture.work_off("a")
-        await fixture.work_off("b")
+        await fixture.complete("a")
+        await fixture.complete("b")
 
     @on_engine
     async def test_an_unknown_dependency_is_refused_and_nothing_is_enqueued(
@@ -94,7 +94,7 @@ class DependencyRules(Suite):
         ],
     )
     @on_engine
-    async def test_a_circle_is_refused_and_named(
+    async def test_a_dependency_cycle_is_refused_and_named(
         self, fixture: EngineFixture, needs: dict[str, list[str]], circle: list[str]
     ) -> None:
         jobs = [new_job(id=one, depends_on=tuple(others)) for one, others in needs.items()]
@@ -131,7 +131,7 @@ class DependencyRules(Suite):
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("done")
-        await fixture.work_off("done")
+        await fixture.complete("done")
         await fixture.put("open")
         await fixture.put("a", depends_on=("done",))
         await fixture.put("b", depends_on=("done", "open"))
@@ -144,20 +144,22 @@ class DependencyRules(Suite):
     ) -> None:
         await fixture.put("a")
         await fixture.put("b", depends_on=("a",), delay_seconds=60)
-        await fixture.work_off("a")
+        await fixture.complete("a")
         assert await fixture.state("b") is State.PENDING
         assert await fixture.take_ids() == []
         fixture.clock.advance(60)
         assert await fixture.take_ids() == ["b"]
 
     @on_engine
-    async def test_a_job_lines_up_when_it_is_unblocked(self, fixture: EngineFixture) -> None:
+    async def test_a_job_is_ordered_by_the_time_of_its_unblocking(
+        self, fixture: EngineFixture
+    ) -> None:
         await fixture.put("a", priority=5)
         await fixture.put("b", depends_on=("a",))
         fixture.clock.advance(1)
         await fixture.put("c")
         fixture.clock.advance(1)
-        await fixture.work_off("a")
+        await fixture.complete("a")
         assert await fixture.take_ids() == ["c", "b"]
 
     @on_engine
@@ -181,7 +183,7 @@ class DependencyRules(Suite):
         assert await fixture.engine.get(["b"]) == [None]
 
     @on_engine
-    async def test_calls_at_once_know_each_others_jobs_within_reach(
+    async def test_concurrent_enqueues_find_dependencies_within_reach(
         self, fixture: EngineFixture
     ) -> None:
         caller = Caller("default", ("library:42",))
@@ -194,16 +196,16 @@ class DependencyRules(Suite):
         )
         assert isinstance(answers[1], UnknownDependency)
         assert await fixture.counts() == Counts(blocked=1, pending=1)
-        await fixture.work_off("a")
-        await fixture.work_off("c")
+        await fixture.complete("a")
+        await fixture.complete("c")
 
     @on_engine
     async def test_a_skipped_duplicate_is_still_a_dependency(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         jobs: list[NewJob] = [new_job(id="a"), new_job(id="b", depends_on=("a",))]
         receipts = await fixture.engine.enqueue(jobs, on_duplicate="skip")
-        said = [receipt.admission for receipt in receipts]
-        assert said == [Admission.SKIPPED, Admission.CREATED]
+        admissions = [receipt.admission for receipt in receipts]
+        assert admissions == [Admission.SKIPPED, Admission.CREATED]
         assert await fixture.state("b") is State.BLOCKED
 
     @on_engine
@@ -212,5 +214,5 @@ class DependencyRules(Suite):
         await fixture.put("b", depends_on=("a",))
         waiting = WaitingClaim(fixture)
         await waiting.still_waits()
-        await fixture.work_off("a", queues=["other"])
+        await fixture.complete("a", queues=["other"])
         assert await waiting.ids() == ["b"]

@@ -1,4 +1,4 @@
-"""Changing a job that nobody runs."""
+"""Editing jobs that are not running."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class EditRules(Suite):
         later = Edit(run_at_us=now_us + 5_000_000)
         await fixture.engine.edit(await fixture.job("a"), later, OPERATION)
         sooner = await fixture.engine.edit(await fixture.job("b"), Edit(run_at_us=1), OPERATION)
-        assert sooner.run_at_us == now_us, "the past is now"
+        assert sooner.run_at_us == now_us, "an elapsed time means now"
         assert await fixture.take_ids() == ["b"]
         fixture.clock.advance(5)
         assert await fixture.take_ids() == ["a"]
@@ -107,7 +107,7 @@ class EditRules(Suite):
         await fixture.put("b", depends_on=("a",))
         job = await fixture.engine.edit(await fixture.job("b"), Edit(payload={"n": 2}), OPERATION)
         assert job.state is State.BLOCKED
-        await fixture.work_off("a")
+        await fixture.complete("a")
         [job] = await fixture.take()
         assert (job.id, job.arguments()) == ("b", {"n": 2})
 
@@ -126,13 +126,13 @@ class EditRules(Suite):
 
     @pytest.mark.parametrize("name", ["flying", "done", "gone", "aside"])
     @on_engine
-    async def test_what_runs_or_is_done_cannot_be_edited(
+    async def test_running_and_finished_jobs_cannot_be_edited(
         self, fixture: EngineFixture, name: str
     ) -> None:
         await fixture.put("flying", "done", "aside", "gone")
         await fixture.take()
-        await fixture.work_off("done")
-        await fixture.bury("aside")
+        await fixture.complete("done")
+        await fixture.dead_letter("aside")
         await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
         await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
         before = await fixture.job(name)
@@ -165,9 +165,7 @@ class EditRules(Suite):
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
     @on_engine
-    async def test_a_job_that_is_unknown_or_foreign_is_not_found(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_an_unknown_or_unreachable_job_is_not_found(self, fixture: EngineFixture) -> None:
         await fixture.engine.enqueue([new_job(id="a", tenant="acme", scope="library:42")])
         [job] = await fixture.engine.get(["a"], tenant="acme")
         assert job is not None

@@ -1,4 +1,4 @@
-"""What comes in: ids, duplicates, unique keys, bad input."""
+"""Enqueueing: ids, duplicates, unique keys, bad input."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from holdfast.model.outcome import (
     dead,
 )
 
-from .fixture import FAILURE, EngineFixture, Suite, alike, new_job, on_engine
+from .fixture import FAILURE, EngineFixture, Suite, new_job, on_engine, uniform_batch
 
 
 class EnqueueRules(Suite):
-    """What comes in: ids, duplicates, unique keys, bad input."""
+    """Enqueueing: ids, duplicates, unique keys, bad input."""
 
     @on_engine
-    async def test_enqueue_makes_a_pending_job_with_everything_that_was_asked(
+    async def test_enqueue_creates_a_pending_job_with_every_requested_field(
         self, fixture: EngineFixture
     ) -> None:
         [job_id] = await fixture.put(
@@ -53,10 +53,8 @@ class EnqueueRules(Suite):
         assert await fixture.state(first) is State.PENDING
 
     @on_engine
-    async def test_jobs_that_are_alike_are_taken_in_their_order(
-        self, fixture: EngineFixture
-    ) -> None:
-        receipts = await fixture.engine.enqueue(alike(500, queue="mail", priority=5))
+    async def test_a_uniform_batch_is_enqueued_in_order(self, fixture: EngineFixture) -> None:
+        receipts = await fixture.engine.enqueue(uniform_batch(500, queue="mail", priority=5))
         [last] = await fixture.engine.enqueue([new_job(queue="mail", priority=5)])
         taken = await fixture.take(501, queues=["mail"])
         assert [job.id for job in taken] == [*(one.id for one in receipts), last.id]
@@ -64,7 +62,7 @@ class EnqueueRules(Suite):
         assert {receipt.admission for receipt in receipts} == {Admission.CREATED}
         assert len({job.id for job in taken}) == 501
 
-    def test_jobs_that_are_alike_are_refused_together(self) -> None:
+    def test_a_uniform_batch_is_refused_as_a_whole(self) -> None:
         async def scenario(fixture: EngineFixture) -> None:
             def numbers() -> Iterator[int]:
                 yield from range(300)
@@ -72,31 +70,33 @@ class EnqueueRules(Suite):
 
             for bad in (numbers(), [0] * 300 + ["x" * 2_000]):
                 with pytest.raises((InvalidInput, TooLarge)):
-                    await fixture.engine.enqueue(alike(301, bad))
+                    await fixture.engine.enqueue(uniform_batch(301, bad))
             with pytest.raises(InvalidInput, match="priority"):
-                await fixture.engine.enqueue(alike(300, priority=1 << 20))
+                await fixture.engine.enqueue(uniform_batch(300, priority=1 << 20))
             with pytest.raises(AccessDenied):
-                await fixture.engine.enqueue(alike(300), caller=Caller(tenant="other"))
-            assert await fixture.engine.enqueue(alike(0)) == []
+                await fixture.engine.enqueue(uniform_batch(300), caller=Caller(tenant="other"))
+            assert await fixture.engine.enqueue(uniform_batch(0)) == []
             assert await fixture.counts() == Counts()
-            assert len(await fixture.engine.enqueue(alike(300))) == 300
+            assert len(await fixture.engine.enqueue(uniform_batch(300))) == 300
 
         self.check(scenario, EngineOptions(max_payload_bytes=1_000))
 
     @on_engine
-    async def test_jobs_that_are_alike_may_ask_for_anything(self, fixture: EngineFixture) -> None:
-        receipts = await fixture.engine.enqueue(alike(3, key="k", delay_seconds=5))
+    async def test_a_uniform_batch_obeys_keys_delays_and_unique(
+        self, fixture: EngineFixture
+    ) -> None:
+        receipts = await fixture.engine.enqueue(uniform_batch(3, key="k", delay_seconds=5))
         assert await fixture.take(3) == []
         fixture.clock.advance(5)
-        await fixture.work_off(receipts[0].id)
-        [first] = await fixture.engine.enqueue(alike(1, unique="u"))
-        again = await fixture.engine.enqueue(alike(2, unique="u"))
+        await fixture.complete(receipts[0].id)
+        [first] = await fixture.engine.enqueue(uniform_batch(1, unique="u"))
+        again = await fixture.engine.enqueue(uniform_batch(2, unique="u"))
         assert again == [Receipt(first.id, Admission.EXISTING)] * 2
         with pytest.raises(DuplicateId):
-            await fixture.engine.enqueue(alike(2, id="same"))
+            await fixture.engine.enqueue(uniform_batch(2, id="same"))
 
     @on_engine
-    async def test_an_empty_enqueue_is_nothing(self, fixture: EngineFixture) -> None:
+    async def test_an_empty_enqueue_does_nothing(self, fixture: EngineFixture) -> None:
         assert await fixture.engine.enqueue([]) == []
 
     @on_engine
@@ -124,8 +124,8 @@ class EnqueueRules(Suite):
         receipts = await fixture.engine.enqueue(
             [new_job(id="a"), new_job(id="b"), new_job(id="b")], on_duplicate="skip"
         )
-        said = [receipt.admission for receipt in receipts]
-        assert said == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
+        admissions = [receipt.admission for receipt in receipts]
+        assert admissions == [Admission.SKIPPED, Admission.CREATED, Admission.SKIPPED]
         assert (await fixture.counts()).pending == 2
 
     @on_engine
@@ -218,7 +218,7 @@ class EnqueueRules(Suite):
         self.check(scenario, EngineOptions(max_payload_bytes=2_000))
 
     @on_engine
-    async def test_a_second_unfinished_unique_job_is_the_first_one(
+    async def test_a_second_unfinished_unique_job_returns_the_first(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", unique="welcome:7")
@@ -256,7 +256,7 @@ class EnqueueRules(Suite):
         assert [receipt.id for receipt in receipts] == ["a", "b", "c", "a"]
 
     @on_engine
-    async def test_calls_at_once_are_each_answered_for_themselves(
+    async def test_concurrent_enqueues_each_get_their_own_answer(
         self, fixture: EngineFixture
     ) -> None:
         reader = Caller(tenant="default", scopes=("library:2",))
@@ -282,7 +282,7 @@ class EnqueueRules(Suite):
         assert await fixture.take_ids() == ["a", "b", "d", "e", "h"]
 
     @on_engine
-    async def test_calls_at_once_that_are_too_large_together_are_taken_singly(
+    async def test_concurrent_enqueues_too_large_together_are_taken_singly(
         self, fixture: EngineFixture
     ) -> None:
         payload = {"x": "y" * 250_000}

@@ -1,4 +1,4 @@
-"""Looking for jobs: filters, pages, reach."""
+"""Finding jobs: filters, pages, reach."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CONDITIONS: list[dict[str, object]] = [
     {"states": (State.DEAD,), "queues": ("mail",), "classes": (FailureClass.DETERMINISTIC,)},
     {"states": (State.DEAD,), "tenant": "acme", "text": "503"},
 ]
-"""Times are counted from the beginning."""
+"""Times are relative to the start of the test."""
 
 FAILED = {"error_reasons", "classes", "fingerprint", "text"}
 
@@ -70,17 +70,17 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
     @on_engine
-    async def test_a_filter_finds_exactly_what_meets_it(
+    async def test_a_filter_finds_exactly_the_matching_jobs(
         self, fixture: EngineFixture, conditions: dict[str, object]
     ) -> None:
         began_us = fixture.clock.now_us()
-        everything = await _a_bit_of_everything(fixture)
+        everything = await _jobs_in_every_state(fixture)
         shifted = {
             name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
             for name, value in conditions.items()
         }
         expected = [
-            job.id for job in everything if all(_meets(job, *one) for one in shifted.items())
+            job.id for job in everything if all(_matches(job, *one) for one in shifted.items())
         ]
         assert await fixture.find(**shifted) == expected
         newest = await fixture.engine.find(wanted(**shifted), limit=50, newest=True)
@@ -88,11 +88,11 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     @on_engine
-    async def test_pages_follow_each_other_without_gaps_or_doubles(
+    async def test_pages_have_no_gaps_or_duplicates(
         self, fixture: EngineFixture, order: str
     ) -> None:
         newest = order == "newest first"
-        everything = [job.id for job in await _a_bit_of_everything(fixture)]
+        everything = [job.id for job in await _jobs_in_every_state(fixture)]
         seen: list[str] = []
         cursor = ""
         for _page in itertools.count():
@@ -106,15 +106,15 @@ class FindRules(Suite):
 
     @pytest.mark.parametrize("order", ["oldest first", "newest first"])
     @on_engine
-    async def test_a_cursor_stands_firm_while_jobs_change_their_state(
+    async def test_a_cursor_stays_valid_while_jobs_change_state(
         self, fixture: EngineFixture, order: str
     ) -> None:
         newest = order == "newest first"
         names = [f"j{number}" for number in range(6)]
         await fixture.put(*names)
         page = await fixture.engine.find(limit=3, newest=newest)
-        await fixture.work_off("j0", "j1")
-        await fixture.bury("j2", "j3")
+        await fixture.complete("j0", "j1")
+        await fixture.dead_letter("j2", "j3")
         await fixture.take()
         fixture.clock.advance(1)
         await fixture.put("a_new_one")
@@ -123,14 +123,14 @@ class FindRules(Suite):
         assert seen == (names[::-1] if newest else [*names, "a_new_one"])
 
     @on_engine
-    async def test_what_is_forgotten_is_not_found_and_does_not_end_the_pages(
+    async def test_forgotten_jobs_are_not_found_and_do_not_end_the_pages(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put(*(f"old{number}" for number in range(5)))
-        await fixture.work_off(*(f"old{number}" for number in range(5)))
+        await fixture.complete(*(f"old{number}" for number in range(5)))
         fixture.clock.advance(61)
         await fixture.put("a", "b", "c")
-        await fixture.work_off("a", "b", "c")
+        await fixture.complete("a", "b", "c")
         page = await fixture.engine.find(limit=2)
         assert [job.id for job in page.jobs] == ["a", "b"]
         page = await fixture.engine.find(limit=2, cursor=page.cursor)
@@ -140,11 +140,11 @@ class FindRules(Suite):
     async def test_jobs_are_found_in_their_present_state(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         for state, step in (
-            (State.DEAD, fixture.bury("a")),
+            (State.DEAD, fixture.dead_letter("a")),
             (State.ARCHIVED, fixture.engine.operate(ArchiveJobs(), named("a"), OPERATION)),
             (State.DEAD, fixture.engine.operate(RestoreJobs(), named("a"), OPERATION)),
             (State.PENDING, fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)),
-            (State.COMPLETED, fixture.work_off("a")),
+            (State.COMPLETED, fixture.complete("a")),
         ):
             await step
             assert await fixture.find(states=(state,)) == ["a"]
@@ -203,8 +203,8 @@ class FindRules(Suite):
             assert refused.value.field in conditions
 
 
-async def _a_bit_of_everything(fixture: EngineFixture) -> list[Job]:
-    """Make jobs in every state, a second apart; return them in the order of their making."""
+async def _jobs_in_every_state(fixture: EngineFixture) -> list[Job]:
+    """Create jobs in every state, one second apart; return them in order of creation."""
     jobs = [
         new_job(id="done", key="k", scope="library:42"),
         new_job(id="d1", queue="mail", tenant="acme"),
@@ -245,8 +245,8 @@ async def _a_bit_of_everything(fixture: EngineFixture) -> list[Job]:
     return sorted(found, key=lambda job: job.created_at_us)
 
 
-def _meets(job: Job, name: str, value: object) -> bool:
-    """Whether the job meets one condition, said once more and as plainly as can be."""
+def _matches(job: Job, name: str, value: object) -> bool:
+    """Whether the job matches one condition: a second, simple implementation."""
     if name in FAILED:
         failure = job.failure
         if failure is None:

@@ -1,4 +1,4 @@
-"""What every part of the suite works with."""
+"""The fixture of the conformance tests: an engine, its clock and helpers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from holdfast.testing.clock import VirtualClock
 
 FAILURE = Failure.of("upstream_5xx", "503 from the mail server")
 WRONG = Failure.of("mapping_error", "no column 'isbn'")
-"""One that trying again does not help."""
+"""A failure that a retry cannot fix."""
 OPERATION = Attribution("ann", "the mail server is back")
 PATIENCE_SECONDS = 10.0
 OPTIONS = EngineOptions(remember_seconds=60.0, max_processing_seconds=600.0)
 
 
 class EngineFixture:
-    """An engine and its clock, with the calls that tests make most."""
+    """An engine and its clock, with shortcuts for common calls."""
 
     def __init__(self, engine: Engine, clock: VirtualClock) -> None:
         self.engine = engine
         self.clock = clock
 
     async def put(self, *ids: str, **fields: object) -> list[str]:
-        """Enqueue jobs of these ids; return the ids."""
+        """Enqueue jobs with these ids; return the ids."""
         jobs = [new_job(id=job_id, **fields) for job_id in ids]
         return [receipt.id for receipt in await self.engine.enqueue(jobs)]
 
@@ -56,7 +56,7 @@ class EngineFixture:
         return [job.id for job in await self.take(limit, **fields)]
 
     async def settle(self, *outcomes: Outcome) -> list[LeaseLost | None]:
-        """Settle these."""
+        """Settle these outcomes."""
         return await self.engine.settle(outcomes)
 
     async def job(self, job_id: str) -> Job:
@@ -73,25 +73,25 @@ class EngineFixture:
         """Return one queue's counts."""
         return (await self.engine.counts()).get(queue, Counts())
 
-    async def work_off(self, *ids: str, **fields: object) -> None:
+    async def complete(self, *ids: str, **fields: object) -> None:
         """Claim jobs, which must be these, and complete them."""
         jobs = await self.take(len(ids), **fields)
         assert [job.id for job in jobs] == list(ids)
         assert await self.settle(*map(completed, jobs)) == [None] * len(ids)
 
-    async def bury(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
-        """Claim jobs, which must be these, and let them fail for good."""
+    async def dead_letter(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
+        """Claim jobs, which must be these, and settle them as dead."""
         jobs = await self.take(len(ids), **fields)
         assert [job.id for job in jobs] == list(ids)
         assert await self.settle(*(dead(job, failure) for job in jobs)) == [None] * len(ids)
 
     async def put_dead(self, *ids: str, failure: Failure = FAILURE, **fields: object) -> None:
-        """Enqueue jobs and let them fail for good; nothing else may be due in their queue."""
+        """Enqueue jobs and settle them as dead; nothing else may be due in their queue."""
         await self.put(*ids, **fields)
-        await self.bury(*ids, failure=failure, queues=[fields.get("queue", "default")])
+        await self.dead_letter(*ids, failure=failure, queues=[fields.get("queue", "default")])
 
-    async def allow(self, queue: str = "default", **fields: object) -> None:
-        """Give a queue a policy."""
+    async def set_policy(self, queue: str = "default", **fields: object) -> None:
+        """Set the policy of a queue."""
         make: Callable[..., QueuePolicy] = QueuePolicy
         await self.engine.set_policy(queue, make(**fields), OPERATION)
 
@@ -101,7 +101,7 @@ class EngineFixture:
         return [job.id for job in page.jobs]
 
     async def group(self) -> FailureGroup:
-        """Return the one group of dead letters that there is."""
+        """Return the only group of dead letters."""
         [group] = await self.engine.groups()
         return group
 
@@ -111,20 +111,22 @@ class EngineFixture:
         assert history is not None, f"{job_id} has no history"
         return history
 
-    async def lose(self, seconds: float = 31.0) -> Reclaim:
+    async def expire_leases(self, seconds: float = 31.0) -> Reclaim:
         """Let time pass, then reclaim."""
         self.clock.advance(seconds)
         return await self.engine.reclaim()
 
 
 def new_job(**fields: object) -> NewJob:
-    """Return a request with defaults."""
+    """Return a new job with defaults."""
     make: Callable[..., NewJob] = NewJob
     return make(**{"task": "t", "payload": {"n": 1}, **fields})
 
 
-def alike(count: int, numbers: Iterable[object] | None = None, **fields: object) -> UniformBatch:
-    """Return requests for so many jobs, each with a number of its own."""
+def uniform_batch(
+    count: int, numbers: Iterable[object] | None = None, **fields: object
+) -> UniformBatch:
+    """Return a batch of ``count`` jobs that differ only in the number in their payload."""
     each = range(count) if numbers is None else numbers
     payloads = (encode_payload({"n": number}) for number in each)
     return UniformBatch(new_job(**fields), payloads, count)
@@ -142,34 +144,34 @@ def named(*ids: str) -> Filter:
 
 
 class WaitingClaim:
-    """A claim that waits; made before whatever is to wake it."""
+    """A claim that waits; create it before the call that is to wake it."""
 
     def __init__(self, fixture: EngineFixture, **fields: object) -> None:
         arguments = {"limit": 10, "wait_seconds": 60, **fields}
         self._task = asyncio.create_task(fixture.claim(**arguments))
 
     async def still_waits(self) -> None:
-        """Let everything run; nothing has woken it, or in vain."""
+        """Run everything that is ready; the claim must still wait."""
         await settle_down()
         assert not self._task.done()
 
     async def ids(self) -> list[str]:
-        """Return the ids of the jobs that it got. A claim that nobody wakes is a failure."""
+        """Return the ids of the claimed jobs; fail if nothing wakes the claim in time."""
         answer = await asyncio.wait_for(self._task, PATIENCE_SECONDS)
         return [job.id for job in answer.jobs]
 
 
 class Suite(ABC):
-    """A part of the suite: it knows how to open an engine and run a scenario on it."""
+    """Base of the rule classes: opens an engine and runs a test on it."""
 
     @abstractmethod
     async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
-        """Return a new, empty engine. Subclasses say how."""
+        """Return a new, empty engine."""
 
     def check(
         self, scenario: Callable[[EngineFixture], Awaitable[None]], options: EngineOptions = OPTIONS
     ) -> None:
-        """Run a scenario on an engine of its own; the engine must be valid after it."""
+        """Run a scenario on a new engine, which must be valid afterwards."""
 
         async def run() -> None:
             clock = VirtualClock()
@@ -190,15 +192,15 @@ S = TypeVar("S", bound=Suite)
 def on_engine(
     test: Callable[Concatenate[S, EngineFixture, P], Awaitable[None]],
 ) -> Callable[Concatenate[S, P], None]:
-    """Make a test of a coroutine function that takes an ``EngineFixture`` first."""
+    """Turn a coroutine function that takes an ``EngineFixture`` first into a test."""
 
     @functools.wraps(test)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self.check(lambda fixture: test(self, fixture, *args, **kwargs))
 
-    # pytest must not look for a fixture of its own for the engine.
+    # Hide the engine parameter: pytest would look for a pytest fixture of that name.
     signature = inspect.signature(test)
-    own, _desk, *others = signature.parameters.values()
+    own, _fixture, *others = signature.parameters.values()
     vars(run)["__signature__"] = signature.replace(parameters=[own, *others])
     return run
 

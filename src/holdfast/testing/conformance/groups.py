@@ -1,4 +1,4 @@
-"""Dead letters in groups."""
+"""Groups of dead letters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named, on_
 
 
 class GroupRules(Suite):
-    """What is alike is looked at, fixed and replayed together."""
+    """How dead letters are grouped."""
 
     @on_engine
-    async def test_a_group_says_what_how_many_when_and_whom(self, fixture: EngineFixture) -> None:
+    async def test_a_group_has_reason_count_times_and_tenants(self, fixture: EngineFixture) -> None:
         to_the_hour_us = HOUR_US - fixture.clock.now_us() % HOUR_US
         fixture.clock.advance(to_the_hour_us / 1e6)
         began_us = fixture.clock.now_us()
@@ -41,7 +41,7 @@ class GroupRules(Suite):
         ]
 
     @on_engine
-    async def test_reason_queue_hour_and_shape_make_groups_of_their_own(
+    async def test_reason_queue_hour_and_fingerprint_separate_groups(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put_dead("a")
@@ -89,7 +89,7 @@ class GroupRules(Suite):
         assert (await fixture.group()).count == 2
 
     @on_engine
-    async def test_a_filter_confines_the_groups(self, fixture: EngineFixture) -> None:
+    async def test_a_filter_limits_the_groups(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a", "b", tenant="acme")
         await fixture.put_dead("c", failure=WRONG)
         [group] = await fixture.engine.groups(Filter(tenant="acme"))
@@ -101,7 +101,7 @@ class GroupRules(Suite):
         assert await fixture.engine.groups(Filter(states=(State.ARCHIVED,))) == []
 
     @on_engine
-    async def test_a_group_leads_to_its_jobs(self, fixture: EngineFixture) -> None:
+    async def test_the_fields_of_a_group_find_its_jobs(self, fixture: EngineFixture) -> None:
         empty = Failure("unexpected", FailureClass.UNKNOWN, "")
         for number, failure in enumerate((FAILURE, WRONG, empty)):
             await fixture.put_dead(f"j{number}", failure=failure)

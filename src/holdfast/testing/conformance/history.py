@@ -1,4 +1,4 @@
-"""What happened to a job: attempts, and what people did and said."""
+"""The history of a job: attempts and notes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HistoryRules(Suite):
             began_us = fixture.clock.now_us()
             failure: Failure | None = None
             if ending == "lost":
-                [lost] = (await fixture.lose()).lost
+                [lost] = (await fixture.expire_leases()).lost
                 failure = lost.failure
             else:
                 fixture.clock.advance(1.5)
@@ -62,9 +62,7 @@ class HistoryRules(Suite):
         assert (await fixture.history("a")).job.state is State.COMPLETED
 
     @on_engine
-    async def test_an_attempt_under_way_is_not_in_it_and_a_new_job_has_none(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_history_has_only_attempts_that_have_ended(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         history = await fixture.history("a")
         assert (history.job, history.attempts, history.notes) == (await fixture.job("a"), [], [])
@@ -77,12 +75,12 @@ class HistoryRules(Suite):
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", expires_seconds=1)
-        await fixture.lose()
+        await fixture.expire_leases()
         history = await fixture.history("a")
         assert (history.job.state, history.attempts) == (State.DEAD, [])
 
     @on_engine
-    async def test_whatever_a_person_does_leaves_a_note(self, fixture: EngineFixture) -> None:
+    async def test_every_admin_action_leaves_a_note(self, fixture: EngineFixture) -> None:
         await fixture.put("a", hold=True)
         engine = fixture.engine
 
@@ -91,7 +89,7 @@ class HistoryRules(Suite):
             return Attribution(name, f"{name} says so")
 
         await engine.operate(ConfirmJobs(), named("a"), by("bob"))
-        await fixture.bury("a")
+        await fixture.dead_letter("a")
         await engine.operate(ArchiveJobs(), named("a"), by("cid"))
         await engine.operate(RestoreJobs(), named("a"), by("dan"))
         await engine.operate(NoteJobs("it was the mail server"), named("a"), by("eve"))
@@ -119,8 +117,8 @@ class HistoryRules(Suite):
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("done", "dead", "flying", "waiting")
-        await fixture.work_off("done")
-        await fixture.bury("dead")
+        await fixture.complete("done")
+        await fixture.dead_letter("dead")
         await fixture.take()
         ids = ["done", "dead", "flying", "waiting"]
         before = await fixture.engine.get(ids)
@@ -164,7 +162,7 @@ class HistoryRules(Suite):
     @on_engine
     async def test_history_is_kept_as_long_as_its_job(self, fixture: EngineFixture) -> None:
         await fixture.put("done")
-        await fixture.work_off("done")
+        await fixture.complete("done")
         await fixture.put_dead("dead")
         fixture.clock.advance(61)
         assert await fixture.engine.history(["done"]) == [None]

@@ -1,4 +1,4 @@
-"""A dead one in a key: it holds what is behind it until a person has decided."""
+"""A dead job holds later jobs of its key until an operator decides about it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim, nam
 
 
 class HoldRules(Suite):
-    """What a dead job of a key does to the others of it."""
+    """How a dead job affects the other jobs of its key."""
 
     @on_engine
-    async def test_a_dead_one_holds_what_is_behind_it(self, fixture: EngineFixture) -> None:
+    async def test_a_dead_job_holds_later_jobs_of_its_key(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         await fixture.put("a4", key="a")
         await fixture.put("free")
         assert await fixture.take_ids() == ["free"]
         assert (await fixture.counts()).pending == 3
 
     @on_engine
-    async def test_one_whose_attempts_are_used_up_holds_as_well(
+    async def test_a_job_that_used_up_its_attempts_holds_its_key_too(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", "a2", key="a", max_attempts=1)
@@ -40,31 +40,33 @@ class HoldRules(Suite):
         assert await fixture.take_ids() == []
 
     @on_engine
-    async def test_a_dead_one_does_not_hold_what_is_before_it(self, fixture: EngineFixture) -> None:
+    async def test_a_dead_job_does_not_hold_earlier_jobs_of_its_key(
+        self, fixture: EngineFixture
+    ) -> None:
         await fixture.put("a1", key="a")
         await fixture.put("a2", key="a", expires_seconds=5)
         await fixture.put("a3", key="a")
         fixture.clock.advance(5)
         assert [job.id for job in (await fixture.engine.reclaim()).expired] == ["a2"]
         assert (await fixture.group()).held_behind == 1
-        await fixture.work_off("a1")
+        await fixture.complete("a1")
         assert await fixture.take_ids() == []
 
     @on_engine
     async def test_other_keys_tenants_and_queues_are_not_held(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         await fixture.put("b1", key="b")
         await fixture.put("acme", key="a", tenant="acme")
         await fixture.put("mail", key="a", queue="mail")
         assert await fixture.take_ids(queues=["default", "mail"]) == ["b1", "acme", "mail"]
 
     @on_engine
-    async def test_what_is_held_can_be_counted(self, fixture: EngineFixture) -> None:
+    async def test_held_jobs_are_counted(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", key="a")
         await fixture.put("a3", key="a", delay_seconds=60)
         await fixture.put("a4", key="a", hold=True)
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         assert (await fixture.group()).held_behind == 3
         await fixture.engine.operate(CancelJobs(), named("a2"), OPERATION)
         assert (await fixture.group()).held_behind == 2
@@ -72,7 +74,7 @@ class HoldRules(Suite):
         assert (await fixture.group()).held_behind == 3
 
     @on_engine
-    async def test_what_is_behind_several_dead_ones_is_counted_once(
+    async def test_a_job_held_by_several_dead_jobs_is_counted_once(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", "a2", key="a", expires_seconds=5)
@@ -87,27 +89,27 @@ class HoldRules(Suite):
     @on_engine
     async def test_nothing_is_held_without_ordering(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.bury("a1")
-        await fixture.allow(ordered=False)
+        await fixture.dead_letter("a1")
+        await fixture.set_policy(ordered=False)
         assert (await fixture.group()).held_behind == 0
-        await fixture.work_off("a2")
-        await fixture.allow(ordered=True)
+        await fixture.complete("a2")
+        await fixture.set_policy(ordered=True)
         assert (await fixture.group()).held_behind == 1
         assert await fixture.take_ids() == []
 
     @on_engine
-    async def test_a_replayed_one_is_first_in_its_key_again(self, fixture: EngineFixture) -> None:
+    async def test_a_replayed_job_is_first_in_its_key_again(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         fixture.clock.advance(5)
         await fixture.put("a3", key="a")
         await fixture.engine.operate(ReplayJobs(), named("a1"), OPERATION)
         for job_id in ("a1", "a2", "a3"):
-            await fixture.work_off(job_id)
+            await fixture.complete(job_id)
             assert await fixture.engine.groups() == []
 
     @on_engine
-    async def test_a_later_one_that_is_replayed_waits_for_those_before_it(
+    async def test_a_replayed_later_job_waits_for_earlier_jobs_of_its_key(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", key="a")
@@ -115,56 +117,56 @@ class HoldRules(Suite):
         fixture.clock.advance(5)
         await fixture.engine.reclaim()
         await fixture.engine.operate(ReplayJobs(fixed="more workers"), named("a2"), OPERATION)
-        await fixture.work_off("a1")
-        await fixture.work_off("a2")
+        await fixture.complete("a1")
+        await fixture.complete("a2")
 
     @pytest.mark.parametrize("verb", [ArchiveJobs(), PurgeJobs()], ids=lambda action: action.name)
     @on_engine
-    async def test_laying_it_aside_lets_the_next_go(
+    async def test_archiving_or_purging_the_dead_job_releases_the_next(
         self, fixture: EngineFixture, verb: AnyAction
     ) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         await fixture.engine.operate(verb, named("a1"), OPERATION)
         assert await fixture.engine.groups() == []
-        await fixture.work_off("a2")
-        await fixture.work_off("a3")
+        await fixture.complete("a2")
+        await fixture.complete("a3")
 
     @on_engine
-    async def test_a_restored_one_holds_again(self, fixture: EngineFixture) -> None:
+    async def test_a_restored_job_holds_its_key_again(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         await fixture.engine.operate(ArchiveJobs(), named("a1"), OPERATION)
-        await fixture.work_off("a2")
+        await fixture.complete("a2")
         await fixture.engine.operate(RestoreJobs(), named("a1"), OPERATION)
         assert await fixture.take_ids() == []
         assert (await fixture.group()).held_behind == 1
         await fixture.engine.operate(ReplayJobs(), named("a1"), OPERATION)
-        await fixture.work_off("a1")
-        await fixture.work_off("a3")
+        await fixture.complete("a1")
+        await fixture.complete("a3")
 
     @on_engine
-    async def test_a_restored_one_that_is_replayed_waits_for_a_later_one_in_flight(
+    async def test_a_restored_and_replayed_job_waits_for_a_later_job_in_flight(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         await fixture.engine.operate(ArchiveJobs(), named("a1"), OPERATION)
         [second] = await fixture.take()
         await fixture.engine.operate(RestoreJobs(), named("a1"), OPERATION)
         await fixture.engine.operate(ReplayJobs(), named("a1"), OPERATION)
         assert await fixture.take_ids() == []
         await fixture.settle(completed(second))
-        await fixture.work_off("a1")
-        await fixture.work_off("a3")
+        await fixture.complete("a1")
+        await fixture.complete("a3")
 
     @pytest.mark.parametrize("verb", ["replay", "archive", "purge", "ordered"])
     @on_engine
-    async def test_a_waiting_claim_is_woken_when_nothing_holds_any_more(
+    async def test_a_waiting_claim_is_woken_when_a_key_is_released(
         self, fixture: EngineFixture, verb: str
     ) -> None:
         await fixture.put("a1", "a2", key="a")
-        await fixture.bury("a1")
+        await fixture.dead_letter("a1")
         waiting = WaitingClaim(fixture)
         await waiting.still_waits()
         if verb == "replay":
@@ -174,5 +176,5 @@ class HoldRules(Suite):
         elif verb == "purge":
             await fixture.engine.operate(PurgeJobs(), named("a1"), OPERATION)
         else:
-            await fixture.allow(ordered=False)
+            await fixture.set_policy(ordered=False)
         assert await waiting.ids() == ["a1" if verb == "replay" else "a2"]

@@ -1,4 +1,4 @@
-"""Jobs of one key: one after another, in the order of their enqueueing."""
+"""Jobs of one key run one at a time, in the order of enqueueing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIVE_BACK: dict[str, Callable[[Job], Outcome]] = {
 
 
 class KeyRules(Suite):
-    """Order within a key, and what it does not touch."""
+    """Order within a key, and what it does not affect."""
 
     @on_engine
     async def test_one_claim_takes_only_the_first_of_a_key(self, fixture: EngineFixture) -> None:
@@ -59,8 +59,8 @@ class KeyRules(Suite):
         await fixture.put("a1", key="a", priority=-5)
         await fixture.put("a2", key="a", priority=5)
         await fixture.put("free")
-        await fixture.work_off("free", "a1")
-        await fixture.work_off("a2")
+        await fixture.complete("free", "a1")
+        await fixture.complete("a2")
 
     @on_engine
     async def test_settling_the_first_and_claiming_the_next_is_one_step(
@@ -73,7 +73,7 @@ class KeyRules(Suite):
 
     @pytest.mark.parametrize("ending", GIVE_BACK)
     @on_engine
-    async def test_one_that_comes_back_keeps_its_place_in_its_key(
+    async def test_a_released_or_retried_job_keeps_its_place_in_its_key(
         self, fixture: EngineFixture, ending: str
     ) -> None:
         await fixture.put("a1", "a2", key="a")
@@ -82,13 +82,11 @@ class KeyRules(Suite):
         await fixture.settle(GIVE_BACK[ending](first))
         fixture.clock.advance(5)
         taken = await fixture.take_ids()
-        assert sorted(taken) == ["a1", "free"], "the line is left, the key is not"
+        assert sorted(taken) == ["a1", "free"], "its place in the key is kept"
         assert await fixture.take_ids() == []
 
     @on_engine
-    async def test_a_first_one_that_waits_for_its_backoff_holds_the_others(
-        self, fixture: EngineFixture
-    ) -> None:
+    async def test_a_first_job_in_backoff_holds_the_others(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", key="a")
         await fixture.settle(retry((await fixture.take())[0], FAILURE, delay_seconds=5))
         assert await fixture.take_ids() == []
@@ -99,11 +97,11 @@ class KeyRules(Suite):
     async def test_a_lost_lease_keeps_the_place_in_the_key(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", key="a")
         await fixture.take()
-        assert [job.id for job in (await fixture.lose()).lost] == ["a1"]
+        assert [job.id for job in (await fixture.expire_leases()).lost] == ["a1"]
         assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_a_scheduled_first_one_holds_the_others(self, fixture: EngineFixture) -> None:
+    async def test_a_scheduled_first_job_holds_the_others(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", key="a", delay_seconds=60)
         await fixture.put("a2", key="a")
         assert await fixture.take_ids() == []
@@ -111,11 +109,11 @@ class KeyRules(Suite):
         assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_a_blocked_first_one_holds_the_others(self, fixture: EngineFixture) -> None:
+    async def test_a_blocked_first_job_holds_the_others(self, fixture: EngineFixture) -> None:
         await fixture.put("needed")
         await fixture.put("a1", key="a", depends_on=("needed",))
         await fixture.put("a2", key="a")
-        await fixture.work_off("needed")
+        await fixture.complete("needed")
         assert await fixture.take_ids() == ["a1"]
 
     @on_engine
@@ -137,7 +135,7 @@ class KeyRules(Suite):
         assert taken == ["a1", "acme1", "mail1"]
 
     @on_engine
-    async def test_a_first_one_that_this_worker_does_not_know_holds_the_others(
+    async def test_a_first_job_of_an_unknown_task_holds_the_others(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", key="a", task="new")
@@ -146,7 +144,7 @@ class KeyRules(Suite):
         assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_cancelling_the_first_lets_the_next_go(self, fixture: EngineFixture) -> None:
+    async def test_cancelling_the_first_job_releases_the_next(self, fixture: EngineFixture) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
         await fixture.engine.operate(CancelJobs(), named("a1"), OPERATION)
         [second] = await fixture.take()
@@ -155,27 +153,29 @@ class KeyRules(Suite):
         assert await fixture.take_ids() == ["a3"]
 
     @on_engine
-    async def test_without_ordering_jobs_of_a_key_run_beside_each_other(
+    async def test_without_ordering_jobs_of_a_key_run_concurrently(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a1", "a2", "a3", "a4", key="a")
         await fixture.take()
-        await fixture.allow(ordered=False)
+        await fixture.set_policy(ordered=False)
         assert await fixture.take_ids(2) == ["a2", "a3"]
-        await fixture.allow(ordered=True)
+        await fixture.set_policy(ordered=True)
         assert await fixture.take_ids() == []
 
     @on_engine
-    async def test_ordering_comes_back_as_it_was(self, fixture: EngineFixture) -> None:
+    async def test_turning_ordering_on_again_restores_the_order(
+        self, fixture: EngineFixture
+    ) -> None:
         await fixture.put("a1", "a2", "a3", key="a")
-        await fixture.allow(ordered=False)
+        await fixture.set_policy(ordered=False)
         jobs = await fixture.take(2)
         await fixture.engine.set_policy("default", None, OPERATION)
         await fixture.settle(release(jobs[0]))
         assert await fixture.take_ids() == [], "the second one is in flight"
         await fixture.settle(completed(jobs[1]))
-        await fixture.work_off("a1")
-        await fixture.work_off("a3")
+        await fixture.complete("a1")
+        await fixture.complete("a3")
 
     @pytest.mark.parametrize("finish", ["completed", "cancelled", "cancel", "release"])
     @on_engine

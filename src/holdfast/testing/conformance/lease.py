@@ -1,4 +1,4 @@
-"""Leases that run out, caps, and jobs that expire."""
+"""Leases: expiry, renewal and caps; and jobs that expire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .fixture import FAILURE, EngineFixture, Suite, on_engine
 
 
 class LeaseRules(Suite):
-    """Leases that run out, caps, and jobs that expire."""
+    """Leases: expiry, renewal and caps; and jobs that expire."""
 
     @on_engine
     async def test_an_expired_lease_is_reclaimed_with_a_loss_and_the_attempt_stays_charged(
@@ -25,15 +25,15 @@ class LeaseRules(Suite):
     ) -> None:
         await fixture.put("a", "b")
         await fixture.take()
-        assert (await fixture.lose(29.999_999)).lost == []
-        [lost] = (await fixture.lose(0.000_001)).lost
+        assert (await fixture.expire_leases(29.999_999)).lost == []
+        [lost] = (await fixture.expire_leases(0.000_001)).lost
         assert (lost.id, lost.state, lost.attempt, lost.losses) == ("a", State.PENDING, 1, 1)
         assert lost.failure is not None
         assert lost.failure.error_reason == "worker_lost"
         assert await fixture.take_ids() == ["b", "a"], "a lost job goes to the tail"
 
     @on_engine
-    async def test_a_loop_that_reclaims_finds_what_has_run_out_since_the_last_time(
+    async def test_repeated_reclaims_find_leases_expired_since_the_last_one(
         self, fixture: EngineFixture
     ) -> None:
         for seconds in (0.0, 30.0, 30.0):
@@ -59,10 +59,10 @@ class LeaseRules(Suite):
         await fixture.put("poison", max_attempts=10)
         for losses in (1, 2):
             await fixture.take()
-            [job] = (await fixture.lose()).lost
+            [job] = (await fixture.expire_leases()).lost
             assert (job.state, job.losses) == (State.PENDING, losses)
         await fixture.take()
-        [job] = (await fixture.lose()).lost
+        [job] = (await fixture.expire_leases()).lost
         assert (job.state, job.losses, job.attempt) == (State.DEAD, 3, 3)
         assert job.failure is not None
         assert job.failure.error_reason == "worker_lost"
@@ -72,7 +72,7 @@ class LeaseRules(Suite):
         await fixture.put("a", max_attempts=2)
         await fixture.settle(retry((await fixture.take())[0], FAILURE))
         await fixture.take()
-        [job] = (await fixture.lose()).lost
+        [job] = (await fixture.expire_leases()).lost
         assert (job.state, job.attempt, job.losses) == (State.DEAD, 2, 1)
 
     @on_engine
@@ -94,7 +94,7 @@ class LeaseRules(Suite):
         assert await fixture.engine.extend([job], lease_seconds=5) == [Renewal(job.lease_until_us)]
 
     @on_engine
-    async def test_no_heartbeat_holds_a_job_past_max_processing_seconds(
+    async def test_no_heartbeat_holds_a_job_longer_than_max_processing_seconds(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put("a", max_processing_seconds=100)
@@ -103,7 +103,7 @@ class LeaseRules(Suite):
         fixture.clock.advance(50)
         capped = Renewal(started_us + 100_000_000)
         assert await fixture.engine.extend([job], lease_seconds=60) == [capped]
-        [lost] = (await fixture.lose(50)).lost
+        [lost] = (await fixture.expire_leases(50)).lost
         assert lost.failure is not None
         assert lost.failure.error_reason == "stuck"
         assert isinstance((await fixture.engine.extend([job], lease_seconds=60))[0], LeaseLost)
@@ -129,7 +129,7 @@ class LeaseRules(Suite):
         assert await fixture.state("b") is State.IN_FLIGHT
 
     @on_engine
-    async def test_who_ends_a_lease_and_why_is_in_the_failure_and_in_the_audit_of_that_commit(
+    async def test_a_forced_reclaim_records_actor_and_reason_in_failure_and_audit(
         self,
         fixture: EngineFixture,
     ) -> None:
@@ -149,7 +149,7 @@ class LeaseRules(Suite):
                 await fixture.engine.reclaim(forced=[held], attribution=wrong)
 
     @on_engine
-    async def test_a_lease_that_ran_out_by_itself_is_nobodys_operation(
+    async def test_an_expired_lease_is_not_attributed_to_an_actor(
         self, fixture: EngineFixture
     ) -> None:
         entry = AuditEntry("job.reclaim", "job", "a", "ann")
@@ -206,7 +206,7 @@ class LeaseRules(Suite):
         assert [job.id for job in (await fixture.engine.reclaim()).expired] == ["a"]
 
     @on_engine
-    async def test_expired_jobs_are_buried_oldest_first(self, fixture: EngineFixture) -> None:
+    async def test_expired_jobs_die_oldest_first(self, fixture: EngineFixture) -> None:
         for seconds in (3, 1, 2):
             await fixture.put(f"in{seconds}", expires_seconds=seconds)
         fixture.clock.advance(10)

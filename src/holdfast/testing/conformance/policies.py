@@ -1,4 +1,4 @@
-"""What a queue allows: limits, pauses, outages, changed while everything runs."""
+"""Queue policies: limits, pauses and outages, changed at run time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LIMITED = QueuePolicy(max_in_flight=2)
 
 
 class PolicyRules(Suite):
-    """Every limit by itself and together with others."""
+    """Every limit, alone and combined with others."""
 
     @on_engine
-    async def test_a_policy_is_known_until_it_is_taken_back(self, fixture: EngineFixture) -> None:
+    async def test_a_policy_is_stored_until_it_is_removed(self, fixture: EngineFixture) -> None:
         assert await fixture.engine.policies() == {}
         await fixture.engine.set_policy("default", LIMITED, OPERATION)
         await fixture.engine.set_policy("mail", QueuePolicy(paused=True), OPERATION)
@@ -39,7 +39,7 @@ class PolicyRules(Suite):
         [running] = await fixture.take()
         await fixture.put("a")
         await fixture.put("b", queue="mail")
-        await fixture.allow(paused=True)
+        await fixture.set_policy(paused=True)
         assert await fixture.take_ids(queues=["default", "mail"]) == ["b"]
         assert await fixture.settle(completed(running)) == [None]
         await fixture.engine.set_policy("default", None, OPERATION)
@@ -47,7 +47,7 @@ class PolicyRules(Suite):
 
     @on_engine
     async def test_max_in_flight(self, fixture: EngineFixture) -> None:
-        await fixture.allow(max_in_flight=2)
+        await fixture.set_policy(max_in_flight=2)
         await fixture.put("a", "b", "c", "d")
         first, _second = await fixture.take(9)
         assert await fixture.take_ids() == []
@@ -60,7 +60,7 @@ class PolicyRules(Suite):
     ) -> None:
         await fixture.put("a", "b", "c", "d")
         jobs = await fixture.take(3)
-        await fixture.allow(max_in_flight=2)
+        await fixture.set_policy(max_in_flight=2)
         await fixture.settle(completed(jobs[0]))
         assert await fixture.take_ids() == []
         await fixture.settle(completed(jobs[1]))
@@ -68,7 +68,7 @@ class PolicyRules(Suite):
 
     @on_engine
     async def test_max_per_tenant_leaves_room_for_others(self, fixture: EngineFixture) -> None:
-        await fixture.allow(max_per_tenant=1)
+        await fixture.set_policy(max_per_tenant=1)
         await fixture.put("big1", "big2", tenant="big", priority=5)
         await fixture.put("small1", "small2", tenant="small")
         assert await fixture.take_ids() == ["big1", "small1"]
@@ -80,7 +80,7 @@ class PolicyRules(Suite):
 
     @on_engine
     async def test_max_per_key_without_ordering(self, fixture: EngineFixture) -> None:
-        await fixture.allow(max_per_key=2, ordered=False)
+        await fixture.set_policy(max_per_key=2, ordered=False)
         await fixture.put("a1", "a2", "a3", key="a")
         await fixture.put("b1", key="b")
         await fixture.put("free1", "free2", "free3")
@@ -92,13 +92,13 @@ class PolicyRules(Suite):
 
     @on_engine
     async def test_max_per_key_does_not_lift_the_ordering(self, fixture: EngineFixture) -> None:
-        await fixture.allow(max_per_key=2)
+        await fixture.set_policy(max_per_key=2)
         await fixture.put("a1", "a2", key="a")
         assert await fixture.take_ids() == ["a1"]
 
     @on_engine
-    async def test_limits_hold_together(self, fixture: EngineFixture) -> None:
-        await fixture.allow(
+    async def test_limits_combine(self, fixture: EngineFixture) -> None:
+        await fixture.set_policy(
             max_in_flight=4, max_per_tenant=3, max_per_key=1, rate=Rate(5, 60.0), ordered=False
         )
         await fixture.put("a1", "a2", key="a", tenant="x")
@@ -113,7 +113,7 @@ class PolicyRules(Suite):
     async def test_a_queue_at_its_limit_does_not_hold_up_another(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow("slow", max_in_flight=1)
+        await fixture.set_policy("slow", max_in_flight=1)
         await fixture.put("s1", "s2", queue="slow", priority=5)
         await fixture.put("a", "b")
         assert await fixture.take_ids(queues=["slow", "default"]) == ["s1", "a", "b"]
@@ -122,7 +122,7 @@ class PolicyRules(Suite):
     async def test_a_limit_counts_jobs_that_the_caller_does_not_reach(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(max_in_flight=1)
+        await fixture.set_policy(max_in_flight=1)
         await fixture.put("theirs", tenant="other")
         await fixture.put("ours", tenant="acme")
         await fixture.take(1, caller=Caller("other"))
@@ -133,7 +133,7 @@ class PolicyRules(Suite):
     async def test_a_waiting_claim_is_woken_when_a_place_gets_free(
         self, fixture: EngineFixture, end: str
     ) -> None:
-        await fixture.allow(max_in_flight=1)
+        await fixture.set_policy(max_in_flight=1)
         await fixture.put("a", task="other")
         await fixture.put("b")
         [job] = await fixture.take()
@@ -167,7 +167,7 @@ class PolicyRules(Suite):
         assert await waiting.ids() == ["b"]
 
     @on_engine
-    async def test_what_somebody_else_changed_meanwhile_is_not_overwritten(
+    async def test_a_stale_expected_value_does_not_overwrite_a_change(
         self, fixture: EngineFixture
     ) -> None:
         engine = fixture.engine

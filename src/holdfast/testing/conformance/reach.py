@@ -37,7 +37,7 @@ class ReachRules(Suite):
         assert (await fixture.counts()).pending == 2
 
     @on_engine
-    async def test_nobody_enqueues_into_a_foreign_tenant_or_scope(
+    async def test_enqueueing_into_a_foreign_tenant_or_scope_is_refused(
         self, fixture: EngineFixture
     ) -> None:
         caller = Caller("acme", ("library:42",))
@@ -46,7 +46,7 @@ class ReachRules(Suite):
             ("scope", new_job(tenant="acme", scope="library:43")),
             ("scope", new_job(tenant="acme", scope="library:421")),
             ("scope", new_job(tenant="acme")),
-            # Nor does a stranger hear what else is wrong with it.
+            # The error must not reveal other problems of the job to this caller.
             ("tenant", new_job(id="a", depends_on=("a",), tenant="other")),
         ]
         for field, job in cases:
@@ -148,9 +148,9 @@ class ReachRules(Suite):
         self, fixture: EngineFixture
     ) -> None:
         assert await fixture.engine.queues() == []
-        await fixture.allow("fair", fair=True)
+        await fixture.set_policy("fair", fair=True)
         await fixture.put("d", queue="done")
-        await fixture.work_off("d", queues=["done"])
+        await fixture.complete("d", queues=["done"])
         await fixture.put_dead("b", queue="buried")
         await fixture.put("f", queue="flying")
         await fixture.take(queues=["flying"])

@@ -1,4 +1,4 @@
-"""Bringing dead letters back."""
+"""Replaying dead letters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .fixture import (
 
 
 def ids(done: AdminResult) -> list[str]:
-    """Return the ids of what was operated on."""
+    """Return the ids of the affected jobs."""
     return [job.id for job in done.jobs]
 
 
 class ReplayRules(Suite):
-    """Who may come back, and how."""
+    """Which jobs a replay takes, and what it changes."""
 
     @on_engine
     async def test_a_replayed_job_runs_now_under_its_own_id(self, fixture: EngineFixture) -> None:
@@ -65,17 +65,17 @@ class ReplayRules(Suite):
         assert (job.state, job.attempt) == (State.DEAD, 4)
 
     @on_engine
-    async def test_losses_are_forgiven(self, fixture: EngineFixture) -> None:
+    async def test_a_replay_resets_the_loss_count(self, fixture: EngineFixture) -> None:
         await fixture.put("a", max_attempts=9)
         for _loss in range(3):
             await fixture.take()
-            await fixture.lose()
+            await fixture.expire_leases()
         assert await fixture.state("a") is State.DEAD
         [job] = (await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)).jobs
         assert (job.losses, job.attempt) == (0, 3)
 
     @on_engine
-    async def test_who_why_when_how_often_and_which_run_are_kept(
+    async def test_a_replay_records_actor_reason_time_count_and_run(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put_dead("a")
@@ -83,7 +83,7 @@ class ReplayRules(Suite):
         job = await fixture.job("a")
         first = Replays(1, fixture.clock.now_us(), "ann", OPERATION.why, "run7")
         assert job.replays == first
-        await fixture.bury("a")
+        await fixture.dead_letter("a")
         assert (await fixture.job("a")).replays == first
         assert await fixture.find(replay_run="run7") == ["a"]
         fixture.clock.advance(5)
@@ -93,15 +93,15 @@ class ReplayRules(Suite):
 
     @pytest.mark.parametrize("other", ["pending", "blocked", "flying", "done", "gone", "aside"])
     @on_engine
-    async def test_what_is_not_dead_refuses_the_whole_call(
+    async def test_a_job_that_is_not_dead_refuses_the_whole_call(
         self, fixture: EngineFixture, other: str
     ) -> None:
         await fixture.put("flying", "done", "gone", "aside", "dead", "pending")
         await fixture.put("blocked", hold=True)
         await fixture.take()
-        await fixture.work_off("done")
+        await fixture.complete("done")
         await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
-        await fixture.bury("aside", "dead")
+        await fixture.dead_letter("aside", "dead")
         await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
         before = await fixture.engine.get(["dead", other])
         with pytest.raises(IllegalTransition) as refused:
@@ -110,7 +110,7 @@ class ReplayRules(Suite):
         assert await fixture.engine.get(["dead", other]) == before
 
     @on_engine
-    async def test_an_unknown_one_refuses_the_whole_call(self, fixture: EngineFixture) -> None:
+    async def test_an_unknown_id_refuses_the_whole_call(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a")
         with pytest.raises(JobNotFound) as refused:
             await fixture.engine.operate(ReplayJobs(), named("a", "nobody"), OPERATION)
@@ -118,7 +118,9 @@ class ReplayRules(Suite):
         assert await fixture.state("a") is State.DEAD
 
     @on_engine
-    async def test_a_foreign_one_is_unknown(self, fixture: EngineFixture) -> None:
+    async def test_a_job_outside_the_callers_reach_cannot_be_replayed(
+        self, fixture: EngineFixture
+    ) -> None:
         await fixture.put_dead("a", tenant="acme", scope="library:42")
         await fixture.put_dead("b", tenant="acme", scope="library:43")
         for caller in (Caller("other"), Caller("acme", ("library:42",))):
@@ -133,7 +135,7 @@ class ReplayRules(Suite):
         assert await fixture.find(states=(State.DEAD,)) == ["b"]
 
     @on_engine
-    async def test_a_limit_takes_the_oldest_first_and_says_that_there_are_more(
+    async def test_a_limit_takes_the_oldest_first_and_reports_more(
         self, fixture: EngineFixture
     ) -> None:
         for name in ("c", "b", "a", "d"):
@@ -146,7 +148,7 @@ class ReplayRules(Suite):
         assert await fixture.engine.operate(ReplayJobs(), wanted(), OPERATION) == AdminResult([])
 
     @on_engine
-    async def test_a_limit_holds_for_named_ones_too(self, fixture: EngineFixture) -> None:
+    async def test_a_limit_applies_to_named_ids_too(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a", "b", "c", "d")
         with pytest.raises(JobNotFound):
             await fixture.engine.operate(ReplayJobs(), named(*"abcdx"), OPERATION, limit=2)
@@ -204,7 +206,7 @@ class ReplayRules(Suite):
         assert OPERATION.why in note.text
 
     @on_engine
-    async def test_asking_for_deterministic_ones_alone_does_not_bring_back_others(
+    async def test_a_filter_for_deterministic_failures_replays_no_others(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put_dead("wrong", failure=WRONG)
@@ -215,7 +217,7 @@ class ReplayRules(Suite):
         assert (await fixture.counts()).dead == 2
 
     @on_engine
-    async def test_one_whose_unique_key_is_taken_meanwhile_is_kept(
+    async def test_a_dead_job_whose_unique_key_is_taken_is_not_replayed(
         self, fixture: EngineFixture
     ) -> None:
         await fixture.put_dead("a", unique="k")
@@ -226,11 +228,11 @@ class ReplayRules(Suite):
         done = await fixture.engine.operate(ReplayJobs(), named("b"), OPERATION)
         assert (ids(done), done.kept) == ([], 1)
         assert await fixture.state("b") is State.DEAD
-        await fixture.work_off("a", "other")
+        await fixture.complete("a", "other")
         assert ids(await fixture.engine.operate(ReplayJobs(), named("b"), OPERATION)) == ["b"]
 
     @on_engine
-    async def test_a_replayed_one_has_its_unique_key_again(self, fixture: EngineFixture) -> None:
+    async def test_a_replayed_job_holds_its_unique_key_again(self, fixture: EngineFixture) -> None:
         await fixture.put_dead("a", unique="k")
         await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
         assert await fixture.put("b", unique="k") == ["a"]

@@ -1,4 +1,4 @@
-"""How an attempt ends, and who may say so."""
+"""Settling attempts: outcomes, and fencing by tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .fixture import FAILURE, EngineFixture, Suite, on_engine
 
 
 class SettleRules(Suite):
-    """How an attempt ends, and who may say so."""
+    """Settling attempts: outcomes, and fencing by tokens."""
 
     @on_engine
     async def test_completed(self, fixture: EngineFixture) -> None:
@@ -113,7 +113,7 @@ class SettleRules(Suite):
         ],
     )
     @on_engine
-    async def test_a_bad_outcome_is_refused_whole(
+    async def test_a_bad_outcome_refuses_the_whole_call(
         self, fixture: EngineFixture, outcome: Outcome
     ) -> None:
         await fixture.put("b")
@@ -129,7 +129,7 @@ class SettleRules(Suite):
     ) -> None:
         await fixture.put("a", max_attempts=5)
         [zombie] = await fixture.take()
-        await fixture.lose()
+        await fixture.expire_leases()
         [current] = await fixture.take(worker="w2")
         late = Outcome(kind, "a", zombie.token, failure=FAILURE)
         [answer] = await fixture.settle(late)
@@ -143,7 +143,7 @@ class SettleRules(Suite):
     async def test_a_stale_token_never_extends(self, fixture: EngineFixture) -> None:
         await fixture.put("a")
         [zombie] = await fixture.take()
-        await fixture.lose()
+        await fixture.expire_leases()
         [current] = await fixture.take()
         answers = await fixture.engine.extend([zombie, current], lease_seconds=60)
         assert isinstance(answers[0], LeaseLost)

@@ -1,4 +1,4 @@
-"""Rates, turns of tenants, and outages."""
+"""Rates, outages and fair share between tenants."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim, on_
 
 
 class RateRules(Suite):
-    """At most so many in so many seconds."""
+    """At most N claims per period."""
 
     @on_engine
     async def test_a_rate_allows_a_burst_and_then_one_at_a_time(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(rate=Rate(3, 30.0))
+        await fixture.set_policy(rate=Rate(3, 30.0))
         await fixture.put(*"abcdef")
         assert await fixture.take_ids(2) == ["a", "b"]
         assert await fixture.take_ids() == ["c"]
@@ -31,7 +31,7 @@ class RateRules(Suite):
     async def test_after_a_rest_there_is_a_whole_burst_again_and_no_more(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(rate=Rate(2, 20.0))
+        await fixture.set_policy(rate=Rate(2, 20.0))
         await fixture.put(*"abcdef")
         await fixture.take(2)
         fixture.clock.advance(10)
@@ -40,8 +40,8 @@ class RateRules(Suite):
         assert await fixture.take_ids() == ["d", "e"]
 
     @on_engine
-    async def test_what_is_handed_back_has_used_the_rate(self, fixture: EngineFixture) -> None:
-        await fixture.allow(rate=Rate(1, 10.0))
+    async def test_a_released_job_has_used_the_rate(self, fixture: EngineFixture) -> None:
+        await fixture.set_policy(rate=Rate(1, 10.0))
         await fixture.put("a")
         await fixture.settle(release((await fixture.take())[0]))
         assert await fixture.take_ids() == []
@@ -50,7 +50,7 @@ class RateRules(Suite):
 
     @on_engine
     async def test_a_rate_counts_claims_not_jobs_in_flight(self, fixture: EngineFixture) -> None:
-        await fixture.allow(rate=Rate(2, 10.0))
+        await fixture.set_policy(rate=Rate(2, 10.0))
         await fixture.put(*"abc")
         await fixture.settle(*map(completed, await fixture.take(2)))
         assert await fixture.take_ids() == []
@@ -59,7 +59,7 @@ class RateRules(Suite):
     async def test_a_waiting_claim_is_woken_when_the_rate_allows_more(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(rate=Rate(2, 20.0))
+        await fixture.set_policy(rate=Rate(2, 20.0))
         await fixture.put(*"abc")
         await fixture.take(2)
         waiting = WaitingClaim(fixture)
@@ -73,7 +73,7 @@ class OutageRules(Suite):
 
     @on_engine
     async def test_an_outage_lets_one_through_at_a_time(self, fixture: EngineFixture) -> None:
-        await fixture.allow(outage_until_us=fixture.clock.now_us() + 60_000_000)
+        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
         await fixture.put(*"abc")
         [probe] = await fixture.take(9)
         assert await fixture.take_ids() == []
@@ -85,7 +85,7 @@ class OutageRules(Suite):
 
     @on_engine
     async def test_an_outage_passes_by_itself(self, fixture: EngineFixture) -> None:
-        await fixture.allow(outage_until_us=fixture.clock.now_us() + 60_000_000)
+        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
         await fixture.put(*"abc")
         await fixture.take()
         fixture.clock.advance(60)
@@ -97,7 +97,7 @@ class OutageRules(Suite):
     ) -> None:
         await fixture.put(*"abc")
         jobs = await fixture.take(2)
-        await fixture.allow(outage_until_us=fixture.clock.now_us() + 60_000_000)
+        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
         await fixture.settle(dead(jobs[0], FAILURE))
         assert await fixture.take_ids() == []
         await fixture.settle(dead(jobs[1], FAILURE))
@@ -108,7 +108,7 @@ class OutageRules(Suite):
     async def test_a_waiting_claim_is_woken_when_more_is_let_through(
         self, fixture: EngineFixture, end: str
     ) -> None:
-        await fixture.allow(outage_until_us=fixture.clock.now_us() + 30_000_000)
+        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 30_000_000)
         await fixture.put(*"ab")
         [probe] = await fixture.take()
         waiting = WaitingClaim(fixture)
@@ -127,7 +127,7 @@ class FairShareRules(Suite):
 
     @on_engine
     async def test_tenants_take_turns_one_job_each(self, fixture: EngineFixture) -> None:
-        await fixture.allow(fair=True)
+        await fixture.set_policy(fair=True)
         await fixture.put(*(f"big{number}" for number in range(5)), tenant="big")
         await fixture.put("small0", "small1", tenant="small")
         await fixture.put("tiny0", tenant="tiny")
@@ -137,7 +137,7 @@ class FairShareRules(Suite):
 
     @on_engine
     async def test_turns_go_on_over_several_claims(self, fixture: EngineFixture) -> None:
-        await fixture.allow(fair=True)
+        await fixture.set_policy(fair=True)
         await fixture.put(*(f"big{number}" for number in range(4)), tenant="big")
         await fixture.put("small0", "small1", tenant="small")
         order: list[str] = []
@@ -150,7 +150,7 @@ class FairShareRules(Suite):
     async def test_one_tenant_with_many_jobs_delays_anothers_by_at_most_one_turn(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(fair=True)
+        await fixture.set_policy(fair=True)
         await fixture.put(*(f"big{number}" for number in range(200)), tenant="big", priority=9)
         await fixture.take(50)
         for number in range(3):
@@ -160,7 +160,7 @@ class FairShareRules(Suite):
 
     @on_engine
     async def test_priorities_count_inside_a_tenant_only(self, fixture: EngineFixture) -> None:
-        await fixture.allow(fair=True)
+        await fixture.set_policy(fair=True)
         await fixture.put("big_low", tenant="big")
         await fixture.put("big_high", tenant="big", priority=5)
         await fixture.put("big_higher", tenant="big", priority=9)
@@ -177,24 +177,24 @@ class FairShareRules(Suite):
 
     @on_engine
     async def test_a_tenant_at_its_limit_misses_its_turn(self, fixture: EngineFixture) -> None:
-        await fixture.allow(fair=True, max_per_tenant=2)
+        await fixture.set_policy(fair=True, max_per_tenant=2)
         await fixture.put("big1", "big2", "big3", tenant="big")
         await fixture.put("small1", tenant="small")
         assert await fixture.take_ids() == ["big1", "small1", "big2"]
 
     @on_engine
-    async def test_turns_and_keys_go_together(self, fixture: EngineFixture) -> None:
-        await fixture.allow(fair=True)
+    async def test_fair_share_keeps_the_order_of_keys(self, fixture: EngineFixture) -> None:
+        await fixture.set_policy(fair=True)
         await fixture.put("big1", "big2", tenant="big", key="k")
         await fixture.put("big3", tenant="big")
         await fixture.put("small1", tenant="small", key="k")
         assert await fixture.take_ids() == ["big1", "small1", "big3"]
 
     @on_engine
-    async def test_a_turn_is_taken_by_whoever_the_caller_reaches(
+    async def test_only_tenants_that_the_caller_reaches_take_turns(
         self, fixture: EngineFixture
     ) -> None:
-        await fixture.allow(fair=True)
+        await fixture.set_policy(fair=True)
         await fixture.put("big1", "big2", tenant="big")
         await fixture.put("small1", tenant="small")
         assert await fixture.take_ids(1, caller=Caller("big")) == ["big1"]

@@ -1,4 +1,4 @@
-"""Owners and loops with one mistake each, for the simulation to find."""
+"""Owners and loops with one mistake each, which the simulation must find."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.access import Caller
 from holdfast.model.job import Job, State
 from holdfast.testing.simulation.owner import SimulatedJournal
-from holdfast.testing.simulation.scenario import Scenario, draw
+from holdfast.testing.simulation.scenario import Scenario, draw_scenario
 from holdfast.worker.loops import LeaseLoop
 
 
 class Unfenced(SimulatedJournal):
-    """Takes the outcome of whoever names the job, whatever their token."""
+    """Accepts outcomes with any token."""
 
     def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
         job = self._state.get(lease.tenant, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 
 
-def hasty(seed: int) -> Scenario:
-    """The scenario of this seed, where answers do not wait for the disk."""
-    scenario = draw(seed)
+def unsynced(seed: int) -> Scenario:
+    """Return the scenario of this seed with answers that do not wait for the sync."""
+    scenario = draw_scenario(seed)
     return replace(scenario, options=replace(scenario.options, sync=SyncMode.OFF))
 
 
-class Hurried(LeaseLoop):
-    """Takes leases that ran out before it renews its own worker's."""
+class ReclaimsFirst(LeaseLoop):
+    """Reclaims expired leases before it renews those of its own worker."""
 
     async def step(self, now_us: int) -> int:
         if self._reclaims:

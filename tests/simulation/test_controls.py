@@ -1,4 +1,4 @@
-"""Mistakes that the simulation must find, and how it tells of them."""
+"""Mistakes that the simulation must find, and how it reports them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from holdfast.daemon import daemon
 from holdfast.testing.simulation import BrokenPromise, simulate
 from holdfast.worker.worker import Worker
 
-from .broken import Hurried, Unfenced, hasty
+from .broken import ReclaimsFirst, Unfenced, unsynced
 
-WITHIN = 300
-SAME = range(5)
+MAX_SEEDS = 300
+REPEATED_SEEDS = range(5)
 
 
 def find(run) -> str:
-    """Return what the first seed that finds the mistake has to say."""
-    for seed in range(WITHIN):
+    """Return the report of the first seed that finds the mistake."""
+    for seed in range(MAX_SEEDS):
         try:
             run(seed)
         except BrokenPromise as broken:
             return str(broken)
-    pytest.fail(f"not found in {WITHIN} seeds")
+    pytest.fail(f"not found in {MAX_SEEDS} seeds")
 
 
 def test_a_settle_that_is_not_fenced_is_found():
     assert re.search(r"stale token|lost|twice", find(lambda seed: simulate(seed, journal=Unfenced)))
 
 
-def test_answers_before_the_disk_has_it_are_found():
-    found = find(lambda seed: simulate(seed, scenario=hasty(seed)))
-    assert re.search(r"was told of|is lost", found)
+def test_answers_before_the_sync_are_found():
+    found = find(lambda seed: simulate(seed, scenario=unsynced(seed)))
+    assert re.search(r"was acknowledged|is lost", found)
 
 
-def test_taking_leases_before_renewing_them_is_found(monkeypatch):
-    monkeypatch.setattr(daemon, "LeaseLoop", Hurried)
+def test_reclaiming_leases_before_renewing_them_is_found(monkeypatch):
+    monkeypatch.setattr(daemon, "LeaseLoop", ReclaimsFirst)
     assert "the owner's own worker, which runs it" in find(simulate)
 
 
-def test_an_error_that_is_caught_and_logged_is_a_broken_promise_all_the_same(monkeypatch):
+def test_an_error_that_is_caught_and_logged_is_a_broken_promise(monkeypatch):
     async def look_for_queues(_worker):
         raise ZeroDivisionError
 
@@ -51,33 +51,33 @@ def test_an_error_that_is_caught_and_logged_is_a_broken_promise_all_the_same(mon
     assert "ZeroDivisionError" in find(simulate)
 
 
-def test_a_broken_promise_says_what_happened_and_how_to_see_it_again():
-    said = find(lambda seed: simulate(seed, journal=Unfenced))
-    seed = re.match(r"seed (\d+): ", said)
+def test_a_broken_promise_reports_the_last_events_and_how_to_reproduce_it():
+    report = find(lambda seed: simulate(seed, journal=Unfenced))
+    seed = re.match(r"seed (\d+): ", report)
     assert seed is not None
-    assert len(said.splitlines()) > 20
+    assert len(report.splitlines()) > 20
     command = f"python -m holdfast.testing.simulation --seed {seed[1]} --trace"
-    assert said.splitlines()[-1] == f"again, by itself: {command}"
+    assert report.splitlines()[-1] == f"reproduce with: {command}"
     again = subprocess.run(
         [sys.executable, *command.split()[1:]], capture_output=True, text=True, check=False
     )
-    # By itself nothing is sabotaged: the same storm, and every promise kept.
+    # Without the mistake the same faults break no promise.
     assert again.returncode == 0, again.stdout
     assert f"seed {seed[1]}: kept every promise" in again.stdout
     assert "run.begin" in again.stdout
 
 
-def test_the_same_seed_does_the_same_in_whatever_process():
-    here = [simulate(seed).hash for seed in SAME]
-    assert [simulate(seed).hash for seed in SAME] == here
-    assert len(set(here)) == len(SAME)
+def test_a_seed_has_the_same_trace_in_every_process():
+    here = [simulate(seed).hash for seed in REPEATED_SEEDS]
+    assert [simulate(seed).hash for seed in REPEATED_SEEDS] == here
+    assert len(set(here)) == len(REPEATED_SEEDS)
     elsewhere = subprocess.run(
         [
             sys.executable,
             "-m",
             "holdfast.testing.simulation",
             "--seeds",
-            str(len(SAME)),
+            str(len(REPEATED_SEEDS)),
             "--hashes",
         ],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Simulations from the command line: one seed with its trace, or many, one after another."""
+"""Command line of the simulation: run one seed with its trace, or many seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .trace import BrokenPromise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for; return 0 if every promise was kept."""
+    """Run the seeds; return 0 if every promise was kept."""
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing.simulation",
         description="Run the whole daemon in a simulated world and check every promise.",
@@ -21,14 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--hashes", action="store_true", help="print the hash of each trace")
-    parser.add_argument("--counts", action="store_true", help="print how often what happened")
+    parser.add_argument("--counts", action="store_true", help="print how often each event happened")
     given = parser.parse_args(arguments)
-    say = _print if given.trace else None
+    write_line = _print if given.trace else None
     counts: Counter[str] = Counter()
     broken = 0
     for seed in range(given.seed, given.seed + given.seeds):
         try:
-            report = simulate(seed, say=say)
+            report = simulate(seed, write_line=write_line)
         except BrokenPromise as error:
             broken += 1
             _print(str(error))

@@ -1,6 +1,6 @@
-"""The application that simulated workers run: async tasks whose fate is written in their payload.
+"""The application that simulated workers run: async tasks whose payload sets how each run ends.
 
-Threads and child processes cannot be simulated: ``tests/e2e`` has them in real processes.
+Threads and child processes cannot be simulated: ``tests/e2e`` runs them in real processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
 from holdfast.worker.signature import Signature
 
-from .process import here
+from .process import current_process
 
 LONG_TIMEOUT_SECONDS = 60.0
 QUEUES = ("default", "mail", "slow")
@@ -29,8 +29,8 @@ TASKS = {"work": "default", "mail": "mail", "long": "slow"}
 """The tasks and the queue of each."""
 
 
-class _Refused(Exception):
-    """What an HTTP client raises."""
+class _HttpError(Exception):
+    """An error as an HTTP client raises it."""
 
     def __init__(self, status_code: int, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"the service answered {status_code}")
@@ -40,9 +40,9 @@ class _Refused(Exception):
 
 FAILURES: Mapping[str, Callable[[], Exception]] = {
     "unexpected": lambda: RuntimeError("something nobody thought of"),
-    "rate_limited": lambda: _Refused(429, {"retry-after": "1"}),
-    "upstream_5xx": lambda: _Refused(503),
-    "upstream_4xx": lambda: _Refused(404),
+    "rate_limited": lambda: _HttpError(429, {"retry-after": "1"}),
+    "upstream_5xx": lambda: _HttpError(503),
+    "upstream_4xx": lambda: _HttpError(404),
     "connection": lambda: ConnectionResetError("gone"),
     "timeout": lambda: TimeoutError("it took too long elsewhere"),
     "parse_error": lambda: json.JSONDecodeError("no value", "", 0),
@@ -52,24 +52,24 @@ FAILURES: Mapping[str, Callable[[], Exception]] = {
     "snooze": lambda: Snooze(0.7),
     "cancel": lambda: Cancel("nobody wants it"),
 }
-"""Ways to fail. ``stubborn`` and ``endless`` are two more: they run into their time-out."""
+"""Ways to fail. ``stubborn`` and ``endless`` are two more: they run into their timeout."""
 
 
-class _Terse(Classifier):
-    """Leaves tracebacks out: where Holdfast is installed must not change what is written."""
+class _WithoutTracebacks(Classifier):
+    """Leaves tracebacks out: their paths differ between machines."""
 
     def classify(self, error: BaseException, now: datetime) -> Failure:
         return replace(super().classify(error, now), traceback="")
 
 
 async def work(ms: int = 0, fates: list[str] | None = None) -> str | None:
-    """Take this long, then do what fate says: one for each run, and success after that."""
-    attempt, process = current(), here()
+    """Sleep, then end as ``fates`` sets for this run of the job; succeed after the last of them."""
+    attempt, process = current(), current_process()
     run = process.world.runs.begin(process, attempt)
     ending = "ok"
     try:
         await asyncio.sleep(ms / 1000)
-        result = await _meet("ok" if fates is None or run >= len(fates) else fates[run])
+        result = await _end_as("ok" if fates is None or run >= len(fates) else fates[run])
     except BaseException as error:
         ending = type(error).__name__
         raise
@@ -78,19 +78,19 @@ async def work(ms: int = 0, fates: list[str] | None = None) -> str | None:
     return result
 
 
-async def _meet(fate: str) -> str | None:
-    if fate in FAILURES:
-        error = FAILURES[fate]()
+async def _end_as(draw_cut: str) -> str | None:
+    if draw_cut in FAILURES:
+        error = FAILURES[draw_cut]()
         raise error
-    if fate == "endless":
+    if draw_cut == "endless":
         await asyncio.sleep(3_600)
-    if fate == "stubborn":
-        await _will_not_end()
-    return "done" if fate == "result" else None
+    if draw_cut == "stubborn":
+        await _ignore_cancellation()
+    return "done" if draw_cut == "result" else None
 
 
-async def _will_not_end() -> None:
-    for _deaf in range(3):
+async def _ignore_cancellation() -> None:
+    for _ in range(3):
         try:
             await asyncio.sleep(20)
         except asyncio.CancelledError:
@@ -123,8 +123,8 @@ _SCHEDULES = [
 
 
 def registry(*, scheduled: bool) -> Registry:
-    """Return what a simulated application declares."""
-    found = Registry(_Terse())
+    """Return the registry of the simulated application."""
+    found = Registry(_WithoutTracebacks())
     for spec in _SPECS:
         found.add_task(spec)
     if scheduled:

@@ -1,4 +1,4 @@
-"""A client of the store: a process that enqueues, looks, and looks after work, as people do."""
+"""A client of the store: a process that enqueues, queries and operates on jobs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 TENANTS = ("default", "default", "default", "acme")
 _REFUSALS = (InvalidInput, AccessDenied, StorageFull)
-"""What says that nothing was taken."""
+"""Errors which mean that nothing was enqueued."""
 
 
 class Client:
-    """One process with a client engine, doing something every now and then."""
+    """One process with a client engine that makes random calls."""
 
     def __init__(self, process: Process, name: str, first_number: int) -> None:
         world = process.world
@@ -62,8 +62,8 @@ class Client:
             (40, self._enqueue_some),
             (8, self._enqueue_chain),
             (6, self._enqueue_again),
-            (8, self._look),
-            (3, self._look_around),
+            (8, self._get_jobs),
+            (3, self._query),
             (4, self._cancel),
             (6, self._replay),
             (2, self._archive),
@@ -73,18 +73,18 @@ class Client:
             (3, self._edit),
             (2, self._note),
             (4, self._set_policy),
-            (2, self._set_switches),
+            (2, self._set_flag_and_schedule),
             (2, self._audit),
-            (1, self._take_away),
+            (1, self._force_reclaim),
         ]
 
-    async def live(self) -> None:
-        """Do one thing after another for as long as the storm lasts; then leave."""
+    async def main(self) -> None:
+        """Make one call after another while faults are active; then exit."""
         pause_seconds = self._world.scenario.pause_seconds
         weights = [weight for weight, _action in self._actions]
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / pause_seconds))
-            if not self._world.stormy:
+            if not self._world.faults_active:
                 break
             action = self._rng.choices(self._actions, weights)[0][1]
             patience_seconds = self._rng.choice([None, None, None, None, 0.002, 0.3])
@@ -94,21 +94,21 @@ class Client:
             except TimeoutError:
                 self._world.trace.note("client.gave_up", self._process.name)
             except HoldfastError:
-                pass  # it is in the trace
+                pass  # the trace has it
         await self.engine.close()
-        self._process.leave()
+        self._process.exit()
 
-    async def ask(self, verb: str, call: Awaitable[T], show: Callable[[T], object] = str) -> T:
-        """Make a call and write down what came of it."""
-        trace, who = self._world.trace, self._process.name
+    async def call(self, verb: str, call: Awaitable[T], show: Callable[[T], object] = str) -> T:
+        """Make a call and record its result in the trace."""
+        trace, name = self._world.trace, self._process.name
         try:
             answer = await call
         except HoldfastError as error:
-            trace.note(f"verb.{verb}", who, type(error).__name__)
+            trace.note(f"verb.{verb}", name, type(error).__name__)
             if error.code == "invariant_violation":
                 trace.broken(f"{verb} found a bug: {error}")
             raise
-        trace.note(f"verb.{verb}", who, str(show(answer)))
+        trace.note(f"verb.{verb}", name, str(show(answer)))
         return answer
 
     # --- enqueue -----------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Client:
         await self.enqueue(jobs)
 
     async def _enqueue_chain(self) -> None:
-        """Jobs that wait for each other, or for one that was there before."""
+        """Enqueue a job and a dependent of it, which may also depend on earlier jobs."""
         tenant = self._rng.choice(TENANTS)
         known = [name[1] for name in self._world.ledger.created if name[0] == tenant]
         first = self._job(named=True, tenant=tenant)
@@ -129,7 +129,7 @@ class Client:
         await self.enqueue([first, second])
 
     async def _enqueue_again(self) -> None:
-        """What was enqueued before, under the same id."""
+        """Enqueue a job that was enqueued before, under the same id."""
         known = list(self._world.ledger.created.values())
         if known:
             job = self._rng.choice(known)
@@ -138,10 +138,10 @@ class Client:
     async def enqueue(
         self, jobs: Sequence[NewJob], *, on_duplicate: OnDuplicate = "refuse", ours: bool = True
     ) -> None:
-        """Enqueue, and keep account of what we are told."""
+        """Enqueue, and record the receipts in the ledger."""
         ledger = self._world.ledger
         try:
-            receipts = await self.ask(
+            receipts = await self.call(
                 "enqueue",
                 self.engine.enqueue(jobs, on_duplicate=on_duplicate),
                 lambda got: ",".join(f"{one.id}:{one.admission}" for one in got),
@@ -185,35 +185,35 @@ class Client:
             return [self._rng.choice(["endless", "stubborn"])]
         return self._rng.choices(list(FAILURES), k=self._rng.choice([1, 1, 2, 3]))
 
-    # --- look --------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        tenant, ids = self._some(3)
-        found = await self.ask("get", self.engine.get(ids, tenant=tenant), _states)
-        self._world.ledger.shown(found)
+    async def _get_jobs(self) -> None:
+        tenant, ids = self._some_ids(3)
+        found = await self.call("get", self.engine.get(ids, tenant=tenant), _states)
+        self._world.ledger.observed(found)
 
-    async def _look_around(self) -> None:
+    async def _query(self) -> None:
         rng, engine = self._rng, self.engine
-        page = await self.ask(
+        page = await self.call(
             "find",
             engine.find(Filter(queues=(rng.choice(QUEUES),)), limit=20, newest=rng.random() < 0.5),
             lambda page: _states(page.jobs),
         )
-        self._world.ledger.shown(page.jobs)
-        await self.ask("counts", engine.counts(), lambda counts: sorted(counts.items()))
-        await self.ask("queues", engine.queues(), list)
-        await self.ask("groups", engine.groups(), len)
-        tenant, ids = self._some(2)
-        await self.ask("history", engine.history(ids, tenant=tenant), len)
-        problems = await self.ask("validate", engine.validate(), len)
+        self._world.ledger.observed(page.jobs)
+        await self.call("counts", engine.counts(), lambda counts: sorted(counts.items()))
+        await self.call("queues", engine.queues(), list)
+        await self.call("groups", engine.groups(), len)
+        tenant, ids = self._some_ids(2)
+        await self.call("history", engine.history(ids, tenant=tenant), len)
+        problems = await self.call("validate", engine.validate(), len)
         if problems:
-            self._world.trace.broken(f"validate says {problems}")
-        await self.ask("policies", engine.policies(), sorted)
-        await self.ask("flags", engine.flags(), sorted)
-        await self.ask("schedules", engine.schedules(), sorted)
-        await self.ask("audited", engine.audited(limit=5), len)
+            self._world.trace.broken(f"validate found {problems}")
+        await self.call("policies", engine.policies(), sorted)
+        await self.call("flags", engine.flags(), sorted)
+        await self.call("schedules", engine.schedules(), sorted)
+        await self.call("audited", engine.audited(limit=5), len)
 
-    # --- look after --------------------------------------------------------------------------
+    # --- admin -------------------------------------------------------------------------------
 
     async def _cancel(self) -> None:
         wanted = self._filter(State.PENDING, State.IN_FLIGHT, State.BLOCKED)
@@ -256,13 +256,13 @@ class Client:
         )
 
     async def _edit(self) -> None:
-        tenant, ids = self._some(1)
-        for job in await self.ask("get", self.engine.get(ids, tenant=tenant), _states):
+        tenant, ids = self._some_ids(1)
+        for job in await self.call("get", self.engine.get(ids, tenant=tenant), _states):
             if job is not None:
                 changes = Edit(priority=self._rng.randint(-2, 2), payload={"ms": 1})
                 call = self.engine.edit(job, changes, self._operation("edit"), version=job.version)
-                edited = await self.ask("edit", call, lambda got: f"{got.id} {got.version}")
-                self._world.ledger.shown([edited])
+                edited = await self.call("edit", call, lambda got: f"{got.id} {got.version}")
+                self._world.ledger.observed([edited])
 
     async def _note(self) -> None:
         wanted = self._filter(State.DEAD, State.COMPLETED)
@@ -284,42 +284,42 @@ class Client:
         )
         queue = rng.choice(QUEUES)
         call = self.engine.set_policy(queue, policy, self._operation("policy"))
-        await self.ask("set_policy", call, lambda _nothing: f"{queue} {policy}")
+        await self.call("set_policy", call, lambda _no_op: f"{queue} {policy}")
 
-    async def _set_switches(self) -> None:
+    async def _set_flag_and_schedule(self) -> None:
         on = self._rng.choice([True, False, None])
-        await self.ask("set_flag", self.engine.set_flag("f", self._operation("flag"), on=on))
+        await self.call("set_flag", self.engine.set_flag("f", self._operation("flag"), on=on))
         state = ScheduleState("* * * * *", "UTC", "work", "default", paused=bool(on))
         call = self.engine.set_schedule("s", state, self._operation("schedule"))
-        await self.ask("set_schedule", call)
+        await self.call("set_schedule", call)
 
     async def _audit(self) -> None:
         entry = AuditEntry("look", "job", "some", self._name)
-        head = await self.ask("audit", self.engine.audit([entry]), lambda head: head.count)
+        head = await self.call("audit", self.engine.audit([entry]), lambda head: head.count)
         self._world.ledger.audited(head)
 
-    async def _take_away(self) -> None:
-        """Take the leases of jobs that are in flight, as an operator may."""
+    async def _force_reclaim(self) -> None:
+        """End leases of jobs in flight, as an operator may."""
         page = await self.engine.find(Filter(states=(State.IN_FLIGHT,)), limit=2)
         if page.jobs:
             call = self.engine.reclaim(forced=page.jobs)
-            await self.ask("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
+            await self.call("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
 
     async def _operate(self, verb: str, call: Awaitable[AdminResult]) -> None:
-        done = await self.ask(verb, call, lambda done: f"{_states(done.jobs)} kept {done.kept}")
+        done = await self.call(verb, call, lambda done: f"{_states(done.jobs)} kept {done.kept}")
         if verb != "purge":
-            self._world.ledger.shown(done.jobs)
+            self._world.ledger.observed(done.jobs)
 
     def _operation(self, action: str) -> Attribution:
         entry = AuditEntry(action, "job", "some", self._name, reason="because")
         return Attribution(self._name, "because", (entry,))
 
     def _filter(self, *states: State) -> Filter:
-        tenant, ids = self._some(self._rng.randint(1, 3))
+        tenant, ids = self._some_ids(self._rng.randint(1, 3))
         return Filter(ids=tuple(ids), tenant=tenant, states=(self._rng.choice(states),))
 
-    def _some(self, count: int) -> tuple[str, list[str]]:
-        """Return a tenant and ids of its jobs, most of which are or were there."""
+    def _some_ids(self, count: int) -> tuple[str, list[str]]:
+        """Return a tenant and ids of its jobs, most of which exist or existed."""
         tenant = self._rng.choice(TENANTS)
         known = [name[1] for name in self._world.ledger.created if name[0] == tenant]
         return tenant, self._rng.choices([*known, "nobody-knows"], k=count)

@@ -1,4 +1,4 @@
-"""The faults of a run: which, when and to whom is drawn from the seed."""
+"""The faults of a run, drawn from the seed: kind, time and target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.model.job import MICROSECONDS
 from holdfast.testing.disk import Fault
 
-from .network import CALM_DELAY_SECONDS
+from .network import NORMAL_DELAY_SECONDS
 from .process import Process
 from .world import World
 
@@ -15,22 +15,22 @@ _SEGMENTS_LEFT = 2
 
 
 class FaultInjector:
-    """Makes faults happen while the storm lasts, and makes everything good at its end."""
+    """Injects faults during the fault phase, and ends all of them after it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = world.random("weather")
         self._kinds: list[tuple[int, Callable[[], None]]] = [
-            (5, self._kill_owner_between_turns),
+            (5, lambda: self._kill(self._owner, 200)),
             (6, self._kill_owner_at_a_disk_call),
             (2, self._stop_owner),
-            (5, self._pause_owner),
-            (4, self._pause_remote),
-            (3, self._kill_remote),
+            (5, lambda: self._pause(self._owner)),
+            (4, lambda: self._pause(self._remote())),
+            (3, lambda: self._kill(self._remote(), 50)),
             (2, self._stop_remote),
-            (2, self._kill_client),
-            (1, self._pause_client),
-            (3, self._leap),
+            (2, lambda: self._kill(self._client(), 50)),
+            (1, lambda: self._pause(self._client())),
+            (3, self._jump_clock),
             (2, self._skew),
             (3, self._slow_disk),
             (2, self._failing_disk),
@@ -41,51 +41,44 @@ class FaultInjector:
             (2, self._resize),
         ]
 
-    def brew(self) -> None:
-        """Draw the faults of this run and when they come."""
+    def schedule(self) -> None:
+        """Draw the faults of this run and set a timer for each."""
         scenario = self._world.scenario
         for _ in range(scenario.faults):
-            when = self._rng.uniform(0.0, scenario.storm_seconds)
+            when = self._rng.uniform(0.0, scenario.fault_seconds)
             kind = self._rng.choices(
                 [kind for _weight, kind in self._kinds], [weight for weight, _kind in self._kinds]
             )[0]
-            self._world.loop.call_later(when, self._happen, kind)
+            self._world.loop.call_later(when, self._run_if_active, kind)
 
-    def clear_up(self) -> None:
-        """End every fault that lasts."""
+    def end_all(self) -> None:
+        """End every lasting fault."""
         world = self._world
-        world.stormy = False
+        world.faults_active = False
         world.network.cut_share = 0.0
-        world.network.slowest_seconds = world.slowest_disk_seconds = CALM_DELAY_SECONDS
+        world.network.slowest_seconds = world.slowest_disk_seconds = NORMAL_DELAY_SECONDS
         world.disk.capacity_bytes = None
         world.disk.faults.clear()
         for process in world.processes:
             process.turns_left = None
             if process.paused and process.alive:
                 world.resume(process)
-        world.trace.note("weather.clear", "weather")
+        world.trace.note("faults.end", "machine")
 
-    def _happen(self, kind: Callable[[], None]) -> None:
-        if self._world.stormy:
+    def _run_if_active(self, kind: Callable[[], None]) -> None:
+        if self._world.faults_active:
             kind()
 
     # --- the owner ---------------------------------------------------------------------------
 
-    def _kill_owner_between_turns(self) -> None:
-        if self._owner is not None:
-            self._owner.turns_left = self._rng.randint(0, 200)
-
     def _kill_owner_at_a_disk_call(self) -> None:
-        self._fault(Fault.KILL, self._rng.randint(1, 40))
+        self._plan_disk_fault(Fault.KILL, self._rng.randint(1, 40))
 
     def _stop_owner(self) -> None:
         daemon = self._world.daemon
         if daemon is not None and self._owner is not None:
             self._note("stop", self._owner)
             self._owner.call_soon(daemon.ask_to_stop)
-
-    def _pause_owner(self) -> None:
-        self._pause(self._owner)
 
     def _resize(self) -> None:
         daemon, owner = self._world.daemon, self._owner
@@ -98,19 +91,19 @@ class FaultInjector:
     # --- the disk ----------------------------------------------------------------------------
 
     def _failing_disk(self) -> None:
-        self._world.excuse()
-        self._fault(Fault.EIO, self._rng.randint(1, 20))
+        self._world.expect_open_failure()
+        self._plan_disk_fault(Fault.EIO, self._rng.randint(1, 20))
 
     def _short_write(self) -> None:
-        self._fault(Fault.SHORT, self._rng.randint(1, 10))
+        self._plan_disk_fault(Fault.SHORT, self._rng.randint(1, 10))
 
     def _slow_disk(self) -> None:
         world = self._world
         world.slowest_disk_seconds = self._rng.choice([0.05, 0.5, 3.0])
         world.trace.note("fault.slow_disk", "machine", f"{world.slowest_disk_seconds:g} s")
-        self._later(
+        self._call_later(
             self._rng.uniform(0.5, 4),
-            lambda: setattr(world, "slowest_disk_seconds", CALM_DELAY_SECONDS),
+            lambda: setattr(world, "slowest_disk_seconds", NORMAL_DELAY_SECONDS),
         )
 
     def _full_disk(self) -> None:
@@ -120,45 +113,29 @@ class FaultInjector:
         )
         disk.capacity_bytes = used + self._rng.randint(0, _SEGMENTS_LEFT) * 8192
         self._world.trace.note("fault.full_disk", "machine")
-        self._later(self._rng.uniform(0.5, 4), self._make_room)
+        self._call_later(self._rng.uniform(0.5, 4), self._lift_capacity)
 
-    def _make_room(self) -> None:
+    def _lift_capacity(self) -> None:
         self._world.disk.capacity_bytes = None
 
-    def _fault(self, fault: Fault, calls: int) -> None:
+    def _plan_disk_fault(self, fault: Fault, calls: int) -> None:
         disk = self._world.disk
         disk.faults[disk.calls + calls] = fault
         self._world.trace.note(f"fault.planned_{fault}", "machine", f"in {calls} calls")
 
-    # --- the others --------------------------------------------------------------------------
-
-    def _pause_remote(self) -> None:
-        self._pause(self._remote())
-
-    def _kill_remote(self) -> None:
-        process = self._remote()
-        if process is not None:
-            process.turns_left = self._rng.randint(0, 50)
+    # --- remote workers ----------------------------------------------------------------------
 
     def _stop_remote(self) -> None:
-        living = [found for found in self._world.remotes.values() if found[0].alive]
-        if living:
-            process, remote = self._rng.choice(living)
+        alive = [found for found in self._world.remotes.values() if found[0].alive]
+        if alive:
+            process, remote = self._rng.choice(alive)
             self._note("stop", process)
             remote.ask_to_stop()
 
-    def _kill_client(self) -> None:
-        process = self._client()
-        if process is not None:
-            process.turns_left = self._rng.randint(0, 50)
-
-    def _pause_client(self) -> None:
-        self._pause(self._client())
-
     # --- time and the network ----------------------------------------------------------------
 
-    def _leap(self) -> None:
-        self._world.leap(self._rng.choice([-3_600.0, -2.0, 0.7, 5.0, 60.0, 3_600.0]))
+    def _jump_clock(self) -> None:
+        self._world.jump_clock(self._rng.choice([-3_600.0, -2.0, 0.7, 5.0, 60.0, 3_600.0]))
 
     def _skew(self) -> None:
         """Set the clock of one process alone."""
@@ -171,18 +148,18 @@ class FaultInjector:
     def _cut_connections(self) -> None:
         network = self._world.network
         network.cut_share = self._rng.choice([0.02, 0.1, 0.3])
-        self._later(self._rng.uniform(0.5, 4), lambda: setattr(network, "cut_share", 0.0))
+        self._call_later(self._rng.uniform(0.5, 4), lambda: setattr(network, "cut_share", 0.0))
 
     def _slow_network(self) -> None:
         network = self._world.network
         network.slowest_seconds = self._rng.choice([0.05, 0.5])
         self._world.trace.note("fault.slow_network", "machine")
-        self._later(
+        self._call_later(
             self._rng.uniform(0.5, 3),
-            lambda: setattr(network, "slowest_seconds", CALM_DELAY_SECONDS),
+            lambda: setattr(network, "slowest_seconds", NORMAL_DELAY_SECONDS),
         )
 
-    # --- who and when ------------------------------------------------------------------------
+    # --- targets and timers ------------------------------------------------------------------
 
     @property
     def _owner(self) -> Process | None:
@@ -190,12 +167,16 @@ class FaultInjector:
         return owner if owner is not None and owner.alive else None
 
     def _remote(self) -> Process | None:
-        living = [process for process, _remote in self._world.remotes.values() if process.alive]
-        return self._rng.choice(living) if living else None
+        alive = [process for process, _remote in self._world.remotes.values() if process.alive]
+        return self._rng.choice(alive) if alive else None
 
     def _client(self) -> Process | None:
-        living = [process for process in self._world.clients.values() if process.alive]
-        return self._rng.choice(living) if living else None
+        alive = [process for process in self._world.clients.values() if process.alive]
+        return self._rng.choice(alive) if alive else None
+
+    def _kill(self, process: Process | None, max_turns: int) -> None:
+        if process is not None:
+            process.turns_left = self._rng.randint(0, max_turns)
 
     def _pause(self, process: Process | None) -> None:
         if process is None or process.paused:
@@ -210,8 +191,8 @@ class FaultInjector:
 
         self._world.loop.call_later(seconds, resume)
 
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        self._world.loop.call_later(seconds, self._happen, action)
+    def _call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._world.loop.call_later(seconds, self._run_if_active, action)
 
     def _note(self, fault: str, process: Process, what: str = "") -> None:
         self._world.trace.note(f"fault.{fault}", process.name, what)

@@ -1,8 +1,8 @@
-"""Watches what an owner records, and judges each change by the rules: safety, always.
+"""Checks every change that an owner commits against the safety rules.
 
-It keeps its own picture of every job, made of what was committed. When an owner comes back from a
-crash, what was committed last may be missing: the picture goes back to where the log ends, and
-must then equal what was recovered.
+The checker keeps its own model of every job, built from the committed changes. After a crash the
+last changes may be missing: the model then goes back to the end of the recovered log, and must
+equal the recovered state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
-from .observed_runs import Name
+from .observed_runs import JobKey
 from .trace import Trace
 
 _LEASED = (fx.Extended, fx.Completed, fx.Retried, fx.Released, fx.Snoozed, fx.Lost)
@@ -27,33 +27,33 @@ Value = TypeVar("Value")
 
 
 class Version(NamedTuple):
-    """A job as it was from one change on; None when it was gone."""
+    """A job after one change; None after it was purged."""
 
     seq: int
     job: Job | None
 
 
 class InvariantChecker:
-    """Everything that was committed, and whether it was right."""
+    """The model of all committed changes, and the rules for them."""
 
     def __init__(self, trace: Trace, remember_seconds: float) -> None:
-        self.jobs: dict[Name, Job] = {}
+        self.jobs: dict[JobKey, Job] = {}
         self.policies: dict[str, QueuePolicy] = {}
-        self.completed: set[tuple[Name, int]] = set()
-        """The completions that are recorded, and the token of each."""
+        self.completed: set[tuple[JobKey, int]] = set()
+        """The committed completions, each with its token."""
         self.audit_heads: list[AuditHead] = [AuditHead()]
         self.seq = 0
         self.last_at_us = 0
         self._trace = trace
         self._remember_us = int(remember_seconds * MICROSECONDS)
-        self._versions: dict[Name, list[Version]] = {}
+        self._versions: dict[JobKey, list[Version]] = {}
         self._undo: list[tuple[int, Callable[[], object]]] = []
-        self._tokens: dict[Name, int] = {}
+        self._tokens: dict[JobKey, int] = {}
 
-    # --- what is committed -------------------------------------------------------------------
+    # --- committed changes -------------------------------------------------------------------
 
     def committed(self, effects: Sequence[Effect], jobs: Sequence[Job | None], owner: str) -> None:
-        """Take in what was committed, and each job as it is after it, if that is in memory."""
+        """Apply committed effects; ``jobs`` has each job after its effect, if it is in memory."""
         for effect, job in zip(effects, jobs, strict=True):
             self.seq += 1
             self.last_at_us = max(self.last_at_us, effect.at_us)
@@ -75,7 +75,7 @@ class InvariantChecker:
                 self._change(name, old, _after(old, effect, job))
 
     def acceptable(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Return which of these outcomes come from whoever holds the job."""
+        """Return for each outcome whether its token holds the job."""
         spent: set[int] = set()
         found: list[bool] = []
         for outcome in outcomes:
@@ -91,12 +91,12 @@ class InvariantChecker:
         acceptable: Sequence[bool],
         answers: Sequence[LeaseLost | None],
     ) -> None:
-        """Judge which outcomes were accepted."""
+        """Check that exactly the acceptable outcomes were accepted."""
         for outcome, expected, answer in zip(outcomes, acceptable, answers, strict=True):
             if expected and answer is not None:
-                self._broken(f"{outcome.id} refused its holder's outcome ({outcome.token})")
+                self._broken(f"{outcome.id} refused the outcome of its holder ({outcome.token})")
             elif not expected and answer is None:
-                self._broken(f"{outcome.id} took an outcome under the stale token {outcome.token}")
+                self._broken(f"{outcome.id} accepted the stale token {outcome.token}")
             elif not expected:
                 self._trace.counts["refused.stale_token"] += 1
 
@@ -105,10 +105,10 @@ class InvariantChecker:
         job = self.jobs.get((tenant, job_id))
         return job is not None and job.state is State.IN_FLIGHT and job.token == token
 
-    def recovered(self, last_seq: int, told_seq: int) -> None:
-        """Go back to where a recovered log ends; everything told must be in it."""
-        if last_seq < told_seq:
-            self._broken(f"the log ends at {last_seq}, but somebody was told of {told_seq}")
+    def recovered(self, last_seq: int, acknowledged_seq: int) -> None:
+        """Go back to the end of a recovered log, which must have every acknowledged change."""
+        if last_seq < acknowledged_seq:
+            self._broken(f"the log ends at {last_seq}, but {acknowledged_seq} was acknowledged")
         if last_seq > self.seq:
             self._broken(f"the log ends at {last_seq}, but nothing was committed after {self.seq}")
         while self._undo and self._undo[-1][0] > last_seq:
@@ -116,29 +116,29 @@ class InvariantChecker:
         self.seq = last_seq
 
     def seq_of(self, job: Job) -> int | None:
-        """Return since when the job was exactly so; None if it never was."""
+        """Return the change that made the job exactly so; None if it never was."""
         for version in reversed(self._versions.get((job.tenant, job.id), [])):
             if version.job == job:
                 return version.seq
         return None
 
-    def exists(self, name: Name) -> bool:
-        """Whether the job is there, or was forgotten or purged after it had been."""
+    def exists(self, name: JobKey) -> bool:
+        """Whether the job exists, or existed before it was forgotten or purged."""
         return name in self._versions
 
-    # --- judge -------------------------------------------------------------------------------
+    # --- rules -------------------------------------------------------------------------------
 
-    def _check(self, name: Name, effect: fx.JobEffect) -> Job | None:
-        """Judge a change to a job; return the job as it was."""
+    def _check(self, name: JobKey, effect: fx.JobEffect) -> Job | None:
+        """Check a change to a job; return the job before it."""
         old = self.jobs.get(name)
         if isinstance(effect, fx.Enqueued):
-            if old is not None and not self._forgotten(old, effect.at_us):
+            if old is not None and not self._forgettable(old, effect.at_us):
                 self._broken(f"{name[1]} was enqueued while it is {old.state}")
             return None
         if old is None:
-            self._broken(f"{name[1]} was changed and is not there")
+            self._broken(f"{name[1]} was changed but does not exist")
         elif isinstance(effect, _LEASED) and old.state is not State.IN_FLIGHT:
-            self._broken(f"{name[1]} is {old.state}, and was given {type(effect).__name__}")
+            self._broken(f"{name[1]} is {old.state}, but got {type(effect).__name__}")
         elif isinstance(effect, fx.Claimed):
             self._check_claim(old, effect)
         elif isinstance(effect, fx.Completed):
@@ -155,22 +155,22 @@ class InvariantChecker:
             self._broken(f"{job.id} is {job.state}, due at {job.run_at_us}, and was claimed")
         if claim.token <= self._tokens.get(name, 0):
             self._broken(f"{job.id} got token {claim.token} after {self._tokens[name]}")
-        self._tokens[name] = claim.token  # for good: no crash takes back that it was issued
+        self._tokens[name] = claim.token  # kept after a crash: the token was issued
         if job.attempt - job.attempts_before_replay >= job.max_attempts:
             self._broken(f"{job.id} has used up its {job.max_attempts} attempts and was claimed")
-        unmet = [one for one in job.ties.depends_on if not self._met(job, one)]
+        unmet = [one for one in job.ties.depends_on if not self._dependency_met(job, one)]
         if unmet:
             self._broken(f"{job.id} was claimed before {unmet} were completed")
         policy = self.policies.get(job.queue, DEFAULT_POLICY)
         if policy.paused:
             self._broken(f"{job.id} was claimed in {job.queue}, which is paused")
-        if policy.ordered and not self._leads(job):
+        if policy.ordered and not self._first_of_key(job):
             self._broken(f"{job.id} was claimed out of the order of its key {job.ties.key}")
         if job.queue not in self.policies:
-            self._check_first(job, claim.at_us)
+            self._check_order(job, claim.at_us)
 
-    def _check_first(self, job: Job, now_us: int) -> None:
-        """Nothing that is due in the same queue may come before it."""
+    def _check_order(self, job: Job, now_us: int) -> None:
+        """No due job of the same queue and tenant may come before it."""
         mine = -job.priority, job.run_at_us, job.seq
         for other in self.jobs.values():
             if (
@@ -179,41 +179,41 @@ class InvariantChecker:
                 and other.run_at_us <= now_us
                 and (other.expires_at_us is None or other.expires_at_us > now_us)
                 and (-other.priority, other.run_at_us, other.seq) < mine
-                and self._leads(other)
+                and self._first_of_key(other)
             ):
                 self._broken(f"{job.id} was claimed before {other.id}, which came first")
 
-    def _leads(self, job: Job) -> bool:
-        """Whether no other of its key is before it or in flight."""
+    def _first_of_key(self, job: Job) -> bool:
+        """Whether no other job of its key is before it or in flight."""
         if job.ties.key is None:
             return True
-        whose = job.tenant, job.queue, job.ties.key
+        key = job.tenant, job.queue, job.ties.key
         for other in self.jobs.values():
-            if other.id != job.id and (other.tenant, other.queue, other.ties.key) == whose:
+            if other.id != job.id and (other.tenant, other.queue, other.ties.key) == key:
                 waits = not other.state.finished or other.state is State.DEAD
                 before = waits and other.ties.key_seq < job.ties.key_seq
                 if before or other.state is State.IN_FLIGHT:
                     return False
         return True
 
-    def _met(self, job: Job, dependency: str) -> bool:
-        """Whether the job need not wait for this one, any more."""
+    def _dependency_met(self, job: Job, dependency: str) -> bool:
+        """Whether the job no longer has to wait for this dependency."""
         needed = self.jobs.get((job.tenant, dependency))
         if needed is None or needed.created_at_us > job.created_at_us:
-            return True  # purged, or forgotten and another one by now
+            return True  # purged, or forgotten and the id used again
         if job.replays is not None and needed.state in (State.CANCELLED, State.ARCHIVED):
-            return True  # who brings a job back without what it needed wants it so
+            return True  # an explicit replay ignores cancelled and archived dependencies
         return needed.state is State.COMPLETED
 
-    def _forgotten(self, job: Job, now_us: int) -> bool:
+    def _forgettable(self, job: Job, now_us: int) -> bool:
         return (
             job.state in (State.COMPLETED, State.CANCELLED)
             and job.finished_at_us < now_us - self._remember_us
         )
 
-    # --- take in -----------------------------------------------------------------------------
+    # --- apply -------------------------------------------------------------------------------
 
-    def _change(self, name: Name, old: Job | None, new: Job | None) -> None:
+    def _change(self, name: JobKey, old: Job | None, new: Job | None) -> None:
         versions = self._versions.setdefault(name, [])
         versions.append(Version(self.seq, new))
         before = self.jobs.get(name)

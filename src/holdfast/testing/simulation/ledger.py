@@ -1,4 +1,4 @@
-"""What each client and worker was told: whatever happens, none of it may turn out untrue."""
+"""Every answer that clients and workers received. Each must stay true, through every crash."""
 
 from __future__ import annotations
 
@@ -11,78 +11,81 @@ from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .invariants import InvariantChecker
-from .observed_runs import Name
+from .observed_runs import JobKey
 from .trace import Trace
 
 
 class Ledger:
-    """Kept outside of the simulated system: no crash touches it."""
+    """Answers recorded outside of the simulated system, where no crash can reach them."""
 
-    def __init__(self, trace: Trace, watch: InvariantChecker) -> None:
-        self.created: dict[Name, NewJob] = {}
-        """Jobs that somebody was told are taken."""
-        self.told_seq = 0
-        """The last change that any answer rests on."""
+    def __init__(self, trace: Trace, invariants: InvariantChecker) -> None:
+        self.created: dict[JobKey, NewJob] = {}
+        """Jobs whose enqueue was acknowledged."""
+        self.acknowledged_seq = 0
+        """The newest change that any answer has shown."""
         self._trace = trace
-        self._watch = watch
-        self._refused: dict[Name, str] = {}
-        self._settled: dict[tuple[Name, int], OutcomeKind] = {}
+        self._invariants = invariants
+        self._refused: dict[JobKey, str] = {}
+        self._settled: dict[tuple[JobKey, int], OutcomeKind] = {}
         self._audit_heads: list[AuditHead] = []
 
-    # --- what is told ------------------------------------------------------------------------
+    # --- record ------------------------------------------------------------------------------
 
     def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
-        """Somebody was told that these were taken."""
+        """Record the receipts of an enqueue."""
         for new, receipt in zip(jobs, receipts, strict=True):
             name = new.tenant, receipt.id
             if receipt.admission is Admission.CREATED:
                 self.created[name] = new
-            if not self._watch.exists(name):
-                self._trace.broken(f"{receipt.id} is {receipt.admission}, and was never there")
+            if not self._invariants.exists(name):
+                self._trace.broken(f"{receipt.id} is {receipt.admission}, but never existed")
 
     def refused(self, jobs: Sequence[NewJob], why: str) -> None:
-        """Somebody was told that none of these, whose ids nobody else uses, was taken."""
+        """Record that these jobs, whose ids no other client uses, were refused."""
         for new in jobs:
             if new.id is not None:
                 self._refused[new.tenant, new.id] = why
 
     def settled(self, outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> None:
-        """A worker was told which of its outcomes are recorded."""
+        """Record which outcomes of a worker were accepted."""
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is None:
                 self._settled[(outcome.tenant, outcome.id), outcome.token] = outcome.kind
 
-    def shown(self, jobs: Iterable[Job | None]) -> None:
-        """Somebody was shown these jobs."""
+    def observed(self, jobs: Iterable[Job | None]) -> None:
+        """Record the jobs of an answer; each must match a committed version."""
         for job in jobs:
             if job is None:
                 continue
-            seq = self._watch.seq_of(job)
+            seq = self._invariants.seq_of(job)
             if seq is None:
-                self._trace.broken(f"{job.id} was shown as it never was: {job}")
+                self._trace.broken(f"{job.id} was returned in a state that it never had: {job}")
             else:
-                self.told_seq = max(self.told_seq, seq)
+                self.acknowledged_seq = max(self.acknowledged_seq, seq)
 
     def audited(self, head: AuditHead) -> None:
-        """Somebody was told where the audit ends."""
+        """Record a returned head of the audit."""
         self._audit_heads.append(head)
 
-    # --- whether it is still so --------------------------------------------------------------
+    # --- check -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Hold everything that was told against what there is now."""
-        watch = self._watch
+        """Compare every recorded answer with the current state."""
+        invariants = self._invariants
         for name in self.created:
-            if not watch.exists(name):
+            if not invariants.exists(name):
                 self._trace.broken(f"{name[1]} was acknowledged and is lost")
         for name, why in self._refused.items():
-            if watch.exists(name):
-                self._trace.broken(f"{name[1]} was refused ({why}) and is there")
+            if invariants.exists(name):
+                self._trace.broken(f"{name[1]} was refused ({why}) but exists")
         for (name, token), kind in self._settled.items():
-            if watch.holds(*name, token):
+            if invariants.holds(*name, token):
                 self._trace.broken(f"{name[1]} was settled ({kind}) and is in flight again")
-            if kind is OutcomeKind.COMPLETED and (name, token) not in watch.completed:
-                self._trace.broken(f"{name[1]} was completed, and that is lost")
+            if kind is OutcomeKind.COMPLETED and (name, token) not in invariants.completed:
+                self._trace.broken(f"{name[1]} was completed, and the completion is lost")
         for head in self._audit_heads:
-            if head.count >= len(watch.audit_heads) or watch.audit_heads[head.count] != head:
+            if (
+                head.count >= len(invariants.audit_heads)
+                or invariants.audit_heads[head.count] != head
+            ):
                 self._trace.broken(f"record {head.count} of the audit is lost")

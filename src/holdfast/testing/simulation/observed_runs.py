@@ -1,4 +1,4 @@
-"""What tasks really did, as an observer outside of Holdfast sees it."""
+"""The runs of tasks, as observed from outside of Holdfast."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from holdfast.worker.attempt import Attempt
 from .process import Process
 from .trace import Trace
 
-Name = tuple[str, str]
-"""A job's tenant and id."""
+JobKey = tuple[str, str]
+"""The tenant and id of a job."""
 
 
 class ObservedRun(NamedTuple):
-    """An attempt that is under way."""
+    """An attempt that is running."""
 
     process: Process
     attempt: Attempt
     task: asyncio.Task[object] | None
 
     @property
-    def wanted(self) -> bool:
-        """Whether its worker is there and has not told it to end."""
+    def active(self) -> bool:
+        """Whether its worker is alive and has not cancelled it."""
         return self.process.alive and (self.task is None or not self.task.cancelling())
 
 
@@ -34,44 +34,44 @@ class ObservedRuns:
     def __init__(self, trace: Trace) -> None:
         self.under_way: dict[int, ObservedRun] = {}
         """By token."""
-        self.most_at_once = 0
+        self.max_concurrent = 0
         self._trace = trace
-        self._started: Counter[Name] = Counter()
+        self._started: Counter[JobKey] = Counter()
         self._tokens: set[int] = set()
-        self._handed_out: dict[int, tuple[Name, str]] = {}
+        self._claimed_by: dict[int, tuple[JobKey, str]] = {}
 
-    def handed_out(self, name: Name, token: int, process: Process) -> None:
-        """Take note that a worker was given this job under this token."""
-        before = self._handed_out.setdefault(token, (name, process.name))
+    def claimed(self, name: JobKey, token: int, process: Process) -> None:
+        """Record that a worker claimed this job under this token."""
+        before = self._claimed_by.setdefault(token, (name, process.name))
         if before != (name, process.name):
-            self._trace.broken(f"token {token} was handed out twice: {before}, {process.name}")
+            self._trace.broken(f"token {token} was claimed twice: {before}, {process.name}")
 
     def begin(self, process: Process, attempt: Attempt) -> int:
-        """Take note that a task begins; return how often its job was begun before."""
+        """Record that a task starts; return how often its job was started before."""
         name, token = (attempt.job.tenant, attempt.job.id), attempt.token
         self._trace.note("run.begin", process.name, f"{attempt.id} {attempt.number} {token}")
         if token in self._tokens:
             self._trace.broken(f"{attempt.id} was run twice under the token {token}")
-        if self._handed_out.get(token) != (name, process.name):
-            self._trace.broken(f"{process.name} runs {attempt.id}, which it was not given")
+        if self._claimed_by.get(token) != (name, process.name):
+            self._trace.broken(f"{process.name} runs {attempt.id}, which it did not claim")
         self._tokens.add(token)
         self.under_way[token] = ObservedRun(process, attempt, asyncio.current_task())
-        living = sum(run.process.alive for run in self.under_way.values())
-        self.most_at_once = max(self.most_at_once, living)
+        running = sum(run.process.alive for run in self.under_way.values())
+        self.max_concurrent = max(self.max_concurrent, running)
         before = self._started[name]
         self._started[name] += 1
         return before
 
     def end(self, process: Process, attempt: Attempt, how: str) -> None:
-        """Take note that a task has ended."""
+        """Record that a task has ended."""
         if process.alive:
             self._trace.note("run.end", process.name, f"{attempt.id} {attempt.token} {how}")
             self.under_way.pop(attempt.token, None)
 
-    def started(self, name: Name) -> int:
-        """How often the job was begun."""
+    def started(self, name: JobKey) -> int:
+        """How often the job was started."""
         return self._started[name]
 
-    def living(self) -> list[ObservedRun]:
-        """Return what runs in processes that are there."""
+    def running(self) -> list[ObservedRun]:
+        """Return the runs in processes that are alive."""
         return [run for run in self.under_way.values() if run.process.alive]

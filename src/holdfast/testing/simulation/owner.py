@@ -1,4 +1,4 @@
-"""The owner of the store: the daemon itself, on a simulated disk and behind simulated sockets."""
+"""The owner of the store: the production daemon on a simulated disk and simulated sockets."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ from holdfast.model.outcome import Outcome
 from holdfast.worker.worker import Worker
 
 from .application import registry
-from .process import Process, SimulatedThreads, here
+from .process import Process, SimulatedThreads, current_process
 from .recording_engine import RecordingEngine
 
 PATH = "simulated/holdfast.sock"
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SLOW_CHANCE = 0.03
 
 
 class SimulatedJournal(JournalEngine):
-    """The journal, watched. What it does in threads and processes is done in simulated ones."""
+    """The journal with invariant checks; its threads and processes are simulated."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.process = here()
-        self._watch = self.process.world.watch
+        self.process = current_process()
+        self._invariants = self.process.world.invariants
 
     def _runner(self, options: JournalOptions) -> FlushRunner:  # noqa: ARG002 - the real one's
-        return AdaptiveRunner(ProcessRunner(here()), _whim(here()))
+        return AdaptiveRunner(
+            ProcessRunner(current_process()), _random_flush_timer(current_process())
+        )
 
     def _threads(self, count: int, name: str) -> Executor:  # noqa: ARG002 - the real one's
-        return SimulatedThreads(here())
+        return SimulatedThreads(current_process())
 
     async def _compact_elsewhere(self, order: CompactionRequest) -> CompactionResult:
         compacted = await asyncio.to_thread(compact, self._disk, order)
@@ -63,19 +65,19 @@ class SimulatedJournal(JournalEngine):
     def _note_files(self, found: RecoveredState) -> None:
         super()._note_files(found)
         world = self.process.world
-        self._watch.recovered(found.end.last_seq, world.ledger.told_seq)
+        self._invariants.recovered(found.end.last_seq, world.ledger.acknowledged_seq)
 
     def _commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
         jobs = super()._commit(effects, essential=essential)
-        self._watch.committed(effects, jobs, self.process.name)
+        self._invariants.committed(effects, jobs, self.process.name)
         return jobs
 
     def _settle(
         self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
     ) -> list[LeaseLost | None]:
-        acceptable = self._watch.acceptable(outcomes)
+        acceptable = self._invariants.acceptable(outcomes)
         answers = super()._settle(outcomes, caller, now_us)
-        self._watch.settled(outcomes, acceptable, answers)
+        self._invariants.settled(outcomes, acceptable, answers)
         return answers
 
     def _reclaim(
@@ -87,13 +89,13 @@ class SimulatedJournal(JournalEngine):
         now_us: int,
     ) -> Reclaim:
         found = super()._reclaim(limit, forced, attribution, caller, now_us)
-        if not forced:  # else it was a person, who may take leases that are alive
-            self.process.world.judge_lost(found.lost, self.process)
+        if not forced:  # an operator may end a live lease
+            self.process.world.check_reclaimed(found.lost, self.process)
         return found
 
 
 class ProcessRunner:
-    """Does flushes in a thread of a simulated process."""
+    """Runs flushes in a thread of a simulated process."""
 
     here = False
 
@@ -106,11 +108,11 @@ class ProcessRunner:
         doing.add_done_callback(lambda done_work: done(done_work.exception()))
 
     def close(self) -> None:
-        """Have nothing to stop."""
+        """Nothing to stop."""
 
 
-def _whim(process: Process) -> Callable[[], float]:
-    """Return a stop-watch of a disk that is now quick, now slow: flushes happen here and there."""
+def _random_flush_timer(process: Process) -> Callable[[], float]:
+    """Return a timer that makes some flushes look slow, so that both ways of flushing are used."""
     rng = process.world.random(f"{process.name}/whim")
     passed = 0.0
 
@@ -123,7 +125,7 @@ def _whim(process: Process) -> Callable[[], float]:
 
 
 class SimulatedDaemon(Daemon):
-    """The daemon: only where the store lies and how it listens is another matter."""
+    """The production daemon with a simulated store and a simulated listener."""
 
     def __init__(self, process: Process) -> None:
         scenario = process.world.scenario
@@ -131,17 +133,17 @@ class SimulatedDaemon(Daemon):
         self.process = process
         self.journal: JournalEngine | None = None
 
-    async def live(self) -> None:
-        """Work until it is told to stop, or the store fails; then leave."""
+    async def main(self) -> None:
+        """Run until asked to stop or until the store fails; then exit."""
         process, world = self.process, self.process.world
         try:
             await self.start()
         except StorageError as error:
             full = isinstance(error, StorageFull)
             world.trace.note("owner.no_start", process.name, type(error).__name__)
-            if not full and not world.excuses(error):
+            if not full and not world.open_failure_expected(error):
                 world.trace.broken(f"the store does not open: {error}")
-            process.leave()
+            process.exit()
             return
         await self._stop_asked.wait()
         try:
@@ -149,11 +151,11 @@ class SimulatedDaemon(Daemon):
         except HoldfastError as error:
             world.trace.note("owner.bad_stop", process.name, type(error).__name__)
         world.trace.note("owner.stopped", process.name, type(self._failure).__name__)
-        process.leave()
+        process.exit()
 
     @property
     def worker(self) -> Worker | None:
-        """Its own worker, once there is one."""
+        """The daemon's own worker, or None before it has started."""
         return self._worker
 
     async def _open_store(self) -> Store:
@@ -171,21 +173,21 @@ class SimulatedDaemon(Daemon):
     async def _start(self, store: Store) -> None:
         assert isinstance(store, JournalStore)
         self.journal = store.engine
-        await self.process.world.judge_opened(store.engine, self.process)
+        await self.process.world.check_recovered(store.engine, self.process)
         await super()._start(store)
 
     def _make_worker(self, engine: Engine) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
-        told = RecordingEngine(engine, self.process)
-        return Worker(told, self._registry, worker_name(self.settings), options)
+        recording = RecordingEngine(engine, self.process)
+        return Worker(recording, self._registry, worker_name(self.settings), options)
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
-        server = Server(self.process, RpcApp(engine, routes))
+        server = SimulatedServer(self.process, RpcApp(engine, routes))
         self.process.world.network.listen(self.process, PATH, server.connection)
         self._open.push_async_callback(server.close)
 
 
-class Server:
+class SimulatedServer:
     """Serves simulated connections as ``daemon.rpc.server`` serves real ones."""
 
     def __init__(self, process: Process, app: RpcApp) -> None:
@@ -196,20 +198,20 @@ class Server:
         self._made: list[HttpProtocol] = []
 
     def connection(self) -> HttpProtocol:
-        """Return what serves one more connection."""
+        """Return the protocol of a new connection."""
         protocol = HttpProtocol(self._app, self)
         self._made.append(protocol)
         return protocol
 
     async def close(self) -> None:
-        """Stop listening, answer what is under way, end the connections."""
+        """Stop listening, finish open requests, close the connections."""
         self._process.world.network.close(PATH)
         self._app.stop()
         for protocol in self._open():
             protocol.shutdown()
         give_up = self._process.time() + GRACE_SECONDS
         while (self.connections or self.tasks) and self._process.time() < give_up:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         for protocol in self._open():
             protocol.transport.abort()
 

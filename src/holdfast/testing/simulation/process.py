@@ -1,15 +1,15 @@
-"""A simulated process: an event loop of its own that can be paused and killed.
+"""A simulated process: an event loop that can be paused and killed.
 
-Many processes share one ``VirtualLoop``, which alone moves time and decides whose turn it is. Code
-inside a process sees an ordinary event loop: its own tasks, timers, threads and connections. A
-killed process simply never gets another turn; a paused one gets its turns late, all at once.
+All processes share one ``VirtualLoop``, which moves time and orders their turns. Code inside a
+process sees an ordinary event loop with its own tasks, timers, threads and connections. A killed
+process gets no more turns; a paused one gets its turns late, all at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import _get_running_loop, _set_running_loop  # a loop's own business: we are one
+from asyncio import _get_running_loop, _set_running_loop  # for event loops, and this is one
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-UP_US = 5_000 * 1_000_000
-"""How long the machine had been up when the simulation began."""
-_PATIENT_CLOSES = 100
+UPTIME_US = 5_000 * 1_000_000
+"""The uptime of the machine when the simulation starts."""
+_MAX_CLOSE_ATTEMPTS = 100
 
 
 class Process(asyncio.AbstractEventLoop):
-    """One process of the simulated world, and the event loop in it."""
+    """One process of the simulated world, and its event loop."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -39,12 +39,12 @@ class Process(asyncio.AbstractEventLoop):
         self.alive = True
         self.paused = False
         self.turns_left: int | None = None
-        """After so many turns more it is killed, wherever it is by then."""
+        """The process is killed after this many more turns."""
         self.disk: SimDisk | None = None
-        """The disk that it uses: when that kills, it kills this process."""
-        self.on_end: Callable[[], None] = _nothing
+        """The disk of the process: a kill fault there kills this process."""
+        self.on_end: Callable[[], None] = _no_op
         self.skew_us = 0
-        """How far its wall clock is ahead of the others'."""
+        """How far its wall clock is ahead of the machine's."""
         self.clock = SystemClock(self._wall_ns, self._monotonic_ns)
         self._loop = world.loop
         self._tasks: dict[asyncio.Task[object], None] = {}
@@ -54,59 +54,61 @@ class Process(asyncio.AbstractEventLoop):
     def __repr__(self) -> str:
         return f"<process {self.name}>"
 
-    # --- what happens to it ------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def run(self, main: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Start it: call ``main`` in it, and run the coroutine that this returns."""
-        self.call_soon(lambda: self.create_task(self._main(main())), context=contextvars.Context())
+        """Start the process: call ``main`` in it and run the coroutine that it returns."""
+        self.call_soon(
+            lambda: self.create_task(self._run_main(main())), context=contextvars.Context()
+        )
 
-    async def _main(self, work: Coroutine[object, object, None]) -> None:
+    async def _run_main(self, work: Coroutine[object, object, None]) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - a real process would end with a traceback
             self.world.trace.broken(f"{self.name} ended with {error!r}")
 
-    def kill(self, how: str) -> None:
-        """End it here and now: no handler runs, nothing is flushed."""
+    def kill(self, point: str) -> None:
+        """End it at once: no handler runs, nothing is flushed."""
         if not self.alive:
             return
         self.alive = False
-        self.world.trace.note(f"fault.kill_{how}", self.name)
+        self.world.trace.note(f"fault.kill_{point}", self.name)
         self._ended()
 
-    def leave(self) -> None:
-        """End it in order."""
+    def exit(self) -> None:
+        """End it normally."""
         if self.alive:
             self.alive = False
             self._ended()
 
     def pause(self) -> None:
-        """Stop it, as SIGSTOP does: time goes on without it."""
+        """Stop it, as SIGSTOP does, while time goes on."""
         self.paused = True
 
     def resume(self) -> None:
-        """Let it go on, with everything that came meanwhile."""
+        """Continue, first with the turns that became due during the pause."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
         for turn in backlog:
-            self._loop.call_soon(self._take, turn, context=self._context)
+            self._loop.call_soon(self._run_turn, turn, context=self._context)
 
-    def bury(self) -> None:
-        """Let go of what a killed process left behind: none of it may run, or complain."""
-        while self._tasks:  # the end of one may begin another
+    def close_tasks(self) -> None:
+        """Close the tasks of an ended process without running them or printing warnings."""
+        while self._tasks:  # closing one task may start another
             task, _ = self._tasks.popitem()
             coroutine = task.get_coro()
-            for _try in range(_PATIENT_CLOSES):
+            for _try in range(_MAX_CLOSE_ATTEMPTS):
                 try:
                     coroutine.close()
                     break
-                except BaseException:  # noqa: BLE001, S112 - its way of ending is nobody's business
+                except BaseException:  # noqa: BLE001, S112 - how it ends does not matter
                     continue
         self._backlog.clear()
 
     def _ended(self) -> None:
         self._backlog.clear()
-        self.world.network.hang_up(self)
+        self.world.network.drop_connections(self)
         self.on_end()
 
     # --- an event loop -----------------------------------------------------------------------
@@ -122,8 +124,8 @@ class Process(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """See ``asyncio``."""
-        turn = _Turn(0.0, callback, args, self, _or_copied(context))
-        self._loop.call_soon(self._take, turn, context=self._context)
+        turn = _Turn(0.0, callback, args, self, _context_or_copy(context))
+        self._loop.call_soon(self._run_turn, turn, context=self._context)
         return turn
 
     def call_soon_threadsafe(
@@ -153,8 +155,8 @@ class Process(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See ``asyncio``."""
-        turn = _Turn(when, callback, args, self, _or_copied(context))
-        turn.timer = self._loop.call_at(when, self._take, turn, context=self._context)
+        turn = _Turn(when, callback, args, self, _context_or_copy(context))
+        turn.timer = self._loop.call_at(when, self._run_turn, turn, context=self._context)
         return turn
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -181,12 +183,12 @@ class Process(asyncio.AbstractEventLoop):
         func: Callable[[*Ts], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """Do it in a thread: a while later all at once, and a while later still it is known."""
+        """Simulate a thread: run the function after one delay, set the result after another."""
         work = Work(partial(func, *args), self.create_future())
         before, after = self.world.disk_seconds()
         if isinstance(executor, SimulatedThreads):
-            executor.take(work)
-        self.call_later(before, self.do, work, after)
+            executor.add(work)
+        self.call_later(before, self.execute, work, after)
         return work.future
 
     async def create_unix_connection(  # type: ignore[override]
@@ -194,7 +196,7 @@ class Process(asyncio.AbstractEventLoop):
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         path: str,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect by the simulated network."""
+        """Connect through the simulated network."""
         return await self.world.network.connect(self, protocol_factory, path)
 
     def get_debug(self) -> bool:
@@ -210,11 +212,11 @@ class Process(asyncio.AbstractEventLoop):
         return not self.alive
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Take an error that nobody handled for what it is: a bug."""
+        """Record an unhandled error as a broken promise."""
         error = context.get("exception")
         if self.alive and error is not None and "future" not in context:
             self.world.trace.broken(
-                f"{self.name} let an error escape: {context.get('message')}: {error!r}"
+                f"{self.name} did not handle an error: {context.get('message')}: {error!r}"
             )
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -222,13 +224,13 @@ class Process(asyncio.AbstractEventLoop):
 
     # --- turns -------------------------------------------------------------------------------
 
-    def _take(self, turn: _Turn) -> None:
+    def _run_turn(self, turn: _Turn) -> None:
         if not self.alive or turn.cancelled():
             return
         if self.paused:
             self._backlog.append(turn)
             return
-        others = _get_running_loop()
+        outer_loop = _get_running_loop()
         _set_running_loop(self)
         try:
             turn.work()
@@ -237,7 +239,7 @@ class Process(asyncio.AbstractEventLoop):
         except BaseException as error:  # noqa: BLE001 - as asyncio does
             self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
-            _set_running_loop(others)
+            _set_running_loop(outer_loop)
         if self.disk is not None and self.disk.killed:
             self.kill("at_a_disk_call")
         elif self.turns_left is not None:
@@ -245,60 +247,60 @@ class Process(asyncio.AbstractEventLoop):
             if self.turns_left < 0:
                 self.kill("between_turns")
 
-    def do(self, work: Work[T], after: float = 0.0) -> None:
-        """Do what a thread does, and have it known a while later."""
-        if work.begun:
+    def execute(self, work: Work[T], after: float = 0.0) -> None:
+        """Run the work of a thread; set its result ``after`` seconds later."""
+        if work.started:
             return
-        work.begun = True
+        work.started = True
         loop = _get_running_loop()
         _set_running_loop(None)  # as in a thread
         try:
-            tell = partial(work.future.set_result, work.func())
-        except BaseException as error:  # noqa: BLE001 - it is whoever waits that must hear of it
-            tell = partial(work.future.set_exception, error)
+            set_outcome = partial(work.future.set_result, work.func())
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+            set_outcome = partial(work.future.set_exception, error)
         finally:
             _set_running_loop(loop)
-        self.call_later(after, _unless_done, work.future, tell)
+        self.call_later(after, _resolve, work.future, set_outcome)
 
     def _monotonic_ns(self) -> int:
-        return (self.world.clock.now_us() - START_US + UP_US) * 1_000
+        return (self.world.clock.now_us() - START_US + UPTIME_US) * 1_000
 
     def _wall_ns(self) -> int:
-        return (self.world.clock.now_us() + self.world.leapt_us + self.skew_us) * 1_000
+        return (self.world.clock.now_us() + self.world.clock_jump_us + self.skew_us) * 1_000
 
 
 class Work(Generic[T]):
-    """Something for a thread to do."""
+    """A function for a thread to run."""
 
     def __init__(self, func: Callable[[], T], future: asyncio.Future[T]) -> None:
         self.func = func
         self.future = future
-        self.begun = False
+        self.started = False
 
 
 class SimulatedThreads(Executor):
-    """Threads of a simulated process. To end them is to wait until they have done their work."""
+    """Threads of a simulated process. Shutting down runs the work that is left."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._taken: list[Work[Any]] = []
         self._ended = False
 
-    def take(self, work: Work[T]) -> None:
-        """Take something to do."""
+    def add(self, work: Work[T]) -> None:
+        """Queue work."""
         if self._ended:
-            raise RuntimeError("these threads have ended")
-        self._taken = [*(one for one in self._taken if not one.begun), work]
+            raise RuntimeError("cannot add work after shutdown")
+        self._taken = [*(one for one in self._taken if not one.started), work]
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the contract of executors
-        """Do what is left to do."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as in Executor
+        """Run the work that is left."""
         self._ended = True
         for work in self._taken:
-            self._process.do(work)
+            self._process.execute(work)
 
 
 class _Turn(asyncio.TimerHandle):
-    """A call that waits for its process's turn."""
+    """A callback that waits for a turn of its process."""
 
     timer: Timer | None = None
 
@@ -315,27 +317,27 @@ class _Turn(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         super().cancel()
-        self.work = _nothing
+        self.work = _no_op
         if self.timer is not None:
             self.timer.cancel()
 
 
-def here() -> Process:
-    """Return the process in which this code runs."""
+def current_process() -> Process:
+    """Return the process that runs this code."""
     process = asyncio.get_running_loop()
     if not isinstance(process, Process):
         raise TypeError("this code does not run in a simulated process")
     return process
 
 
-def _or_copied(context: contextvars.Context | None) -> contextvars.Context:
+def _context_or_copy(context: contextvars.Context | None) -> contextvars.Context:
     return contextvars.copy_context() if context is None else context
 
 
-def _unless_done(future: asyncio.Future[T], tell: Callable[[], None]) -> None:
+def _resolve(future: asyncio.Future[T], set_outcome: Callable[[], None]) -> None:
     if not future.done():
-        tell()
+        set_outcome()
 
 
-def _nothing() -> None:
-    """Stand where a cancelled call stood."""
+def _no_op() -> None:
+    """Do nothing: the replacement of a cancelled callback."""

@@ -1,4 +1,4 @@
-"""The engine as a worker sees it: every answer is written down."""
+"""A forwarding engine that records every answer to a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .process import Process
 
 
 class RecordingEngine(ForwardingEngine):
-    """Passes on what a worker asks, and keeps account of what it is told."""
+    """Forwards the calls of a worker; writes the answers to the ledger and the trace."""
 
     def __init__(self, engine: Engine, process: Process) -> None:
         super().__init__(engine)
@@ -49,12 +49,12 @@ class RecordingEngine(ForwardingEngine):
             self._note("claim", type(error).__name__)
             raise
         ledger.settled(settle, claim.settled)
-        ledger.shown(claim.jobs)
+        ledger.observed(claim.jobs)
         for job in claim.jobs:
-            runs.handed_out((job.tenant, job.id), job.token, self._process)
+            runs.claimed((job.tenant, job.id), job.token, self._process)
         if claim.jobs or settle:
             held = ",".join(f"{job.id}:{job.token}" for job in claim.jobs)
-            self._note("claim", f"{held} settled {_said(settle, claim.settled)}")
+            self._note("claim", f"{held} settled {_outcomes_text(settle, claim.settled)}")
         return claim
 
     async def settle(
@@ -67,7 +67,7 @@ class RecordingEngine(ForwardingEngine):
             self._note("settle", type(error).__name__)
             raise
         self._process.world.ledger.settled(outcomes, answers)
-        self._note("settle", _said(outcomes, answers))
+        self._note("settle", _outcomes_text(outcomes, answers))
         return answers
 
     async def extend(
@@ -79,18 +79,18 @@ class RecordingEngine(ForwardingEngine):
         except HoldfastError as error:
             self._note("extend", type(error).__name__)
             raise
-        said = ",".join(
+        renewals_text = ",".join(
             f"{lease.id}:{'lost' if isinstance(answer, LeaseLost) else answer.lease_until_us}"
             for lease, answer in zip(held, answers, strict=True)
         )
-        self._note("extend", said)
+        self._note("extend", renewals_text)
         return answers
 
     def _note(self, verb: str, what: str) -> None:
         self._process.world.trace.note(f"verb.{verb}", self._process.name, what)
 
 
-def _said(outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> str:
+def _outcomes_text(outcomes: Sequence[Outcome], answers: Sequence[LeaseLost | None]) -> str:
     return ",".join(
         f"{outcome.id}:{outcome.kind.value}{'' if answer is None else ':refused'}"
         for outcome, answer in zip(outcomes, answers, strict=True)

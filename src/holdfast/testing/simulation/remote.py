@@ -1,4 +1,4 @@
-"""A worker in a process of its own: a client of the owner, as ``daemon.worker_process`` is."""
+"""A remote worker: its own process and a client of the owner, like ``daemon.worker_process``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .recording_engine import RecordingEngine
 
 
 class RemoteWorker:
-    """One process with a worker whose leases outlive the owner."""
+    """A process with one worker, whose leases survive restarts of the owner."""
 
     def __init__(self, process: Process) -> None:
         self.worker: Worker | None = None
@@ -27,8 +27,8 @@ class RemoteWorker:
         """Begin to stop."""
         self._process.call_soon(self._stop.set)
 
-    async def live(self) -> None:
-        """Work until told to stop, or until nobody owns the store for too long; then leave."""
+    async def main(self) -> None:
+        """Work until asked to stop, or exit if no owner can be reached at the start."""
         process, world = self._process, self._process.world
         settings = world.scenario.settings
         engine = ClientEngine(
@@ -36,9 +36,9 @@ class RemoteWorker:
             clock=process.clock,
             random_bytes=world.random(f"{process.name}/ids").randbytes,
         )
-        told = RecordingEngine(engine, process)
+        recording = RecordingEngine(engine, process)
         worker = Worker(
-            told,
+            recording,
             registry(scheduled=False),
             process.name,
             world.scenario.remote_options(),
@@ -48,12 +48,12 @@ class RemoteWorker:
         except HoldfastError as error:
             world.trace.note("worker.no_start", process.name, type(error).__name__)
             await engine.close()
-            process.leave()
+            process.exit()
             return
         worker.start()
         self.worker = worker
         leases = LeaseLoop(
-            told, worker, settings.reclaim_interval_seconds, process.clock, reclaims=False
+            recording, worker, settings.reclaim_interval_seconds, process.clock, reclaims=False
         )
         supervisor = Supervisor([leases], process.clock)
         supervisor.start()
@@ -62,4 +62,4 @@ class RemoteWorker:
         await supervisor.stop()
         await engine.close()
         world.trace.note("worker.stopped", process.name)
-        process.leave()
+        process.exit()

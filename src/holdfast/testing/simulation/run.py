@@ -1,4 +1,4 @@
-"""One run: a storm, then calm, and a look at whether everything is as it must be."""
+"""One run: a phase with faults, a recovery phase without, then the final checks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from holdfast.model.job import MAX_TIME_US, MICROSECONDS, Job, NewJob, State
 from holdfast.worker.worker import Worker
 
 from .faults import FaultInjector
-from .observed_runs import Name
+from .observed_runs import JobKey
 from .owner import PATH, SimulatedJournal
-from .scenario import Scenario, draw
+from .scenario import Scenario, draw_scenario
 from .trace import BrokenPromise, Trace
 from .world import World
 
-CALM_SECONDS = 240.0
-"""Within this time after the last fault everything must have come to its end."""
-_LOOK_SECONDS = 1.0
-_FULL_SECONDS = 5.0
-OPERATION = Attribution("checker", "the storm is over")
+RECOVERY_SECONDS = 240.0
+"""All jobs must finish within this time after the last fault."""
+_POLL_SECONDS = 1.0
+_FILL_SECONDS = 5.0
+OPERATION = Attribution("checker", "the faults are over")
 
 
 class SimulationReport(msgspec.Struct, frozen=True):
-    """What a run was like."""
+    """The result of a run."""
 
     seed: int
     hash: str
@@ -44,106 +44,110 @@ def simulate(
     seed: int,
     *,
     journal: type[JournalEngine] = SimulatedJournal,
-    say: Callable[[str], None] | None = None,
+    write_line: Callable[[str], None] | None = None,
     scenario: Scenario | None = None,
 ) -> SimulationReport:
     """Run the simulation of this seed; raise ``BrokenPromise`` if a promise is broken."""
-    world = World(scenario or draw(seed), journal, say)
-    with _alone(world):
+    world = World(scenario or draw_scenario(seed), journal, write_line)
+    with _isolated(world):
         Simulation(world).run()
     if world.trace.failure is not None:
-        raise BrokenPromise(told(seed, world.trace))
+        raise BrokenPromise(failure_report(seed, world.trace))
     return SimulationReport(
         seed,
         world.trace.hash,
         dict(world.trace.counts),
         world.loop.time(),
-        len(world.watch.jobs),
+        len(world.invariants.jobs),
     )
 
 
-def told(seed: int, trace: Trace) -> str:
-    """Return what to say of a run that broke a promise."""
+def failure_report(seed: int, trace: Trace) -> str:
+    """Return the message for a run that broke a promise."""
     return "\n".join(
         [
             f"seed {seed}: {trace.failure}",
-            "the last that happened:",
+            "last events:",
             *(f"  {line}" for line in trace.last_lines),
-            f"again, by itself: python -m holdfast.testing.simulation --seed {seed} --trace",
+            f"reproduce with: python -m holdfast.testing.simulation --seed {seed} --trace",
         ]
     )
 
 
 class Simulation:
-    """Drives a world through its storm and the calm after it."""
+    """Drives a world through the fault phase and the recovery phase."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._weather = FaultInjector(world)
+        self._faults = FaultInjector(world)
 
     def run(self) -> None:
-        """Do everything; what is broken is in the trace."""
+        """Run all phases; a broken promise is in the trace."""
         world = self._world
         world.start()
-        self._weather.brew()
-        self._advance(world.scenario.storm_seconds)
+        self._faults.schedule()
+        self._advance(world.scenario.fault_seconds)
         if world.trace.failure is None:
-            self._weather.clear_up()
-            self._come_to_an_end()
+            self._faults.end_all()
+            self._finish_jobs()
         if world.trace.failure is None:
             self._fill_every_slot()
         if world.trace.failure is None:
             self._close()
 
     def _advance(
-        self, seconds: float, until: Callable[[], bool] = lambda: False, look: float = _LOOK_SECONDS
+        self,
+        seconds: float,
+        until: Callable[[], bool] = lambda: False,
+        poll_seconds: float = _POLL_SECONDS,
     ) -> bool:
-        """Let time pass until this holds, or a promise is broken; return whether it does."""
+        """Advance time until ``until`` holds or a promise is broken; return whether it holds."""
         world = self._world
         end = world.loop.time() + seconds
         while (
             not (held := until()) and world.trace.failure is None and end - world.loop.time() > 1e-5
         ):
-            world.loop.advance(min(look, end - world.loop.time()))
+            world.loop.advance(min(poll_seconds, end - world.loop.time()))
         return held
 
-    def _come_to_an_end(self) -> None:
-        """Wait until every job has come to its end, as it must."""
+    def _finish_jobs(self) -> None:
+        """Wait until every job is finished, as it must be."""
         world = self._world
         left = self._advance(
-            CALM_SECONDS, lambda: not any(client.alive for client in world.clients.values())
+            RECOVERY_SECONDS, lambda: not any(client.alive for client in world.clients.values())
         )
-        self._expect(left, "a client waits for ever")
-        self._ask(_lift_policies)
-        if not self._advance(CALM_SECONDS, lambda: not self._unfinished()):
+        self._expect(left, "a client waits forever")
+        self._call_owner(_lift_policies)
+        if not self._advance(RECOVERY_SECONDS, lambda: not self._unfinished()):
             waiting = [f"{job.id} ({job.state})" for job in self._unfinished()]
             self._expect(
-                not waiting, f"{CALM_SECONDS:g} s after the last fault these wait: {waiting[:10]}"
+                not waiting,
+                f"{RECOVERY_SECONDS:g} s after the last fault these still wait: {waiting[:10]}",
             )
-        # A worker hears at its next heartbeat that a lease was taken from it.
-        self._advance(_LOOK_SECONDS + world.scenario.settings.lease_seconds)
+        # A worker learns at its next heartbeat that it lost a lease.
+        self._advance(_POLL_SECONDS + world.scenario.settings.lease_seconds)
         if world.trace.failure is None:
             world.ledger.check()
-            for run in world.runs.living():
-                if run.wanted:
-                    world.trace.broken(f"{run.attempt.id} is finished and still runs")
+            for run in world.runs.running():
+                if run.active:
+                    world.trace.broken(f"{run.attempt.id} is finished but still runs")
 
     def _unfinished(self) -> list[Job]:
-        """Return the jobs that are still to come to their end, without anybody's help."""
+        """Return the unfinished jobs that need no operator to finish."""
         held = self._held()
-        now_us = self._world.watch.last_at_us
+        now_us = self._world.invariants.last_at_us
         return [
             job
-            for name, job in self._world.watch.jobs.items()
+            for name, job in self._world.invariants.jobs.items()
             if not job.state.finished
             and name not in held
-            # A schedule makes another one every few seconds, for ever.
+            # Schedules enqueue a new job every few seconds.
             and not (job.id.startswith("cron/") and job.created_at_us > now_us - 15 * MICROSECONDS)
         ]
 
-    def _held(self) -> set[Name]:
-        """Return the jobs that only a person can bring on, and all that wait for them."""
-        jobs = self._world.watch.jobs
+    def _held(self) -> set[JobKey]:
+        """Return the jobs that need an operator, and all jobs behind them."""
+        jobs = self._world.invariants.jobs
         held = {
             name
             for name, job in jobs.items()
@@ -169,17 +173,17 @@ class Simulation:
         return held
 
     def _fill_every_slot(self) -> None:
-        """Every slot of every worker must be there to work: as many jobs as slots, all at once."""
+        """Enqueue as many jobs as there are slots: all must run at once."""
         world = self._world
         slots = sum(sum(worker.slots.values()) for worker in self._workers())
-        world.runs.most_at_once = len(world.runs.living())
+        world.runs.max_concurrent = len(world.runs.running())
         jobs = [
             NewJob(task="mail", queue="mail", id=f"final-{number}", payload={"ms": 800})
             for number in range(slots)
         ]
-        self._ask(lambda engine: _enqueue(engine, jobs))
-        full = self._advance(_FULL_SECONDS, lambda: world.runs.most_at_once >= slots, 0.1)
-        self._expect(full, f"{slots} slots, but only {world.runs.most_at_once} jobs ran at once")
+        self._call_owner(lambda engine: _enqueue(engine, jobs))
+        full = self._advance(_FILL_SECONDS, lambda: world.runs.max_concurrent >= slots, 0.1)
+        self._expect(full, f"{slots} slots, but only {world.runs.max_concurrent} jobs ran at once")
         done = self._advance(15.0, lambda: not self._unfinished())
         self._expect(done, f"these took too long: {[job.id for job in self._unfinished()]}")
 
@@ -191,7 +195,7 @@ class Simulation:
         return [worker for worker in found if worker is not None]
 
     def _close(self) -> None:
-        """End everything in order; what is on the disk must be whole."""
+        """Stop all processes normally, then verify the disk."""
         world = self._world
         world.ending = True
         for process, remote in world.remotes.values():
@@ -203,7 +207,7 @@ class Simulation:
         self._expect(gone, "a worker does not stop")
         owner, daemon = world.owner, world.daemon
         if owner is None or daemon is None:
-            world.trace.broken("the owner has not come back")
+            world.trace.broken("the owner did not restart")
             return
         owner.call_soon(daemon.ask_to_stop)
         self._expect(self._advance(20.0, lambda: not owner.alive, 0.1), "the owner does not stop")
@@ -213,13 +217,13 @@ class Simulation:
         if not kept and self._world.trace.failure is None:
             self._world.trace.broken(promise)
 
-    def _ask(self, work: Callable[[ClientEngine], Coroutine[object, object, None]]) -> None:
-        """Have a process of our own ask something of the owner, and wait for the answer."""
+    def _call_owner(self, work: Callable[[ClientEngine], Coroutine[object, object, None]]) -> None:
+        """Make a call to the owner from a new process, and wait for the answer."""
         world = self._world
         process = world.process(f"checker-{len(world.processes)}")
-        failed: list[str] = ["it was not answered"]
+        failed: list[str] = ["no answer"]
 
-        async def live() -> None:
+        async def main() -> None:
             engine = ClientEngine(
                 PATH,
                 patience_seconds=60.0,
@@ -232,11 +236,11 @@ class Simulation:
             except HoldfastError as error:
                 failed[:] = [str(error)]
             await engine.close()
-            process.leave()
+            process.exit()
 
-        process.run(live)
+        process.run(main)
         self._advance(120.0, lambda: not process.alive, 0.1)
-        self._expect(not failed, f"in calm weather the owner does not do its work: {failed[:1]}")
+        self._expect(not failed, f"the owner fails without faults: {failed[:1]}")
 
 
 async def _lift_policies(engine: ClientEngine) -> None:
@@ -249,15 +253,15 @@ async def _enqueue(engine: ClientEngine, jobs: list[NewJob]) -> None:
 
 
 @contextmanager
-def _alone(world: World) -> Iterator[None]:
-    """Have all chance come from the seed, hear what is logged, and leave nothing behind."""
-    chance = random.getstate()
+def _isolated(world: World) -> Iterator[None]:
+    """Seed the global random state, check the log for errors, and clean up at the end."""
+    random_state = random.getstate()
     random.seed(f"{world.scenario.seed}/jitter")
-    logger, complaints = logging.getLogger("holdfast"), _Complaints(world.trace)
+    logger, handler = logging.getLogger("holdfast"), _LoggedErrorHandler(world.trace)
     before = logger.propagate, logger.level
     logger.propagate = False
     logger.setLevel(logging.WARNING)
-    logger.addHandler(complaints)
+    logger.addHandler(handler)
     try:
         yield
     finally:
@@ -265,16 +269,16 @@ def _alone(world: World) -> Iterator[None]:
         for process in world.processes:
             process.alive = False
         for process in world.processes:
-            process.bury()
+            process.close_tasks()
         world.loop.close()
-        random.setstate(chance)
-        logger.removeHandler(complaints)
+        random.setstate(random_state)
+        logger.removeHandler(handler)
         logger.propagate = before[0]
         logger.setLevel(before[1])
 
 
-class _Complaints(logging.Handler):
-    """Takes a logged exception for what it is: a bug that was caught just in time."""
+class _LoggedErrorHandler(logging.Handler):
+    """Records a logged exception as a broken promise."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(logging.WARNING)
@@ -282,6 +286,6 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         words = str(record.msg).split()
-        self._trace.note("said", "log", words[0] if words else "")
+        self._trace.note("logged", "log", words[0] if words else "")
         if record.exc_info and record.exc_info[1] is not None:
             self._trace.broken(f"{record.getMessage()}: {record.exc_info[1]!r}")

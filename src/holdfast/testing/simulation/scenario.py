@@ -1,4 +1,4 @@
-"""What a seed stands for: how large the world is, and how it is set up."""
+"""The scenario of a seed: the size and settings of the simulated world."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .application import QUEUES
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a run that is decided before it begins."""
+    """Everything about a run that is drawn before it starts."""
 
     seed: int
-    storm_seconds: float
-    """How long faults happen."""
+    fault_seconds: float
+    """The length of the fault phase."""
     faults: int
     clients: int
     remote_workers: int
     slots: int
     remote_slots: int
     pause_seconds: float
-    """How long a client thinks between two calls, on average."""
+    """The average pause of a client between two calls."""
     settings: Settings
     options: JournalOptions
 
     def remote_options(self) -> WorkerOptions:
-        """Return how a worker in a process of its own works."""
+        """Return the options of a remote worker."""
         return WorkerOptions(
             slots=self.remote_slots,
             queues=None if self.settings.queues is None else QUEUES,
@@ -40,7 +40,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def draw(seed: int) -> Scenario:
+def draw_scenario(seed: int) -> Scenario:
     """Return the scenario of this seed."""
     rng = random.Random(f"scenario/{seed}")
     slots = rng.randint(1, 4)
@@ -73,7 +73,7 @@ def draw(seed: int) -> Scenario:
     )
     return Scenario(
         seed=seed,
-        storm_seconds=rng.uniform(4.0, 9.0),
+        fault_seconds=rng.uniform(4.0, 9.0),
         faults=rng.randint(2, 6),
         clients=rng.randint(1, 2),
         remote_workers=rng.randint(1, 2),

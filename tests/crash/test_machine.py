@@ -44,11 +44,11 @@ class JournalMachine(EngineMachine):
         options = JournalOptions(**shared, inline=True, segment_bytes=16_384)
         return await JournalEngine.open(self.disk, clock=self.clock, options=options)
 
-    def doomed(self, calls: int | None) -> None:
+    def crash_after_calls(self, calls: int | None) -> None:
         self.disk.faults = {} if calls is None else {self.disk.calls + calls: Fault.KILL}
 
-    async def reopen(self, cut: int | None) -> Engine | None:
-        self.disk = self.disk.crash(cut)
+    async def reopen(self, cut_seed: int | None) -> Engine | None:
+        self.disk = self.disk.crash(cut_seed)
         return await self._open()
 
     @rule()

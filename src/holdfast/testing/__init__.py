@@ -1,12 +1,12 @@
-"""What our own suites use, and what anybody needs who writes an engine or tests tasks.
+"""Tools of the test suite, also for authors of engines and for tests of tasks.
 
-``clock``        a clock that moves when it is told to
-``disk``         a disk that loses, tears, reorders, fails and kills
+``clock``        a clock that a test moves
+``disk``         a disk that loses, tears and reorders writes, fails and kills
 ``conformance``  the engine contract as tests
-``machine``      a state machine that compares an engine with the oracle (``comparing``: how)
+``machine``      a state machine that compares an engine with the oracle (``comparison``: how)
 ``loop``         an event loop in virtual time
-``app``          an application's tasks in virtual time: ``Holdfast.testing()``
-``simulation``   the whole daemon, workers and clients in storms of faults, by a seed
+``app``          tasks of an application in virtual time: ``Holdfast.testing()``
+``simulation``   the whole daemon, workers and clients with faults drawn from a seed
 """
 
 from .clock import VirtualClock

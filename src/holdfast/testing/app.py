@@ -1,4 +1,4 @@
-"""Trying an application's tasks in a test: the real engine and worker, in virtual time."""
+"""Testing the tasks of an application: the real engine and worker in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 24 * 3_600.0
 
 
 class NamedTask(Protocol):
-    """A task, or whatever else has a task's name."""
+    """A task, or another object with the name of one."""
 
     @property
     def name(self) -> str:
@@ -39,17 +39,17 @@ class NamedTask(Protocol):
 
 
 class EngineBinding(Protocol):
-    """What decides which engine an application talks to."""
+    """Selects the engine of an application."""
 
     def rehearse(self, stage: Rehearsal | None, /) -> None:
-        """Talk to the engine of this rehearsal, or to one's own again."""
+        """Use the engine of this testing app, or the own engine again if None."""
 
 
 class Rehearsal:
-    """A store, a worker and the loops on an event loop of their own, whose time you move.
+    """A testing app: a store, a worker and its loops in virtual time, which the test moves.
 
-    Use it as a context. Nothing happens by itself: ``advance`` and ``drain`` let things happen.
-    Threads and child processes are not used: every task runs on the loop.
+    Use it as a context manager. Nothing runs by itself, only in ``advance``, ``drain`` and ``run``.
+    Every task runs on the loop; there are no threads and child processes.
     """
 
     __test__ = False
@@ -62,7 +62,7 @@ class Rehearsal:
         self._slots = slots
 
     def __enter__(self) -> Rehearsal:
-        """Open the store and begin."""
+        """Open the store and start the worker."""
         self.run(self._open())
         self._bound.rehearse(self)
         return self
@@ -73,47 +73,47 @@ class Rehearsal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close everything; what is under way is handed back."""
+        """Stop the worker, which releases running jobs, and close the store."""
         self._bound.rehearse(None)
         self.run(self._close())
         self.loop.close()
 
     @property
     def engine(self) -> Engine:
-        """The engine, to look at or to call."""
+        """The engine, for direct calls."""
         return self._engine
 
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine on the loop to its end and return what it returns."""
+        """Run a coroutine on the loop and return its result."""
         return self.loop.run_until_complete(work)
 
     def advance(self, duration: Duration) -> None:
-        """Let this much time pass, and everything that happens in it."""
+        """Move time forward and run everything that becomes due."""
         self.loop.advance(seconds_of("duration", duration))
 
     def drain(self) -> None:
-        """Let everything happen that is due, however long it runs; what is for later stays."""
+        """Run every job that is due, however long it takes; jobs due later stay pending."""
         give_up_us = self.clock.now_us() + int(_PATIENCE_SECONDS * 1_000_000)
         self.loop.run_until_idle()
         while self._busy():
             if self.clock.now_us() > give_up_us:
-                raise AssertionError("after a day there is still work: does a task never end?")
+                raise AssertionError("still busy after a virtual day: does a task never end?")
             self.loop.advance(_STEP_SECONDS)
 
     def jobs(self, task: NamedTask | str | None = None) -> list[Job]:
-        """Return the jobs, of this task if one is named, oldest first."""
+        """Return all jobs, or those of one task, oldest first."""
         name = task if isinstance(task, str) or task is None else task.name
         found = [job for job in self._engine.kept() if name is None or job.task == name]
         return sorted(found, key=lambda job: (job.created_at_us, job.id))
 
     def assert_completed(self, task: NamedTask | str, times: int | None = None) -> list[Job]:
-        """Check that the task has run to completion, this often if said; return its jobs."""
+        """Check that jobs of the task are completed, ``times`` of them if given; return them."""
         return self._assert_state(task, State.COMPLETED, times)
 
     def assert_dead(
         self, task: NamedTask | str, error_reason: str | None = None, times: int | None = None
     ) -> list[Job]:
-        """Check that the task was buried, for this reason if said; return its jobs."""
+        """Check that jobs of the task are dead, for ``error_reason`` if given; return them."""
         found = self._assert_state(task, State.DEAD, times)
         for job in found:
             reason = "" if job.failure is None else job.failure.error_reason
@@ -122,7 +122,7 @@ class Rehearsal:
         return found
 
     def assert_pending(self, task: NamedTask | str, times: int | None = None) -> list[Job]:
-        """Check that the task waits to be run; return its jobs."""
+        """Check that jobs of the task are pending; return them."""
         return self._assert_state(task, State.PENDING, times)
 
     def _assert_state(self, task: NamedTask | str, state: State, times: int | None) -> list[Job]:
@@ -130,7 +130,9 @@ class Rehearsal:
         found = [job for job in everything if job.state is state]
         if (times is None and not found) or (times is not None and len(found) != times):
             wanted = "one or more" if times is None else str(times)
-            there = ", ".join(f"{job.id}: {_told(job)}" for job in everything) or "none at all"
+            there = (
+                ", ".join(f"{job.id}: {_state_text(job)}" for job in everything) or "none at all"
+            )
             name = task if isinstance(task, str) else task.name
             raise AssertionError(
                 f"{len(found)} jobs of {name} are {state.value}, not {wanted}; there are: {there}"
@@ -176,7 +178,7 @@ class Rehearsal:
         await self._engine.close()
 
 
-def _told(job: Job) -> str:
+def _state_text(job: Job) -> str:
     if job.failure is None:
         return job.state.value
     return f"{job.state.value} ({job.failure.error_reason}: {job.failure.message})"

@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to."""
+"""A clock that a test moves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ START_US = 1_800_000_000_000_000
 
 
 class VirtualTimer:
-    """A callback due later."""
+    """A callback with a due time."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the callback."""
         self.callback = None
 
 
@@ -29,18 +29,18 @@ class VirtualClock:
         self._order = itertools.count()
 
     def now_us(self) -> int:
-        """Return the time that it was last moved to."""
+        """Return the current virtual time."""
         return self._now_us
 
     def call_at(self, when_us: int, callback: Callable[[], None]) -> VirtualTimer:
-        """Call back when ``advance`` reaches that time; at once if it has come."""
+        """Call back when ``advance`` reaches that time; at once if it is not in the future."""
         timer = VirtualTimer(callback)
         heapq.heappush(self._timers, (when_us, next(self._order), timer))
         self._fire()
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Move on, calling back whatever comes due on the way, in order."""
+        """Move time forward and run the callbacks that become due, in order."""
         target_us = self._now_us + int(seconds * 1_000_000)
         while self._timers and self._timers[0][0] <= target_us:
             self._now_us = max(self._now_us, self._timers[0][0])

@@ -1,4 +1,4 @@
-"""Two engines side by side: the same calls, the same answers, the same to be seen of both."""
+"""Comparing two engines: the same calls must give the same answers and the same state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALLERS = [Caller(), Caller("acme"), Caller("acme", ("library:42",))]
 
 
 class EngineComparison(RuleBasedStateMachine):
-    """An engine and the oracle, through crashes of the former."""
+    """Compares an engine, which may crash, with the oracle."""
 
     subject: Engine
 
@@ -37,15 +37,15 @@ class EngineComparison(RuleBasedStateMachine):
     async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
         """Return a new, empty engine."""
 
-    def doomed(self, calls: int | None) -> None:
-        """Let the engine's process die after so many more calls to the disk; None takes it back."""
+    def crash_after_calls(self, calls: int | None) -> None:
+        """Kill the engine's process after this many more disk calls; None cancels that."""
 
-    async def reopen(self, cut: int | None) -> Engine | None:
-        """Open the engine again after its process died, or None if it cannot survive that.
+    async def reopen(self, cut_seed: int | None) -> Engine | None:
+        """Open the engine again after its process died; return None if it cannot survive that.
 
-        ``cut`` is None after a kill, and a seed after a power cut.
+        ``cut_seed`` is None after a kill, and a seed after a power cut.
         """
-        del cut
+        del cut_seed
         return None
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class EngineComparison(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.clock = VirtualClock()
         self.oracle = MemoryEngine(clock=self.clock, options=OPTIONS)
-        self.crash_after: int | None = None
-        self.cut: int | None = None
+        self.calls_to_crash: int | None = None
+        self.cut_seed: int | None = None
 
     def teardown(self) -> None:
-        """Close everything."""
+        """Close the engine and the loop."""
         try:
             if hasattr(self, "subject"):
                 self.run(self.subject.close())
@@ -69,50 +69,50 @@ class EngineComparison(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def side(self, engine: Engine) -> int:
-        """Return which of a pair is this engine's."""
+        """Return the index of this engine in a pair: 0 is the oracle."""
         return 0 if engine is self.oracle else 1
 
     def both(self, call: Callable[[Engine], Awaitable[T]]) -> tuple[T, T] | None:
-        """Make the call on both; the answers must agree. None if it failed, alike, or crashed."""
-        self.doomed(self.crash_after)
-        self.crash_after = None
+        """Call both engines and compare the answers; None if both failed or the engine crashed."""
+        self.crash_after_calls(self.calls_to_crash)
+        self.calls_to_crash = None
         got = self.attempt(self.subject, call)
-        self.doomed(None)
+        self.crash_after_calls(None)
         if isinstance(got, Exception) and not isinstance(got, HoldfastError):
             raise got
         if self.died(got):
-            self.after_the_crash(call)
+            self.recover(call)
             return None
         expected = self.attempt(self.oracle, call)
         if self.died(self.attempt(self.subject, lambda engine: engine.counts())):
-            self.crash(self.cut)  # after the answer, which therefore stands
+            self.crash(self.cut_seed)  # after the answer, so the call must be durable
         if isinstance(got, Exception) or isinstance(expected, Exception):
             assert str(got) == str(expected)
             return None
         assert plain(got) == plain(expected)
         return expected, got
 
-    def crash(self, cut: int | None) -> None:
+    def crash(self, cut_seed: int | None) -> None:
         """Kill the process, or cut the power, and open again."""
-        again = self.run(self.reopen(cut))
+        again = self.run(self.reopen(cut_seed))
         if again is not None:
             self.subject = again
 
-    def after_the_crash(self, call: Callable[[Engine], Awaitable[T]]) -> None:
-        """Open again; the step either happened whole or not at all."""
-        again = self.run(self.reopen(self.cut))
+    def recover(self, call: Callable[[Engine], Awaitable[T]]) -> None:
+        """Open again; the call took effect completely or not at all."""
+        again = self.run(self.reopen(self.cut_seed))
         assert again is not None
         self.subject = again
-        if self.picture(self.subject) != self.picture(self.oracle):
+        if self.snapshot(self.subject) != self.snapshot(self.oracle):
             self.attempt(self.oracle, call)
 
     @staticmethod
     def died(answer: object) -> bool:
-        """Whether this is what an engine says whose process is gone, of its log or its past."""
+        """Whether this is the error of an engine whose disk is dead."""
         return isinstance(answer, HoldfastError) and answer.code in ("durability_lost", "storage")
 
     def attempt(self, engine: Engine, call: Callable[[Engine], Awaitable[T]]) -> T | Exception:
-        """Make the call; return its answer or what it raised."""
+        """Make the call; return its answer or its error."""
 
         async def run() -> T | Exception:
             try:
@@ -122,19 +122,19 @@ class EngineComparison(RuleBasedStateMachine):
 
         return self.run(run())
 
-    def picture(self, engine: Engine) -> object:
-        """Return everything that can be seen of an engine."""
-        return self.run(_picture(engine))
+    def snapshot(self, engine: Engine) -> object:
+        """Return the whole visible state of an engine."""
+        return self.run(_snapshot(engine))
 
 
-async def _picture(engine: Engine) -> object:
+async def _snapshot(engine: Engine) -> object:
     seen = {
         "jobs": [await engine.get(IDS, tenant=tenant) for tenant in TENANTS],
         "found": [await pages(engine, Filter(), MAX_PAGE, caller=caller) for caller in CALLERS],
         "counts": [await engine.counts(caller=caller) for caller in CALLERS],
         "groups": [await engine.groups(caller=caller) for caller in CALLERS],
         "histories": [await engine.history(IDS, tenant=tenant) for tenant in TENANTS],
-        "governing": [await engine.policies(), await engine.flags(), await engine.schedules()],
+        "settings": [await engine.policies(), await engine.flags(), await engine.schedules()],
         "audit": await engine.audited(limit=MAX_PAGE),
     }
     return {name: plain(part) for name, part in seen.items()}
@@ -143,7 +143,7 @@ async def _picture(engine: Engine) -> object:
 async def pages(
     engine: Engine, wanted: Filter, limit: int, *, newest: bool = False, caller: Caller
 ) -> list[Job]:
-    """Return everything that a filter finds, page by page."""
+    """Return all jobs that a filter finds, page by page."""
     found: list[Job] = []
     cursor = ""
     while True:
@@ -159,7 +159,7 @@ _OF_JOBS = (Claim, History, AdminResult, Page, Reclaim)
 
 
 def plain(answer: object) -> object:
-    """Return an answer without what engines number as they like: tokens and places."""
+    """Return an answer without tokens and positions, which engines number freely."""
     if isinstance(answer, Job):
         return replace(answer, token=0, seq=0, ties=replace(answer.ties, key_seq=0))
     if isinstance(answer, AttemptRecord):

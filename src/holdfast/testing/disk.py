@@ -1,8 +1,8 @@
-"""A disk that does what real disks do on their worst day.
+"""A simulated disk with faults.
 
-What was written but not synced is kept apart from what is durable. ``crash`` returns the disk as
-it might be found afterwards: after a kill everything that was written is there; after a power
-cut any sector of any unsynced write, and any unsynced name, may be missing.
+It keeps unsynced writes apart from durable data. ``crash`` returns the disk as the next process
+may find it: after a kill every write is there; after a power cut any sector of any unsynced write,
+and any unsynced name, may be missing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from holdfast.model.errors import DirectoryInUse
 
 SECTOR = 512
 DATABASE = "cold.sqlite"
-_NUMBERS = itertools.count(1)
+_DATABASE_NUMBERS = itertools.count(1)
 
 
 class Fault(enum.StrEnum):
-    """What may happen at a call."""
+    """A fault of one call."""
 
     EIO = "eio"
     ENOSPC = "enospc"
     SHORT = "short"
-    """A write takes only a part."""
+    """A write is only partly done."""
     KILL = "kill"
     """The process ends before the call; every later call fails too."""
 
@@ -43,22 +43,22 @@ class _File:
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[tuple[int, bytes | None]] = []
-        """(offset, data) of writes; (size, None) where the length was changed."""
+        """(offset, data) of a write; (size, None) of a change of the length."""
 
     def change(self, offset: int, data: bytes | None) -> None:
-        """Write, or change the length."""
+        """Write data at the offset, or, without data, change the length to it."""
         _change(self.content, offset, data)
         self.unsynced.append((offset, data))
 
     def sync(self) -> None:
-        """Make what was changed durable, which is much less than the whole."""
+        """Apply the unsynced changes, which is much less than a copy of the file."""
         for offset, data in self.unsynced:
             _change(self.durable, offset, data)
         self.unsynced.clear()
 
 
 class SimDisk:
-    """Satisfies ``holdfast.engines.journal.wal.disk.Disk``. Every changing call has a number."""
+    """Satisfies ``holdfast.engines.journal.wal.disk.Disk``. Calls that change it are numbered."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SimDisk:
         capacity_bytes: int | None = None,
         ignore_syncs: bool = False,
     ) -> None:
-        """Take the faults by the number of the call, a capacity, and whether syncs do nothing."""
+        """Create a disk with faults by call number, a capacity, and syncs that may do nothing."""
         self.root = "simdisk"
         self.snapshots = "simdisk/snapshots"
         self.calls = 0
@@ -87,13 +87,13 @@ class SimDisk:
     # --- the calls ---------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Become the owner, or raise ``DirectoryInUse``."""
+        """Take the lock, or raise ``DirectoryInUse``."""
         if self._locked:
             raise DirectoryInUse(f"{self.root} is owned by another engine: close it first")
         self._locked = True
 
     def unlock(self) -> None:
-        """Give the directory up."""
+        """Release the lock."""
         self._locked = False
 
     def names(self, place: str) -> list[str]:
@@ -101,7 +101,7 @@ class SimDisk:
         return sorted(name for name in self._names if name.startswith(place + "/"))
 
     def create(self, name: str) -> int:
-        """Create the file, emptied if it was there, and open it."""
+        """Create an empty file, replacing an existing one, and open it."""
         self._call(f"create {name}")
         file = _File()
         self._names[name] = file
@@ -130,7 +130,7 @@ class SimDisk:
         file.change(size, None)
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
-        """Write at the offset; return how many bytes were taken."""
+        """Write at the offset; return how many bytes were written."""
         short = self._call("write") is Fault.SHORT
         file = self._open[fd]
         if short:
@@ -161,7 +161,7 @@ class SimDisk:
         self._open[fd].change(size, None)
 
     def rename(self, old: str, new: str) -> None:
-        """Give the file another name, replacing what has it."""
+        """Rename the file, replacing an existing one."""
         self._call(f"rename {old}")
         self._names[new] = self._names.pop(old)
         self._unsynced_names.append(("rename", old, new, None))
@@ -179,37 +179,37 @@ class SimDisk:
         self._call(f"sync_directory {place}")
         if self.ignore_syncs:
             return
-        here = place + "/"
-        for name in [name for name in self._durable_names if name.startswith(here)]:
+        prefix = place + "/"
+        for name in [name for name in self._durable_names if name.startswith(prefix)]:
             del self._durable_names[name]
         self._durable_names.update(
-            {name: file for name, file in self._names.items() if name.startswith(here)}
+            {name: file for name, file in self._names.items() if name.startswith(prefix)}
         )
         self._unsynced_names = [
-            change for change in self._unsynced_names if not change[1].startswith(here)
+            change for change in self._unsynced_names if not change[1].startswith(prefix)
         ]
 
     def forget_cached(self, fd: int) -> None:
-        """Have no cache."""
+        """Do nothing: there is no cache."""
 
     def database(self) -> SimDatabase:
         """Return the database of this disk."""
         return self._database
 
-    # --- what a test does with it ------------------------------------------------------------
+    # --- for tests ---------------------------------------------------------------------------
 
     def crash(self, seed: int | None = None) -> SimDisk:
-        """Return the disk as the next process finds it: after a kill, or, seeded, a power cut."""
+        """Return the disk as found after a kill, or, with a seed, after a power cut."""
         found = SimDisk(capacity_bytes=self.capacity_bytes, ignore_syncs=self.ignore_syncs)
-        # A commit is on stable storage when it returns, and whole or not there until then.
+        # A commit is atomic and durable when it returns.
         found._database.images |= self._database.images
         if seed is None:
-            # The system lives on: what was not synced is there to see, and still not safe.
-            twins = {id(file): deepcopy(file) for file in self._files()}
-            found._names = {name: twins[id(file)] for name, file in self._names.items()}
-            found._durable_names = {n: twins[id(file)] for n, file in self._durable_names.items()}
+            # The system lives on: unsynced data is visible, but still not durable.
+            copies = {id(file): deepcopy(file) for file in self._files()}
+            found._names = {name: copies[id(file)] for name, file in self._names.items()}
+            found._durable_names = {n: copies[id(file)] for n, file in self._durable_names.items()}
             found._unsynced_names = [
-                (what, name, new, None if file is None else twins[id(file)])
+                (what, name, new, None if file is None else copies[id(file)])
                 for what, name, new, file in self._unsynced_names
             ]
             return found
@@ -223,17 +223,17 @@ class SimDisk:
         return [*self._names.values(), *self._durable_names.values(), *created]
 
     def put(self, name: str, data: bytes) -> None:
-        """Put a durable file in place: a golden one, or a damaged one."""
+        """Add a durable file, for example a golden or a damaged one."""
         file = _File()
         file.content, file.durable = bytearray(data), bytearray(data)
         self._names[name] = self._durable_names[name] = file
 
     def content(self, name: str) -> bytes:
-        """Return what the file holds."""
+        """Return the content of the file."""
         return bytes(self._names[name].content)
 
     def flip_bit(self, name: str, bit: int) -> None:
-        """Flip one bit of a file; flip it again to mend it."""
+        """Flip one bit of a file; flip it again to repair it."""
         file = self._names[name]
         for content in (file.content, file.durable):
             if bit // 8 < len(content):
@@ -283,52 +283,52 @@ class SimDisk:
 
 
 class SimDatabase:
-    """Satisfies ``engines.journal.wal.disk.Database``: what was committed survives a crash.
+    """Satisfies ``engines.journal.wal.disk.Database``: committed data survives a crash.
 
-    Just before and just after a commit are calls of the disk, so that faults can happen there.
+    Each commit makes one disk call before and one after it, where faults can happen.
     """
 
     def __init__(self, root: str, call: Callable[[str], object]) -> None:
         self.images: dict[str, bytes] = {}
-        """What is on stable storage, by name."""
+        """Committed database images by name."""
         self.file = f"{root}/{DATABASE}"
         self._root = root
         self._call = call
         self._address = ""
-        self._keeper: sqlite3.Connection | None = None
+        self._first_connection: sqlite3.Connection | None = None
 
     def exists(self) -> bool:
-        """Whether anything was ever committed."""
+        """Whether there was a commit."""
         return DATABASE in self.images
 
     def size(self) -> int:
-        """How long what was committed is."""
+        """The size of the committed database."""
         return len(self.images.get(DATABASE, b""))
 
     def connect(self) -> sqlite3.Connection:
-        """Return one more connection to the database, which is in memory."""
-        if self._keeper is None:
-            self._address = f"file:holdfast-sim-{next(_NUMBERS)}?mode=memory&cache=shared"
-            self._keeper = self._open()
+        """Open a connection to the database, which is in memory."""
+        if self._first_connection is None:
+            self._address = f"file:holdfast-sim-{next(_DATABASE_NUMBERS)}?mode=memory&cache=shared"
+            self._first_connection = self._open()
             if DATABASE in self.images:
                 with contextlib.closing(sqlite3.connect(":memory:")) as found:
                     found.deserialize(self.images[DATABASE])
-                    found.backup(self._keeper)
+                    found.backup(self._first_connection)
         return self._open()
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """End the transaction; from here on a crash finds it."""
+        """Commit the transaction durably."""
         self._call("before_commit")
         connection.execute("COMMIT")
         self.images[DATABASE] = connection.serialize()
         self._call("after_commit")
 
     def set_aside(self) -> str:
-        """Give what was committed another name."""
+        """Rename the committed database."""
         self._call(f"rename {DATABASE}")
         aside = f"{DATABASE}.damaged-{len(self.images)}"
         self.images[aside] = self.images.pop(DATABASE)
-        self._keeper = None
+        self._first_connection = None
         return f"{self._root}/{aside}"
 
     def _open(self) -> sqlite3.Connection:
@@ -346,7 +346,7 @@ def _change(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 def _after_power_cut(file: _File, rng: random.Random) -> bytes:
-    """Return the durable content plus whichever sectors of the unsynced writes arrived."""
+    """Return the durable content plus a random part of the sectors of the unsynced writes."""
     content = bytearray(file.durable)
     keep = rng.random()
     for offset, data in file.unsynced:

@@ -1,8 +1,8 @@
-"""An event loop in virtual time: hours of ``asyncio.sleep`` pass at once, always the same way.
+"""An event loop in virtual time: hours of ``asyncio.sleep`` pass at once, deterministically.
 
-The loop's timers are kept by its ``VirtualClock``, so that ``asyncio.sleep``, time-outs and
-``clock.call_at`` are one line of events. Whether anything is ready is learnt from the selector:
-asyncio asks it to wait for ever exactly when nothing is. No private attribute of asyncio is needed.
+The ``VirtualClock`` keeps the timers of the loop, so that ``asyncio.sleep``, timeouts and
+``clock.call_at`` share one order. The selector shows when nothing is ready: only then does asyncio
+ask it to wait forever. No private attribute of asyncio is needed.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ Ts = TypeVarTuple("Ts")
 Events = list[tuple[selectors.SelectorKey, int]]
 
 _RESOLUTION_US = 1e-3
-"""What lies closer than a nanosecond is the same moment: sums of floats are not exact."""
+"""Times within a nanosecond are equal: sums of floats are not exact."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, no timer is set, and somebody still waits."""
+    """Nothing is ready and no timer is set, but a task still waits."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs coroutines by a ``VirtualClock``. Time moves only when nothing is ready.
+    """Runs coroutines on a ``VirtualClock``. Time moves only when nothing is ready.
 
     ``run_until_complete`` jumps to the next timer whenever nothing is ready, and raises
-    ``Deadlock`` when there is none. ``time`` counts seconds from the loop's creation. Timers of
-    one microsecond fire in the order in which they were set, but what the clock's own call back
-    runs before what the loop's make ready.
+    ``Deadlock`` when there is none. ``time`` counts seconds from the loop's creation. Timers
+    that are due in the same microsecond fire in the order in which they were set; callbacks of the
+    clock run before callbacks that the loop's timers make ready.
 
-    Time stands still while ``run_in_executor`` and ``asyncio.to_thread`` have a thread at work,
-    for up to ``patience_seconds`` of real time; a thread that takes longer is no longer waited
-    for, so that a time-out of a stuck one can be seen. Other threads and real sockets are served
-    when they have something, but never waited for.
+    Time stands still while a thread of ``run_in_executor`` or ``asyncio.to_thread`` runs, for up to
+    ``patience_seconds`` of real time. After that the loop no longer waits for the thread, so that
+    a timeout of a stuck one can be tested. The loop never waits for other threads and real
+    sockets, but handles their events.
     """
 
     def __init__(self, clock: VirtualClock | None = None, *, patience_seconds: float = 5.0) -> None:
         self.clock = clock or VirtualClock()
         self._origin_us = self.clock.now_us()
-        self._reached = 0.0
+        self._reached_seconds = 0.0
         self._patience_seconds = patience_seconds
-        self._at_work: set[object] = set()
+        self._busy_futures: set[object] = set()
         self._goal_us: int | None = None
-        self._patient = True
+        self._waits_for_threads = True
         super().__init__(_Selector(self._when_idle))
 
     def time(self) -> float:
-        """Return the seconds that have passed by the clock since the loop was made."""
-        # At least what a timer was set for that has fired, whatever its rounding: code that waits
-        # until ``time() >= deadline`` must get there.
-        return max((self.clock.now_us() - self._origin_us) / 1e6, self._reached)
+        """Return the virtual seconds since the loop was created."""
+        # Never less than the time of a fired timer, in spite of rounding: code that waits until
+        # ``time() >= deadline`` must finish.
+        return max((self.clock.now_us() - self._origin_us) / 1e6, self._reached_seconds)
 
     def call_at(
         self,
@@ -76,27 +76,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         handle = _LoopTimer(when, callback, args, self, context)
 
         def fire() -> None:
-            self._reached = max(self._reached, when)
-            handle.stands_for = self.call_soon(callback, *args, context=context)
+            self._reached_seconds = max(self._reached_seconds, when)
+            handle.inner = self.call_soon(callback, *args, context=context)
 
         if when < math.inf:
             when_us = self._origin_us + math.ceil(when * 1e6 - _RESOLUTION_US)
             timer = self.clock.call_at(when_us, fire)
-            if handle.stands_for is None:  # else its time had come, and it has fired
-                handle.stands_for = timer
+            if handle.inner is None:  # not fired yet
+                handle.inner = timer
         return handle
 
     def run_until_idle(self) -> None:
-        """Run whatever is ready until nothing is; time does not move, nothing is waited for."""
+        """Run everything that is ready, without moving time or waiting for threads."""
         self._run(self.clock.now_us(), patient=False)
 
     def advance(self, seconds: float) -> None:
-        """Move time on by this much, stopping at each timer on the way to run what it makes ready.
+        """Move time forward, stopping at each timer to run what it makes ready.
 
-        What is ready runs first, and at the end nothing is.
+        Everything that is ready runs first, and nothing is ready at the end.
         """
         if not 0 <= seconds < math.inf:
-            raise ValueError(f"time cannot be moved by {seconds!r} seconds")
+            raise ValueError(f"cannot advance time by {seconds!r} seconds")
         self._run(self.clock.now_us() + round(seconds * 1e6), patient=True)
 
     def run_in_executor(
@@ -105,37 +105,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         func: Callable[[*Ts], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """Run it in a thread; time stands still meanwhile."""
+        """Run it in a thread; time stands still until it ends."""
         future = super().run_in_executor(executor, func, *args)
-        self._at_work.add(future)
-        future.add_done_callback(self._at_work.discard)
+        self._busy_futures.add(future)
+        future.add_done_callback(self._busy_futures.discard)
         return future
 
     async def shutdown_default_executor(
         self,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - newer Pythons hand one over
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - newer Pythons pass one
     ) -> None:
         """Wait, in real time, for the default executor's threads."""
-        joining = self.create_future()
-        self._at_work.add(joining)
+        threads = self.create_future()
+        self._busy_futures.add(threads)
         try:
             await super().shutdown_default_executor()
         finally:
-            self._at_work.discard(joining)
+            self._busy_futures.discard(threads)
 
     def _run(self, goal_us: int, *, patient: bool) -> None:
-        self._goal_us, self._patient = goal_us, patient
+        self._goal_us, self._waits_for_threads = goal_us, patient
         try:
             self.run_forever()
         finally:
-            self._goal_us, self._patient = None, True
+            self._goal_us, self._waits_for_threads = None, True
 
     def _when_idle(self, wait: Callable[[float], Events]) -> Events:
-        """Do what is to be done instead of waiting for ever; return what came in meanwhile."""
-        if self._at_work and self._patient:
+        """Wait for threads, move time or stop, instead of waiting forever; return new events."""
+        if self._busy_futures and self._waits_for_threads:
             events = wait(self._patience_seconds)
             if not events:
-                self._at_work.clear()
+                self._busy_futures.clear()
             return events
         next_us = self._next_timer_us()
         if self._goal_us is not None and (next_us is None or next_us > self._goal_us):
@@ -149,37 +149,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 for task in asyncio.all_tasks(self)
             )
             raise Deadlock(
-                "nothing is ready and no timer is set, so that nothing can happen any more; "
+                "deadlock: nothing is ready and no timer is set; "
                 f"waiting: {', '.join(waiting) or 'no task'}"
             )
         return []
 
     def _next_timer_us(self) -> int | None:
-        timers = self.clock._timers  # noqa: SLF001 - our own clock; only a loop looks ahead
+        timers = self.clock._timers  # noqa: SLF001 - only a loop looks ahead
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         return timers[0][0] if timers else None
 
     def _move_to(self, when_us: int) -> None:
-        # Half a microsecond more: the clock cuts off what its float is short of.
+        # Half a microsecond more: the clock truncates the float.
         left_us = when_us - self.clock.now_us()
         if left_us > 0:
             self.clock.advance((left_us + 0.5) / 1e6)
 
 
 class _LoopTimer(asyncio.TimerHandle):
-    """What ``call_at`` returns; it stands for the clock's timer, and then for the call itself."""
+    """The handle of ``call_at``; ``inner`` is the timer of the clock, then the ready callback."""
 
-    stands_for: Timer | None = None
+    inner: Timer | None = None
 
     def cancel(self) -> None:
         super().cancel()
-        if self.stands_for is not None:
-            self.stands_for.cancel()
+        if self.inner is not None:
+            self.inner.cancel()
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks at real files without waiting; when it is told to wait, asks what to do instead."""
+    """Polls real files without waiting; calls ``when_idle`` where asyncio would wait."""
 
     def __init__(self, when_idle: Callable[[Callable[[float], Events]], Events]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A hypothesis state machine: any engine, step by step, beside the memory engine.
+"""A hypothesis state machine: compares any engine with the memory engine, step by step.
 
-Subclass ``EngineMachine`` and say how to open your engine. If it survives crashes, override
-``doomed`` and ``reopen`` too: then any step may be its process's last, and what is found
-afterwards must be the oracle's state before that step or after it.
+Subclass ``EngineMachine`` and implement ``open_engine``. If the engine survives crashes, override
+``crash_after_calls`` and ``reopen`` too: then any step may end with a crash, and the state after it
+must be the oracle's before or after that step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ callers = st.sampled_from([*[Caller()] * 6, *CALLERS])
 
 
 class NameRef(NamedTuple):
-    """The name of a job, which may not exist."""
+    """The id and tenant of a job, which may not exist."""
 
     id: str
     tenant: str
@@ -126,7 +126,7 @@ edits = st.builds(
 
 
 class EngineMachine(EngineComparison):
-    """Does the same to both engines and compares every answer and every job."""
+    """Makes the same calls on both engines; compares every answer and every job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,12 +135,12 @@ class EngineMachine(EngineComparison):
 
     @initialize(jobs=st.lists(new_jobs, min_size=2, max_size=8), policy=policies)
     def begin(self, jobs: list[NewJob], policy: QueuePolicy | None) -> None:
-        """Open the engine, with some work in it."""
+        """Open the engine and enqueue some jobs."""
         self.subject = self.run(self.open_engine(self.clock, OPTIONS))
         self.both(lambda engine: engine.set_policy("default", policy, OPERATION))
         self.both(lambda engine: engine.enqueue(jobs, on_duplicate="skip"))
 
-    # --- move --------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------
 
     @rule(jobs=st.lists(new_jobs, max_size=4), skip=st.booleans(), caller=callers)
     def enqueue(self, jobs: list[NewJob], skip: bool, caller: Caller) -> None:  # noqa: FBT001
@@ -151,7 +151,7 @@ class EngineMachine(EngineComparison):
     @precondition(lambda self: any(not job.state.finished for job in self.known))
     @rule(jobs=st.lists(new_jobs, min_size=1, max_size=3), data=st.data())
     def enqueue_dependents(self, jobs: list[NewJob], data: st.DataObject) -> None:
-        """Enqueue a batch of jobs that wait for others, of the batch or from before."""
+        """Enqueue jobs that depend on others, of the same batch or earlier ones."""
         tied: list[NewJob] = []
         for job in jobs:
             there: list[Job | NewJob] = [*self.known, *tied]
@@ -173,12 +173,12 @@ class EngineMachine(EngineComparison):
     )
     def claim(self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller) -> None:
         """Claim some jobs."""
-        self.take(queues, tasks, limit, caller)
+        self.claim_both(queues, tasks, limit, caller)
 
-    def take(
+    def claim_both(
         self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller
     ) -> list[tuple[Job, Job]]:
-        """Claim some jobs; return each as both engines have it."""
+        """Claim some jobs; return each as a pair, one of each engine."""
 
         def call(engine: Engine) -> Awaitable[Claim]:
             return engine.claim(
@@ -193,7 +193,7 @@ class EngineMachine(EngineComparison):
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        """Settle some jobs, current and stale ones."""
+        """Settle some jobs with current and stale tokens."""
         if self.held:
             pairs = data.draw(st.lists(st.sampled_from(self.held), max_size=3))
             outcomes = []
@@ -206,12 +206,12 @@ class EngineMachine(EngineComparison):
             self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 
     def may_settle(self, _outcome: Outcome) -> bool:
-        """Whether the engine answers as the oracle does if this, with its token, is settled now."""
+        """Whether the engine must answer like the oracle if this outcome is settled now."""
         return True
 
     @rule(data=st.data(), seconds=st.sampled_from([5.0, 40.0]))
     def extend(self, data: st.DataObject, seconds: float) -> None:
-        """Extend some leases, current and stale ones."""
+        """Extend some leases with current and stale tokens."""
         if self.held:
             pairs = data.draw(st.lists(st.sampled_from(self.held), max_size=3))
             self.both(
@@ -222,7 +222,7 @@ class EngineMachine(EngineComparison):
 
     @rule(limit=st.integers(1, 3), data=st.data(), caller=callers)
     def reclaim(self, limit: int, data: st.DataObject, caller: Caller) -> None:
-        """Reclaim what ran out, and perhaps force one."""
+        """Reclaim expired leases, and perhaps one by force."""
         forced = data.draw(st.lists(st.sampled_from(self.held), max_size=1)) if self.held else []
         self.both(
             lambda engine: engine.reclaim(
@@ -232,34 +232,34 @@ class EngineMachine(EngineComparison):
 
     @rule(data=st.data())
     def take_over(self, data: st.DataObject) -> None:
-        """End a lease by force and give the work to somebody else: its holder is a zombie now."""
+        """End a lease by force and claim again: the old holder is a zombie now."""
         if self.held:
             pair = data.draw(st.sampled_from(self.held))
             self.both(lambda engine: engine.reclaim(forced=[pair[self.side(engine)]]))
-            self.take(QUEUES, None, 4, Caller())
+            self.claim_both(QUEUES, None, 4, Caller())
 
     @rule(limit=st.integers(1, 4))
-    def work_off(self, limit: int) -> None:
+    def work_through(self, limit: int) -> None:
         """Claim some jobs and complete them."""
-        self.take_and_settle(OutcomeKind.COMPLETED, FAILURES[0], limit)
+        self.claim_and_settle(OutcomeKind.COMPLETED, FAILURES[0], limit)
 
     @rule(failure=st.sampled_from(FAILURES), limit=st.integers(1, 4))
-    def bury(self, failure: Failure, limit: int) -> None:
-        """Claim some jobs and let them fail for good."""
-        self.take_and_settle(OutcomeKind.DEAD, failure, limit)
+    def add_dead_letters(self, failure: Failure, limit: int) -> None:
+        """Claim some jobs and settle them as dead."""
+        self.claim_and_settle(OutcomeKind.DEAD, failure, limit)
 
-    def take_and_settle(self, kind: OutcomeKind, failure: Failure, limit: int) -> None:
-        """Claim some jobs and let them end like this."""
+    def claim_and_settle(self, kind: OutcomeKind, failure: Failure, limit: int) -> None:
+        """Claim some jobs and settle them with this outcome."""
         outcomes = [
             [Outcome(kind, job.id, job.token, job.tenant, 0.0, failure) for job in pair]
-            for pair in self.take(QUEUES, None, limit, Caller())
+            for pair in self.claim_both(QUEUES, None, limit, Caller())
         ]
         self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 
-    # --- operate -----------------------------------------------------------------------------
+    # --- admin -------------------------------------------------------------------------------
 
-    def some(self, data: st.DataObject, *states: State) -> Filter:
-        """Return a filter for some jobs, most often of these states, by name or otherwise."""
+    def some_filter(self, data: st.DataObject, *states: State) -> Filter:
+        """Return a filter for some jobs, mostly of these states."""
         by_state = [job.id for job in self.known if job.state in states]
         named = st.lists(st.sampled_from(by_state * 4 + IDS), min_size=1, max_size=2)
         return data.draw(filters | filters | named.map(lambda ids: Filter(ids=tuple(ids))))
@@ -273,8 +273,8 @@ class EngineMachine(EngineComparison):
         caller=callers,
     )
     def replay(self, data: st.DataObject, limit: int, fixed: str, run: str, caller: Caller) -> None:
-        """Bring some back from the dead."""
-        wanted = self.some(data, State.DEAD)
+        """Replay some dead jobs."""
+        wanted = self.some_filter(data, State.DEAD)
         self.both(
             lambda engine: engine.operate(
                 ReplayJobs(fixed=fixed, run=run), wanted, OPERATION, limit=limit, caller=caller
@@ -284,11 +284,11 @@ class EngineMachine(EngineComparison):
     @precondition(lambda self: self.known)
     @rule(data=st.data(), limit=st.integers(1, 3), caller=callers)
     def operate(self, data: st.DataObject, limit: int, caller: Caller) -> None:
-        """Do something to some."""
+        """Operate on some jobs."""
         there = {job.state for job in self.known}
         fitting = [one for one in ACTIONS if there & one.states]
         action = data.draw(st.sampled_from(fitting or ACTIONS))
-        wanted = self.some(data, *action.states)
+        wanted = self.some_filter(data, *action.states)
         most = MAX_PAGE if isinstance(action, NoteJobs) else limit
         self.both(
             lambda engine: engine.operate(action, wanted, OPERATION, limit=most, caller=caller)
@@ -310,7 +310,7 @@ class EngineMachine(EngineComparison):
         version: int | None,
         caller: Caller,
     ) -> None:
-        """Change one."""
+        """Edit a job."""
         job = data.draw(st.sampled_from([NameRef(one.id, one.tenant) for one in self.known]))
         if later_seconds is not None:
             run_at_us = self.clock.now_us() + later_seconds * 1_000_000
@@ -323,7 +323,7 @@ class EngineMachine(EngineComparison):
     def govern(
         self, data: st.DataObject, queue: str, policy: QueuePolicy | None, caller: Caller
     ) -> None:
-        """Allow more or less, switch a flag, change a schedule, write into the audit."""
+        """Set a policy, or set a flag and a schedule and write an audit entry."""
         what = data.draw(st.sampled_from(["policy", "policy", "policy", "outage", "other"]))
         if what == "outage":
             policy = QueuePolicy(outage_until_us=self.clock.now_us() + 10_000_000)
@@ -336,7 +336,7 @@ class EngineMachine(EngineComparison):
         self.both(lambda engine: engine.set_schedule("daily", schedule, OPERATION, caller=caller))
         self.both(lambda engine: engine.audit(OPERATION.audit, caller=caller))
 
-    # --- look, wait, crash -------------------------------------------------------------------
+    # --- queries, time and crashes -----------------------------------------------------------
 
     @rule(wanted=filters | searches, limit=st.integers(1, 3), newest=st.booleans(), caller=callers)
     def look(self, wanted: Filter, limit: int, newest: bool, caller: Caller) -> None:  # noqa: FBT001
@@ -346,24 +346,24 @@ class EngineMachine(EngineComparison):
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 16.0, 31.0]))
     def pass_time(self, seconds: float) -> None:
-        """Let time go by."""
+        """Advance the clock."""
         self.clock.advance(seconds)
 
-    @rule(calls=st.integers(1, 4), cut=st.none() | st.integers(0, 2**16))
-    def crash_soon(self, calls: int, cut: int | None) -> None:
-        """Let one of the next steps be the process's last."""
-        self.crash_after, self.cut = calls, cut
+    @rule(calls=st.integers(1, 4), cut_seed=st.none() | st.integers(0, 2**16))
+    def crash_soon(self, calls: int, cut_seed: int | None) -> None:
+        """Crash in one of the next steps."""
+        self.calls_to_crash, self.cut_seed = calls, cut_seed
 
-    @rule(cut=st.none() | st.integers(0, 2**16))
-    def crash_now(self, cut: int | None) -> None:
+    @rule(cut_seed=st.none() | st.integers(0, 2**16))
+    def crash_now(self, cut_seed: int | None) -> None:
         """Kill the process, or cut the power, between two steps."""
-        self.crash(cut)
+        self.crash(cut_seed)
 
     @invariant()
     def same(self) -> None:
-        """Both keep the same jobs and count the same."""
+        """Both engines have the same visible state."""
         if hasattr(self, "subject"):
-            assert self.picture(self.subject) == self.picture(self.oracle)
+            assert self.snapshot(self.subject) == self.snapshot(self.oracle)
             if isinstance(self.subject, EmbeddedEngine):
                 assert self.subject.survey().queues == self.oracle.survey().queues
             problems = self.run(self.subject.validate())

@@ -110,8 +110,8 @@ def test_whatever_was_done_before_and_is_done_after_a_move(server18):
     class MovingMachine(machine_on(server18)):  # type: ignore[misc]
         oracle: MemoryEngine
 
-        async def reopen(self, cut: int | None) -> Engine | None:
-            del cut
+        async def reopen(self, cut_seed: int | None) -> Engine | None:
+            del cut_seed
             before = told(await everything(self.subject))
             url = self.stack.enter_context(server18.fresh())
             await load(url, self.subject.dump(), part_records=3)

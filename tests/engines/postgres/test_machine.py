@@ -30,8 +30,8 @@ def machine_on(databases: Databases) -> type[EngineMachine]:
             options = postgres_options(OPTIONS)
             return await PostgresEngine.open(self.url, clock=self.clock, options=options)
 
-        async def reopen(self, cut: int | None) -> Engine | None:
-            del cut
+        async def reopen(self, cut_seed: int | None) -> Engine | None:
+            del cut_seed
             await self.subject.close()
             return await self._open()
 

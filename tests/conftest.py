@@ -1,4 +1,4 @@
-"""What every test gets."""
+"""Fixtures and hooks for all tests."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ __all__ = ["server16", "server18"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function on an event loop of its own."""
+    """Run a test that is a coroutine function on a new event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.function):
         return None
     wanted = inspect.signature(pyfuncitem.obj).parameters
@@ -26,7 +26,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True)
 def no_log_of_others() -> Iterator[None]:
-    """Take away the handler that a command, run in this process, has put in place for good."""
+    """Remove the log handler that a command run in this process has installed."""
     yield
     root = logging.getLogger()
     root.handlers[:] = [

@@ -1,4 +1,4 @@
-"""What holds for every test here."""
+"""Fixtures for all tests of this directory."""
 
 import logging
 import socket
@@ -8,18 +8,18 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def asyncio_has_nothing_to_complain_of(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Callbacks that fail, and tasks whose exception nobody has seen, are only logged."""
+def fail_on_asyncio_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test for errors that asyncio only logs, such as unretrieved task exceptions."""
     yield
     for when in ("setup", "call"):
         for record in caplog.get_records(when):
             if record.name == "asyncio" and record.levelno >= logging.ERROR:
-                pytest.fail(f"asyncio said: {record.getMessage()}")
+                pytest.fail(f"asyncio logged: {record.getMessage()}")
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A port of this machine on which nobody listens."""
+    """A free TCP port of this machine."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A directory to be in, commands in this process, and a daemon in another one."""
+"""Fixtures: a working directory, commands in this process, a daemon in another process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def fail() -> None:
 
 
 def invoke(*args: object, stdin: bytes | str | None = None) -> Result:
-    """Run a command; it must end in a sentence, never in a traceback."""
+    """Run a command, which must never print a traceback."""
     result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -69,7 +69,7 @@ def hold(here: Path) -> Command:
 
 
 class Daemon:
-    """``holdfast run`` in a process of its own."""
+    """``holdfast run`` in another process."""
 
     def __init__(self, directory: Path, *args: str) -> None:
         self.store = directory / "data"
@@ -93,7 +93,7 @@ class Daemon:
             lines.append(line)
             if line.startswith(start):
                 return lines
-        raise AssertionError(f"it never said {start!r}: {lines}")
+        raise AssertionError(f"no line starts with {start!r}: {lines}")
 
     def stop(self) -> int:
         """Ask it to stop; return its exit code."""
@@ -121,7 +121,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store to be copied."""
+    """A store for tests to copy."""
     from .shop import furnish  # noqa: PLC0415 - it imports from here
 
     path = tmp_path_factory.mktemp("furnished") / "data"
@@ -131,7 +131,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def closed_shop(here: Path, furnished: Path) -> Shop:
-    """A store that nobody owns."""
+    """A store without an owner."""
     from .shop import Shop  # noqa: PLC0415
 
     shutil.copytree(furnished, here / "data")

@@ -1,4 +1,4 @@
-"""What must be true when everything is over, as a list of what is not."""
+"""The final check of an end-to-end test: returns a list of problems."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -9,17 +9,17 @@ from holdfast.model.job import State
 
 RECOVERY_SECONDS = 1.0
 RESPAWN_SECONDS = 3.0
-"""A job that runs in a child process waits for it to start and import the application."""
+"""Longer: the child process has to start and import the application."""
 LOCKED = ("locked", "DirectoryInUse", "is owned by process", "listens on")
 
 
 class Story(msgspec.Struct, kw_only=True):
-    """What happened, as several books tell it."""
+    """What happened, from several independent records."""
 
     acknowledged: Collection[str]
-    """Jobs that somebody was told are enqueued."""
+    """Jobs whose enqueue was acknowledged."""
     states: Mapping[str, State]
-    """Every job in the store in the end, finished ones included."""
+    """Every job in the store at the end, including finished ones."""
     records: Sequence[tuple[str, str]]
     """Type and job of every record in the log."""
     begun: Counter[str]
@@ -27,18 +27,18 @@ class Story(msgspec.Struct, kw_only=True):
     kills: int
     slots: int
     recoveries: Sequence[float]
-    """For each job that a kill interrupted: seconds from the daemon's word to its next run, by
-    the clock of a machine that has nothing else to do."""
+    """For each interrupted job: seconds from the daemon's ready line to its next run, corrected for
+    the load of the machine."""
     respawns: Sequence[float]
-    """The same for those whose next run was in a child process."""
+    """The same for jobs whose next run was in a child process."""
     figures: tuple[Sequence[float], Sequence[float]] = ((), ())
-    """Both without allowance for a busy machine."""
+    """Both without the correction."""
     complaints: Sequence[str] = ()
-    """What producers and commands were told that was not a plain yes."""
+    """Errors that producers and commands received."""
 
 
 def problems(story: Story) -> list[str]:
-    """Return what is wrong, a sentence each."""
+    """Return the problems, one sentence each."""
     found: list[str] = []
 
     def report(what: str, which: Collection[object]) -> None:
@@ -59,7 +59,7 @@ def problems(story: Story) -> list[str]:
     executions = story.begun.total()
     most = len(states) + story.kills * story.slots
     if executions > most:
-        found.append(f"{executions} executions, and at most {most} can be explained")
+        found.append(f"{executions} executions, but at most {most} are expected")
     report(
         "interrupted jobs that ran again too late",
         [f"{seconds:.2f} s" for seconds in story.recoveries if seconds > RECOVERY_SECONDS],
@@ -68,9 +68,9 @@ def problems(story: Story) -> list[str]:
         "interrupted jobs whose child came too late",
         [f"{seconds:.2f} s" for seconds in story.respawns if seconds > RESPAWN_SECONDS],
     )
-    report("complaints about a lock", [said for said in story.complaints if _locked(said)])
+    report("complaints about a lock", [text for text in story.complaints if _locked(text)])
     return found
 
 
-def _locked(said: str) -> bool:
-    return any(word in said for word in LOCKED)
+def _locked(text: str) -> bool:
+    return any(word in text for word in LOCKED)

@@ -1,4 +1,4 @@
-"""What every test here gets."""
+"""Fixtures for all tests of this directory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from .rig import Rig
 
 @pytest.fixture(scope="session")
 def byte_code(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Where compiled modules are kept, for all processes of all tests."""
+    """The shared directory of compiled modules."""
     base = tmp_path_factory.getbasetemp()
     return (base if worker_id == "master" else base.parent) / "byte-code"
 

@@ -1,8 +1,8 @@
-"""An account outside of the queue: who began and who finished what, a line each, never rewritten.
+"""An append-only record outside of the queue: one line for each start and end of a task.
 
-Written by tasks with one ``write`` on a descriptor opened with O_APPEND, so that lines of many
-processes never mix and a killed process leaves whole lines only. Times are CLOCK_MONOTONIC, which
-all processes of a machine share.
+Tasks write each line with one ``write`` to a descriptor opened with O_APPEND, so that lines of
+several processes never mix and a killed process leaves whole lines only. Times are
+CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 import os
@@ -33,7 +33,7 @@ def note(what: str, job: str, attempt: int) -> None:
 
 
 class Ledger:
-    """What has been written so far; reads only what is new."""
+    """The entries so far; reads only new lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,9 +54,9 @@ class Ledger:
         return self.entries
 
     def begun(self) -> Counter[str]:
-        """Return how often each job began."""
+        """Return how often each job started."""
         return Counter(entry.job for entry in self.read() if entry.what == "begin")
 
     def ended(self) -> Counter[str]:
-        """Return how often each job came to its end."""
+        """Return how often each job ended."""
         return Counter(entry.job for entry in self.read() if entry.what == "end")

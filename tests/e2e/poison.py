@@ -1,4 +1,4 @@
-"""Tasks that do their worst, beside the ordinary ones of ``jobs``."""
+"""Tasks that misbehave, in addition to the tasks of ``jobs``."""
 
 import asyncio
 import contextlib
@@ -168,7 +168,7 @@ async def exit_in_the_background() -> None:
 
 @app.task
 async def swallow_for_ever() -> None:
-    """Take no cancellation for an answer."""
+    """Ignore every cancellation."""
     begin()
     while True:
         with contextlib.suppress(asyncio.CancelledError):
@@ -196,7 +196,7 @@ async def not_json() -> object:
 
 
 class Treacherous(dict):
-    """Claims to be a mapping until somebody looks inside."""
+    """A mapping that raises when it is read."""
 
     def items(self):
         raise SystemExit("not for your eyes")
@@ -238,7 +238,7 @@ async def terminate_a_sleeper(gate: str) -> int:
 
 @app.task(timeout=300)
 def fork_and_wait(gate: str) -> None:
-    """Have a process that is a copy of the worker, with all that it has open."""
+    """Fork a copy of the worker with all its open files."""
     begin()
     pid = os.fork()
     if not pid:
@@ -251,7 +251,7 @@ def fork_and_wait(gate: str) -> None:
 
 @app.task(timeout=300)
 def ask_the_operator(gate: str) -> str:
-    """Read from the standard input, on which nobody types."""
+    """Read from standard input, which has no data."""
     begin()
     while not Path(gate).exists():
         time.sleep(0.02)
@@ -289,14 +289,14 @@ async def retry_next_aeon() -> None:
 
 @app.task
 async def in_a_pool() -> None:
-    """Wait for a thread that nobody can end."""
+    """Wait for a thread that cannot be stopped."""
     begin()
     await asyncio.to_thread(time.sleep, 3_600)
 
 
 @app.task
 def chatter(seconds: float = 3_600.0) -> None:
-    """Print without end."""
+    """Print all the time."""
     begin()
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:

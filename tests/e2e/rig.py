@@ -1,4 +1,4 @@
-"""Real daemons in processes of their own, and the means to look at what they did."""
+"""Real daemons in processes, and helpers to check what they did."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 APP = str(HERE / "jobs.py")
 POISON = str(HERE / "poison.py")
 PATIENCE_SECONDS = 30.0
-"""How long a test waits for what should come soon: machines that run tests are busy."""
+"""The limit for waits that are short on an idle machine."""
 
 T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """Return what the condition returns once that is true; fail after so many seconds."""
+    """Wait until the condition returns a true value, and return it; fail after ``seconds``."""
     give_up = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < give_up, f"not within {seconds} s: {what}"
@@ -41,7 +41,7 @@ def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECON
 
 
 class Daemon:
-    """One process that was started, its output in files."""
+    """One started process with its output in files."""
 
     def __init__(self, command: Sequence[str], directory: Path, env: dict[str, str]) -> None:
         self.started_at = time.monotonic()
@@ -66,7 +66,7 @@ class Daemon:
         return self._err.read_text()
 
     def ready(self) -> "Daemon":
-        """Wait until it says that its workers are there."""
+        """Wait until it prints that its workers are ready."""
         until(lambda: "workers:" in self.output or self.gone(), "the daemon is up")
         assert not self.gone(), self.errors
         return self
@@ -78,23 +78,23 @@ class Daemon:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it, as nothing can be done about, and wait until it is gone."""
+        """Kill it with SIGKILL and wait until it is gone."""
         self.process.kill()
         self.process.wait()
 
     def exit_code(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Wait until it ends by itself."""
+        """Wait until it exits; return the exit code."""
         return self.process.wait(seconds)
 
     def stop(self) -> None:
-        """Have it end in order."""
+        """Stop it with SIGTERM; it must exit with 0."""
         self.signal(signal.SIGTERM)
         code = self.exit_code()
         assert code == 0, f"exit code {code}: {self.errors}"
 
 
 class Rig:
-    """A store in a test's own directory, and everything that was started for it."""
+    """A store in the directory of a test, and all processes started for it."""
 
     def __init__(self, directory: Path, byte_code: Path | None = None) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class Rig:
             if not name.startswith(("HOLDFAST_", "OUTBOX_"))
         } | {VARIABLE: str(self.ledger.path), "HOLDFAST_STORE": str(self.store)}
         if byte_code is not None:
-            # As installed: to compile every module at each start is not what is measured here.
+            # As installed: compiling every module at each start would distort the times.
             self.env["PYTHONPYCACHEPREFIX"] = str(byte_code)
             self.env.pop("PYTHONDONTWRITEBYTECODE", None)
         self._started: list[Daemon] = []
@@ -119,7 +119,7 @@ class Rig:
         command: Sequence[str] = (HOLDFAST,),
         **settings: object,
     ) -> Daemon:
-        """Start ``holdfast run``; settings without a flag go by the environment."""
+        """Start ``holdfast run``; pass settings without a flag in the environment."""
         env = self.env | {
             f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()
         }
@@ -133,7 +133,7 @@ class Rig:
         return daemon
 
     def command(self, *words: str, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
-        """Run a command of ``holdfast`` to its end."""
+        """Run a ``holdfast`` command and wait for it."""
         return subprocess.run(
             [HOLDFAST, *words],
             env=self.env,
@@ -144,7 +144,7 @@ class Rig:
         )
 
     def close(self) -> None:
-        """Kill whatever is left of what was started here."""
+        """Kill all processes that still run."""
         for daemon in self._started:
             with contextlib.suppress(ProcessLookupError):
                 daemon.signal(signal.SIGCONT)
@@ -153,7 +153,7 @@ class Rig:
     # --- the store, through its owner ----------------------------------------------------------
 
     def ask(self, question: Callable[[Engine], Awaitable[T]]) -> T:
-        """Ask the store's owner, waiting for one that is about to start."""
+        """Call the engine through the store's owner; wait for an owner that is starting."""
 
         async def asking() -> T:
             engine = ClientEngine(socket_path(str(self.store)), patience_seconds=PATIENCE_SECONDS)
@@ -165,7 +165,7 @@ class Rig:
         return asyncio.run(asking())
 
     def enqueue(self, task: str, ids: Iterable[str], **fields: object) -> list[str]:
-        """Enqueue a job of each id."""
+        """Enqueue one job for each id."""
         make: Callable[..., NewJob] = NewJob
         jobs = [make(task=task, id=job_id, **fields) for job_id in ids]
         return [receipt.id for receipt in self.ask(lambda engine: engine.enqueue(jobs))]
@@ -190,7 +190,7 @@ class Rig:
                 raise AssertionError(f"after {seconds} s still not {states}: {others}")
             time.sleep(0.02)
 
-    # --- the store, when nobody owns it --------------------------------------------------------
+    # --- the store without an owner ------------------------------------------------------------
 
     def left(self) -> dict[str, Job]:
         """Return every job that is in the store."""
@@ -210,12 +210,12 @@ def numbered(prefix: str, count: int) -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and waits to be reaped does not."""
+    """Whether a process runs; a zombie does not."""
     return _stat(pid)[:1] not in ([], ["Z"])
 
 
 def parent(pid: int) -> int:
-    """Return the process that started this one."""
+    """Return the pid of the parent process."""
     return int(_stat(pid)[1])
 
 

@@ -1,4 +1,4 @@
-"""A directory to be in, with nothing of ours in the environment."""
+"""Fixtures: a working directory, and an environment without our variables."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,14 @@ NAMES = ("HOLDFAST_", "OUTBOX_", "DATABASE_URL")
 
 @pytest.fixture(scope="session")
 def byte_code(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Where compiled modules are kept, for all processes of all tests."""
+    """The shared directory of compiled modules."""
     base = tmp_path_factory.getbasetemp()
     return (base if worker_id == "master" else base.parent) / "byte-code"
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, byte_code: Path) -> Path:
-    """The working directory; no test reads the repository's own file unless it says so."""
+    """The working directory; no test reads the repository's own file unless it asks for it."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith(NAMES):

@@ -1,4 +1,4 @@
-"""What every test here gets: a rig for real daemons, as in ``tests/e2e``."""
+"""Fixtures for real daemons, from ``tests/e2e``."""
 
 from tests.e2e.conftest import byte_code, rig
 

@@ -1,4 +1,4 @@
-"""What holds for every test here."""
+"""Fixtures for all tests of this directory."""
 
 import logging
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def asyncio_has_nothing_to_complain_of(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Callbacks that fail, and tasks whose exception nobody has seen, are only logged."""
+def fail_on_asyncio_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test for errors that asyncio only logs, such as unretrieved task exceptions."""
     yield
     for when in ("setup", "call"):
         for record in caplog.get_records(when):
             if record.name == "asyncio" and record.levelno >= logging.ERROR:
-                pytest.fail(f"asyncio said: {record.getMessage()}")
+                pytest.fail(f"asyncio logged: {record.getMessage()}")

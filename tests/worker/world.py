@@ -1,4 +1,4 @@
-"""A worker on the memory engine, under virtual time, and a book of what it does."""
+"""A worker on the memory engine in virtual time, with records of what it does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spec_of(function: Callable[..., object], **fields: Any) -> TaskSpec:
 
 
 class BusyEngine(MemoryEngine):
-    """The memory engine, counting calls and able to be away."""
+    """The memory engine; counts calls, and can be unavailable."""
 
     def __init__(self, clock: Clock, options: EngineOptions | None = None) -> None:
         super().__init__(clock=clock, options=options)
@@ -140,15 +140,15 @@ class World:
         return +found
 
     async def until(self, reached: Callable[[], object], seconds: float = 600.0) -> None:
-        """Let virtual time pass until this is so."""
+        """Let time pass until the condition holds."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
         while not reached():
-            assert loop.time() < give_up, "it did not come to this"
+            assert loop.time() < give_up, "the condition did not become true"
             await asyncio.sleep(0.01)
 
     async def until_state(self, seconds: float = 600.0, every: float = 0.05, **wanted: int) -> None:
-        """Let virtual time pass until the engine counts exactly this."""
+        """Let time pass until the engine has exactly these counts."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
         while await self.states() != wanted:
@@ -156,7 +156,7 @@ class World:
             await asyncio.sleep(every)
 
     async def busy(self, seconds: float) -> None:
-        """Be a task: count how many there are at once."""
+        """Run as a task; count how many run at once."""
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

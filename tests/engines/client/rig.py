@@ -1,4 +1,4 @@
-"""An owner that comes and goes, and a wire between it and its clients that can be cut."""
+"""An owner that can restart, and a proxy between it and its clients that can cut connections."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ from holdfast.testing import SimDisk, VirtualClock
 
 @contextlib.contextmanager
 def short_directory() -> Iterator[Path]:
-    """A directory with a path that a socket's address has room for."""
+    """A directory with a path short enough for a socket address."""
     with tempfile.TemporaryDirectory(prefix="hf") as directory:
         yield Path(directory)
 
 
 class CountingApp(RpcApp):
-    """Takes note of the verbs that are asked for, a request each."""
+    """Records the verb of each request."""
 
     def __init__(self, engine: JournalEngine, routes: dict[str, Route] | None = None) -> None:
         super().__init__(engine, routes)
@@ -44,7 +44,7 @@ class CountingApp(RpcApp):
 
 
 class Owner:
-    """A journal on a simulated disk, served on a socket; it goes and comes back."""
+    """A journal on a simulated disk, served on a socket; it can restart."""
 
     def __init__(self, directory: Path, options: EngineOptions | None = None) -> None:
         self.path = str(directory / "owner.sock")
@@ -70,18 +70,18 @@ class Owner:
 
 
 class Wire:
-    """Stands between clients and the owner. ``fates`` says what becomes of the next requests.
+    """A proxy between clients and the owner. ``fates`` sets what happens to the next requests.
 
-    "pass" lets one through, "before" cuts the connection before the owner has it, "after" once
-    the owner has answered, "hold" keeps the reply back until ``let_go`` is set. With no fates left
-    everything passes.
+    "pass" forwards a request, "before" cuts the connection before the owner gets it, "after" cuts
+    it once the owner has answered, "hold" delays the reply until ``let_go`` is set. When no fates
+    are left, every request passes.
     """
 
     def __init__(self, directory: Path, owner: Owner) -> None:
         self.path = str(directory / "wire.sock")
         self.fates: deque[str] = deque()
         self.spared: set[str] = set()
-        """Verbs that always pass, and use up no fate."""
+        """Verbs that always pass and use up no fate."""
         self.cuts = 0
         self.held = asyncio.Event()
         self.let_go = asyncio.Event()
@@ -109,7 +109,7 @@ class Wire:
             while await self._carry(reader, writer, down, up):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, FileNotFoundError):
-            pass  # one of the two sides has left
+            pass  # one side has disconnected
         finally:
             self._tasks.discard(task)
             for end in (writer, up):
@@ -143,7 +143,7 @@ class Wire:
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Return the last word of a message's address, and the whole message."""
+    """Return the last part of the path, and the whole message."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):
@@ -154,7 +154,7 @@ async def _message(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 
 
 class Rig(NamedTuple):
-    """An owner, a client of it, and the wire in between."""
+    """An owner, the proxy and a client."""
 
     owner: Owner
     wire: Wire
@@ -167,7 +167,7 @@ class Rig(NamedTuple):
 
 
 def rigged(scenario: Callable[[Rig], Awaitable[None]]) -> None:
-    """Run a scenario; whatever it leaves in the store must be sound."""
+    """Run a scenario; the store must be valid afterwards."""
 
     async def run() -> None:
         with short_directory() as directory:
@@ -188,8 +188,8 @@ def rigged(scenario: Callable[[Rig], Awaitable[None]]) -> None:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Let things run until this is so; a test that waits in vain runs into its time-out."""
-    while not await condition():  # noqa: ASYNC110 - nothing tells when
+    """Run the loop until the condition holds, or until the test times out."""
+    while not await condition():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""What tests of this directory get, beside servers."""
+"""Fixtures for all tests of this directory, in addition to the servers."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from .shops import Shop
 
 @pytest.fixture(scope="session")
 def shop_database(server18: Databases) -> Iterator[str]:
-    """One database for all tests of transactions of others; each begins with no jobs."""
+    """One database for all tests of caller transactions; each test starts without jobs."""
     with server18.fresh() as database:
         yield store_of(database)
 
@@ -35,7 +35,7 @@ def shop(shop_database: str) -> Iterator[Shop]:
 
 @pytest.fixture
 def rewritten(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..., str]], None]]:
-    """Have statements changed on their way: what is given gets the name and the text of each."""
+    """Change SQL statements as they are read: the given function gets the name and the text."""
     usual = statements._read
 
     def forget() -> None:
@@ -52,7 +52,7 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..
 
 
 class Durable(NamedTuple):
-    """A server that keeps what it has acknowledged, whatever happens to it."""
+    """A server that syncs every commit."""
 
     server: Server
     databases: Databases
@@ -73,6 +73,6 @@ def durable() -> Iterator[Durable]:
 
 @pytest.fixture(scope="session")
 def byte_code(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Where compiled modules are kept, for all processes of all tests."""
+    """The shared directory of compiled modules."""
     base = tmp_path_factory.getbasetemp()
     return (base if worker_id == "master" else base.parent) / "byte-code"

@@ -34,7 +34,7 @@ _STATES = {
 
 
 class ServerRig(Rig):
-    """A store in a database of its own, and everything that was started for it."""
+    """A store in its own database, and all processes started for it."""
 
     def __init__(self, directory: Path, url: str, byte_code: Path) -> None:
         super().__init__(directory, byte_code)
@@ -48,7 +48,7 @@ class ServerRig(Rig):
         }
 
     def ask(self, question: Callable[[Engine], Awaitable[T]]) -> T:
-        """Ask the store, over a connection of one's own."""
+        """Call an engine on a new connection."""
 
         async def asking() -> T:
             options = PostgresOptions(listen=False, patience_seconds=30.0)
@@ -66,7 +66,7 @@ class ServerRig(Rig):
             return connection.execute(statement.encode()).fetchall()
 
     def states(self) -> dict[str, State]:
-        """Return the state of every job there is, wherever it is kept."""
+        """Return the state of every job, from all tables."""
         found = self.rows(
             "SELECT id, state FROM holdfast.jobs UNION ALL SELECT id, state FROM holdfast.dead"
             " UNION ALL SELECT id, state FROM holdfast.history"
@@ -74,7 +74,7 @@ class ServerRig(Rig):
         return {job_id: _STATES[state] for job_id, state in found}
 
     def records(self) -> list[dict[str, object]]:
-        """Return every completion and every death, as often as it was recorded."""
+        """Return every recorded completion and death."""
         found = self.rows(
             "SELECT 'ACK', id FROM holdfast.history WHERE state = 3"
             " UNION ALL SELECT 'DEAD', id FROM holdfast.dead"
@@ -83,7 +83,7 @@ class ServerRig(Rig):
 
 
 class Load:
-    """Two daemons that work, and producers that bring work, until all is done."""
+    """Two daemons and several producers, run until all jobs are finished."""
 
     def __init__(self, rig: ServerRig, lease_seconds: float, app: str = APP) -> None:
         rig.env["HOLDFAST_LEASE_SECONDS"] = str(lease_seconds)
@@ -104,23 +104,23 @@ class Load:
         return self.rig.run("-w", str(SLOTS), app=self._app)
 
     def replace(self, number: int) -> None:
-        """Kill one of the daemons, and start another in its place."""
+        """Kill one of the daemons and start a new one."""
         self.daemons[number].kill()
         self.daemons[number] = self._start()
 
     def more(self, count: int) -> None:
-        """Have about this many jobs more enqueued."""
+        """Let the producers enqueue about this many more jobs."""
         for process in self._producers:
             assert process.stdin is not None
             process.stdin.write(f"{count // PRODUCERS}\n")
 
     def moves(self, count: int = 20) -> None:
-        """Wait until so many jobs more have been finished."""
+        """Wait until this many more jobs are finished."""
         before = self.rig.ledger.ended().total()
         until(lambda: self.rig.ledger.ended().total() >= before + count, "work goes on", 60.0)
 
     def accounts(self) -> list[str]:
-        """Return what the producers have written down so far."""
+        """Return the lines that the producers have written so far."""
         paths = sorted(self.rig.directory.glob("*.account"))
         return [line for path in paths for line in path.read_text().splitlines()]
 
@@ -131,7 +131,7 @@ class Load:
     def finish(self, faults: int) -> Story:
         """Let everything come to its end; return what the ledgers record.
 
-        A fault may interrupt all that one daemon has in hand.
+        Each fault may interrupt all jobs of one daemon.
         """
         for process in self._producers:
             process.communicate(timeout=60)
@@ -141,9 +141,9 @@ class Load:
         for daemon in self.daemons:
             daemon.ready().stop()
         rig = self.rig
-        said = [line.split(maxsplit=1) for line in self.accounts()]
+        entries = [line.split(maxsplit=1) for line in self.accounts()]
         return Story(
-            acknowledged=[rest for what, rest in said if what == "acknowledged"],
+            acknowledged=[rest for what, rest in entries if what == "acknowledged"],
             states=rig.states(),
             records=[(str(record["type"]), str(record["job_id"])) for record in rig.records()],
             begun=rig.ledger.begun(),
@@ -162,25 +162,25 @@ class Load:
 
 
 def all_problems(rig: ServerRig, story: Story) -> list[str]:
-    """Return what is wrong: with single jobs, with keys, and with the tables."""
+    """Return the problems of jobs, of keys and of the tables."""
     found = problems(story) + out_of_order(rig)
     return found + rig.ask(lambda engine: engine.validate())
 
 
 def out_of_order(rig: ServerRig) -> list[str]:
-    """Return the jobs that began before the one before them, of the same key, had ended."""
+    """Return the jobs that started before the previous job of their key had ended."""
     begins: dict[str, float] = {}
     ends: dict[str, float] = {}
     for entry in rig.ledger.read():
         if "-key" in entry.job:
             (begins if entry.what == "begin" else ends).setdefault(entry.job, entry.seconds)
-    lines: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    by_key: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for job in begins:
         name, number, key = job.split("-")
-        lines[name, key].append(f"{int(number):09} {job}")
+        by_key[name, key].append(f"{int(number):09} {job}")
     found: list[str] = []
-    for line in lines.values():
-        jobs = [one.split()[1] for one in sorted(line)]
+    for numbered in by_key.values():
+        jobs = [one.split()[1] for one in sorted(numbered)]
         found += [
             f"{after} began before {before} had ended"
             for before, after in itertools.pairwise(jobs)

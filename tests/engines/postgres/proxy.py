@@ -24,7 +24,7 @@ READY, GOODBYE = b"Z", b"X"
 
 
 class Fault:
-    """Lets so many messages of one side through, and strikes at the next."""
+    """Lets ``after`` messages of one side pass, and strikes at the next."""
 
     def __init__(self, side: Side, after: int, how: How) -> None:
         self.side = side
@@ -34,7 +34,7 @@ class Fault:
         self.link: Link | None = None
 
     def strikes(self, link: Link) -> bool:
-        """Whether this message, of its side, is the one; it counts."""
+        """Count a message of this side; return whether the fault strikes at it."""
         if self.link not in (None, link) or self.struck.is_set():
             return False
         self.link = link
@@ -46,7 +46,7 @@ class Fault:
 
 
 class Link:
-    """One client's connection, and the one to the server that was made for it."""
+    """The connection of one client, and its connection to the server."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class Link:
         self.from_server, self.to_server = server
         self.ready = False
         self.how: How | None = None
-        """What has struck it."""
+        """The fault that has struck it."""
         self.deaf = False
-        """Whether the server hears nothing any more."""
+        """Whether the server gets no more messages."""
         self.held: list[bytes] = []
         self.finished = asyncio.Event()
         """The server has ended the connection."""
 
     def cut(self) -> None:
-        """End it, on both sides."""
+        """Abort both connections."""
         if self.how == "reset":
             sock = self.to_client.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -73,7 +73,7 @@ class Link:
         self.to_server.transport.abort()
 
     async def release(self) -> None:
-        """Tell the server everything that was held back, however late; wait until it is done."""
+        """Send the held messages to the server; wait until it has closed the connection."""
         for message in self.held:
             self.to_server.write(message)
         self.to_server.write_eof()
@@ -81,7 +81,7 @@ class Link:
 
 
 class Proxy:
-    """Listens for clients of one server. Use it as a context."""
+    """Listens for clients of one server. Use it as a context manager."""
 
     def __init__(self, url: str, delay: Callable[[], float] | None = None) -> None:
         """Take the server's URL; ``delay`` is how many seconds each message takes."""
@@ -94,7 +94,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
         user, database = self._parts.get("user", ""), self._parts.get("dbname", "")
@@ -107,7 +107,7 @@ class Proxy:
         self._fault = fault
 
     def cut(self) -> None:
-        """End every connection, whatever is going on in it."""
+        """Abort every connection."""
         for link in self._open:
             link.cut()
 
@@ -148,9 +148,9 @@ class Proxy:
             pumps += map(asyncio.ensure_future, (self._requests(link), self._answers(link)))
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             if link.how == "hold":
-                await asyncio.wait(pumps)  # the client has left; the server may hear of it yet
+                await asyncio.wait(pumps)  # the client has left; the server may still get the data
         except OSError:
-            pass  # there is no server now
+            pass  # the server is down
         finally:
             for pump in pumps:
                 pump.cancel()

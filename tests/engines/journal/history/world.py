@@ -1,4 +1,4 @@
-"""Jobs that live and die by the real rules, and what a past is told of it."""
+"""Jobs that follow the real lifecycle, and the effects that a history is fed with."""
 
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.journal.history.store import SqliteHistory
@@ -15,10 +15,10 @@ Name = tuple[str, str]
 
 
 class World:
-    """Every job as the memory engine would have it, and everything that happened, in order.
+    """Every job as the memory engine would have it, and all applied effects in order.
 
-    ``evicted`` is as an engine does it that has dropped finished jobs from memory: effects on them
-    are told without the job.
+    ``evicted`` is for an engine that has dropped finished jobs from memory: effects on them come
+    without the job.
     """
 
     def __init__(self, *, evicted: bool = True) -> None:
@@ -63,7 +63,7 @@ class World:
         self.now_us += us
         return self.now_us
 
-    # --- what happens ------------------------------------------------------------------------
+    # --- effects -----------------------------------------------------------------------------
 
     def enqueue(self, job_id: str, **asked: object) -> Job:
         new = NewJob(task=str(asked.pop("task", "t")), id=job_id, **asked)  # type: ignore[arg-type]
@@ -125,18 +125,18 @@ class World:
     def done(self, job_id: str, **asked: object) -> Job:
         return self.complete(self.claim(self.enqueue(job_id, **asked)), b'{"ok":1}')
 
-    # --- what is expected --------------------------------------------------------------------
+    # --- expectations ------------------------------------------------------------------------
 
     def finished(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state.finished]
 
     def feed(self, store: SqliteHistory) -> None:
-        """Feed everything that is not in yet."""
+        """Feed all effects; the store skips those that it has."""
         store.feed(self.told, self.seq)
 
 
 def forget_all(store: SqliteHistory, before_us: int) -> dict[tuple[str, str, State], int]:
-    """Forget in as many steps as it takes."""
+    """Forget until nothing is left to forget."""
     gone: dict[tuple[str, str, State], int] = {}
     after: int | None = 0
     while after is not None:

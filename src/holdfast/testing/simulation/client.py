@@ -9,8 +9,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.client.engine import ClientEngine
-from holdfast.engines.contract import AdminResult, OnDuplicate
+from holdfast.engines.contract import OnDuplicate
 from holdfast.model.actions import (
+    AnyAction,
     ArchiveJobs,
     CancelJobs,
     ConfirmJobs,
@@ -217,43 +218,24 @@ class Client:
 
     async def _cancel(self) -> None:
         wanted = self._filter(State.PENDING, State.IN_FLIGHT, State.BLOCKED)
-        await self._operate(
-            "cancel", self.engine.operate(CancelJobs(), wanted, self._operation("cancel"))
-        )
+        await self._operate(CancelJobs(), wanted)
 
     async def _replay(self) -> None:
         fixed = self._rng.choice(["", "the mapping"])
-        call = self.engine.operate(
-            ReplayJobs(fixed=fixed),
-            Filter(states=(State.DEAD,)),
-            self._operation("replay"),
-            limit=3,
-        )
-        await self._operate("replay", call)
+        await self._operate(ReplayJobs(fixed=fixed), Filter(states=(State.DEAD,)), 3)
 
     async def _archive(self) -> None:
-        call = self.engine.operate(
-            ArchiveJobs(), Filter(states=(State.DEAD,)), self._operation("archive"), limit=1
-        )
-        await self._operate("archive", call)
+        await self._operate(ArchiveJobs(), Filter(states=(State.DEAD,)), 1)
 
     async def _restore(self) -> None:
-        call = self.engine.operate(
-            RestoreJobs(), Filter(states=(State.ARCHIVED,)), self._operation("restore"), limit=1
-        )
-        await self._operate("restore", call)
+        await self._operate(RestoreJobs(), Filter(states=(State.ARCHIVED,)), 1)
 
     async def _purge(self) -> None:
         wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
-        await self._operate(
-            "purge", self.engine.operate(PurgeJobs(), wanted, self._operation("purge"))
-        )
+        await self._operate(PurgeJobs(), wanted)
 
     async def _confirm(self) -> None:
-        wanted = Filter(states=(State.BLOCKED,))
-        await self._operate(
-            "confirm", self.engine.operate(ConfirmJobs(), wanted, self._operation("confirm"))
-        )
+        await self._operate(ConfirmJobs(), Filter(states=(State.BLOCKED,)))
 
     async def _edit(self) -> None:
         tenant, ids = self._some_ids(1)
@@ -265,9 +247,7 @@ class Client:
                 self._world.ledger.observed([edited])
 
     async def _note(self) -> None:
-        wanted = self._filter(State.DEAD, State.COMPLETED)
-        call = self.engine.operate(NoteJobs("seen"), wanted, self._operation("note"))
-        await self._operate("note", call)
+        await self._operate(NoteJobs("seen"), self._filter(State.DEAD, State.COMPLETED))
 
     async def _set_policy(self) -> None:
         rng = self._rng
@@ -305,9 +285,12 @@ class Client:
             call = self.engine.reclaim(forced=page.jobs)
             await self.call("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
 
-    async def _operate(self, verb: str, call: Awaitable[AdminResult]) -> None:
-        done = await self.call(verb, call, lambda done: f"{_states(done.jobs)} kept {done.kept}")
-        if verb != "purge":
+    async def _operate(self, action: AnyAction, wanted: Filter, limit: int = 1_000) -> None:
+        call = self.engine.operate(action, wanted, self._operation(action.name), limit=limit)
+        done = await self.call(
+            "operate", call, lambda done: f"{action.name} {_states(done.jobs)} kept {done.kept}"
+        )
+        if not isinstance(action, PurgeJobs):
             self._world.ledger.observed(done.jobs)
 
     def _operation(self, action: str) -> Attribution:

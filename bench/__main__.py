@@ -1,4 +1,4 @@
-"""``make bench``: several rounds of everything, ratios to the same round's limits, and JSON."""
+"""``make bench``: several rounds of every measurement, ratios to limits of the same round, JSON."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def small(root: Path, seconds: float) -> dict[str, float]:
 
 
 def end_to_end(root: Path, seconds: float) -> dict[str, float]:
-    """Measure our worker beside those that people run on Valkey."""
+    """Measure our worker and those of the peers on Valkey."""
     directory = root / "worker"
     directory.mkdir()
     found = worker.measure(directory, seconds)
@@ -98,37 +98,37 @@ def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, f
     with postgres.server.durable() as server:
         for number in range(arguments.postgres_rounds):
             found["postgres_rounds"].append(postgres.measure(server, arguments.seconds))
-            _say(f"PostgreSQL round {number + 1} of {arguments.postgres_rounds} done")
+            _print_progress(f"PostgreSQL round {number + 1} of {arguments.postgres_rounds} done")
         if arguments.backlog:
             large = postgres.measure_large(server, arguments.seconds, arguments.backlog)
             found["postgres_large_rounds"].append(large)
-            _say("PostgreSQL with a backlog done")
+            _print_progress("PostgreSQL with a backlog done")
         if arguments.steady_seconds:
             steady = postgres.measure_steady(
                 server, arguments.steady_seconds, arguments.pin_seconds
             )
             found["postgres_steady_rounds"].append(steady)
-            _say("PostgreSQL under even load done")
+            _print_progress("PostgreSQL under even load done")
     return found
 
 
 def repeated(
     name: str, count: int, measure: Callable[[], dict[str, float]]
 ) -> list[dict[str, float]]:
-    """Measure so many rounds."""
+    """Measure ``count`` rounds."""
     rounds = []
     for number in range(count):
         rounds.append(measure())
-        _say(f"{name} {number + 1} of {count} done")
+        _print_progress(f"{name} {number + 1} of {count} done")
     return rounds
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr)
 
 
 def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """Measure all parts, or the one that is asked for."""
+    """Measure all parts, or the one given with ``--only``."""
     parts: dict[str, Callable[[], dict[str, list[dict[str, float]]]]] = {
         "journal": lambda: {
             "rounds": repeated("round", arguments.rounds, lambda: small(root, arguments.seconds))
@@ -159,7 +159,7 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
 
 
 def read_arguments() -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "--only",
@@ -180,7 +180,7 @@ def read_arguments() -> argparse.Namespace:
         "--pin-seconds",
         type=float,
         default=postgres.PIN_SECONDS,
-        help="for which a forgotten transaction stands in the way",
+        help="length of an idle transaction that blocks vacuum",
     )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     return parser.parse_args()
@@ -189,7 +189,7 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmark."""
     arguments = read_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and leave nothing behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup below
     root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     try:
         found = measured(root, arguments)

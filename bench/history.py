@@ -1,8 +1,8 @@
-"""How quick the journal's past is: feeding it, and asking it when it holds many dead letters.
+"""Measures the journal's history store: feeding it, and queries on many dead letters.
 
-    python -m bench.past [directory] [dead letters]
+    python -m bench.history [directory] [dead letters]
 
-Feeding is measured on this thread; what the event loop pays for a thing told is ``python_*``.
+Feeding is measured on this thread; ``python_*`` is the cost of one effect on the event loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRACEBACK = "".join(
 
 
 def dead(number: int, count: int) -> AppliedEffect:
-    """Return the death of a job as it is told: spread over reasons, queues, hours and tenants."""
+    """Return the effect of a job's death; reasons, queues, hours and tenants vary."""
     died_us = START_US + number * HOURS * HOUR_US // count
     reason = number * 7 % REASONS
     message = (
@@ -70,7 +70,7 @@ def dead(number: int, count: int) -> AppliedEffect:
 
 
 def completed(number: int, first_seq: int) -> AppliedEffect:
-    """Return the completion of a job as it is told."""
+    """Return the effect of a job's completion."""
     at_us = START_US + number * 1_000
     old = Job(
         f"01890b5d-ac96-774b-bcce-{number:012x}",
@@ -103,7 +103,7 @@ def _with(job: Job, **changes: object) -> Job:
 
 
 def batches(count: int, make: Callable[[int], AppliedEffect]) -> Iterator[list[AppliedEffect]]:
-    """Make things that happened, a feed's worth at a time."""
+    """Yield effects in batches of one feed."""
     for start in range(0, count, BATCH):
         yield [make(number) for number in range(start, min(start + BATCH, count))]
 
@@ -111,7 +111,7 @@ def batches(count: int, make: Callable[[int], AppliedEffect]) -> Iterator[list[A
 def feed(
     store: SqliteHistory, count: int, make: Callable[[int], AppliedEffect], what: str
 ) -> dict[str, float]:
-    """Feed so many; return how many a second, and what one costs of a processor."""
+    """Feed ``count`` effects; return the rate, and the CPU time of one."""
     seconds = cpu_seconds = 0.0
     for batch in batches(count, make):
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -124,13 +124,13 @@ def feed(
     }
 
 
-def milliseconds(ask: Callable[[], object], times: int = 5) -> float:
-    """Return how long this takes, the median of a few times after a first one."""
-    ask()
+def milliseconds(call: Callable[[], object], times: int = 5) -> float:
+    """Return the median duration of a few calls, after a first one."""
+    call()
     taken = []
     for _ in range(times):
         began = time.perf_counter()
-        ask()
+        call()
         taken.append(time.perf_counter() - began)
     return statistics.median(taken) * 1_000
 
@@ -173,7 +173,7 @@ def pages(store: SqliteHistory, count: int) -> dict[str, float]:
 
 
 def measure(directory: Path, count: int) -> dict[str, float]:
-    """Feed this many dead letters and completions, ask everything, and return the figures."""
+    """Feed this many dead letters and completions, run all queries, return the figures."""
     disk = LocalDisk(directory)
     disk.lock()
     store = SqliteHistory.open(disk.database())

@@ -1,4 +1,4 @@
-"""The application that is measured: tasks that do nothing, or say when they started."""
+"""The measured application: tasks that do nothing or record their start."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ late_seconds: list[float] = []
 @app.task
 async def nothing(n: int) -> None:  # noqa: ARG001
     """Do nothing, on the loop."""
-    global ran  # noqa: PLW0603 - the cheapest counter there is
+    global ran  # noqa: PLW0603 - the cheapest counter
     ran += 1
 
 
@@ -26,12 +26,12 @@ def nothing_in_thread(n: int) -> None:  # noqa: ARG001
 
 @app.task
 async def started(sent: float) -> None:
-    """Take note of how long it took to get here; the clock is the whole machine's."""
+    """Record the time from enqueue to start; the clock is shared by all processes."""
     late_seconds.append(time.monotonic() - sent)
 
 
 @app.task
 def report(path: str) -> None:
-    """Write down what ``started`` noted."""
+    """Write the latencies that ``started`` has recorded to a file."""
     Path(path).write_text("\n".join(map(str, late_seconds)))
     late_seconds.clear()

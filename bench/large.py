@@ -1,6 +1,6 @@
-"""A million jobs: ``python -m bench.large NAME DIRECTORY COUNT`` measures one thing and prints it.
+"""A million jobs: ``python -m bench.large NAME DIRECTORY COUNT`` runs one measurement.
 
-Each runs in a process of its own, so that memory and garbage of one do not touch the next.
+Each runs in a new process, so that the memory of one does not affect the next.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ async def fill(directory: str, count: int) -> dict[str, float]:
 
 
 async def recovery(directory: str, _count: int) -> dict[str, float]:
-    """Open a directory with so many pending jobs."""
+    """Measure opening a directory with many pending jobs."""
     engine = await JournalEngine.open(directory, options=ours.OPTIONS)
     report = engine.recovery
     await engine.close()
@@ -91,7 +91,7 @@ async def compaction(directory: str, _count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the measurement named on the command line."""
     name, directory, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     measures = {
         "fill": fill,

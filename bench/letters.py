@@ -1,6 +1,6 @@
-"""Many dead letters in an engine that works: ``python -m bench.letters DIRECTORY COUNT``.
+"""Many dead letters in a working engine: ``python -m bench.letters DIRECTORY COUNT``.
 
-And what keeping history costs: the same work with the past told of it, and not told.
+Also the cost of keeping history: the same work with and without it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ BATCH = 1_000
 PAIRS, WORK = 5, 100_000
 REASONS = ["upstream_5xx", "timeout", "connection", "business_error", "parse_error"]
 TENANTS = 50
-WHY = Attribution("bench", "to see how quick it is")
+WHY = Attribution("bench", "to measure the speed")
 
 
 def new_jobs(start: int) -> list[NewJob]:
@@ -46,14 +46,14 @@ def new_jobs(start: int) -> list[NewJob]:
 
 
 def failure(number: int) -> Failure:
-    """Return a failure like others, with what varies in it."""
+    """Return a failure whose message varies with the number."""
     reason = REASONS[number % len(REASONS)]
     message = f"HTTPError: order {number} answered 503 after {number % 31} s"
     return Failure(reason, Failure.of(reason, "").failure_class, message, "Traceback …\n" * 20)
 
 
-async def bury(engine: JournalEngine, count: int) -> float:
-    """Let this many jobs die; return how many a second, until all are kept."""
+async def add_dead_letters(engine: JournalEngine, count: int) -> float:
+    """Let this many jobs die; return the rate until all are in the history."""
     queues = [f"queue-{number}" for number in range(5)]
     start, number = time.perf_counter(), 0
     for chunk in range(0, count, BATCH):
@@ -64,23 +64,23 @@ async def bury(engine: JournalEngine, count: int) -> float:
             outcomes.append(dead(job, failure(number)))
             number += 1
         await engine.settle(outcomes)
-    await engine.groups(Filter(ids=("nobody",)))  # everything is kept by then
+    await engine.groups(Filter(ids=("nobody",)))  # returns after the history has everything
     return count / (time.perf_counter() - start)
 
 
-async def milliseconds(ask: Callable[[], Awaitable[object]], times: int = 5) -> float:
-    """Return how long this takes, the median of a few times after a first one."""
-    await ask()
+async def milliseconds(call: Callable[[], Awaitable[object]], times: int = 5) -> float:
+    """Return the median duration of a few calls, after a first one."""
+    await call()
     taken = []
     for _time in range(times):
         start = time.perf_counter()
-        await ask()
+        await call()
         taken.append(time.perf_counter() - start)
     return statistics.median(taken) * 1e3
 
 
-async def look(engine: JournalEngine) -> dict[str, float]:
-    """Ask for groups, pages and texts."""
+async def query(engine: JournalEngine) -> dict[str, float]:
+    """Measure groups, pages and text search."""
     dead_only = (State.DEAD,)
     pages = {
         "queue": Filter(queues=("queue-2",), states=dead_only),
@@ -99,7 +99,7 @@ async def look(engine: JournalEngine) -> dict[str, float]:
 
 
 async def replay(engine: JournalEngine, count: int) -> float:
-    """Replay so many, oldest first; return how many a second."""
+    """Replay ``count`` jobs, oldest first; return the rate."""
     start, done = time.perf_counter(), 0
     wanted = Filter(classes=(FailureClass.TRANSIENT,))
     while done < count:
@@ -125,10 +125,10 @@ async def fairness(directory: Path) -> float:
     return turns
 
 
-async def work(directory: Path, count: int, *, told: bool) -> float:
-    """Enqueue and complete; return how many a second. Not told, the past knows nothing of it."""
+async def work(directory: Path, count: int, *, with_history: bool) -> float:
+    """Enqueue and complete jobs, with or without history; return the rate."""
     engine = await JournalEngine.open(directory, options=ours.OPTIONS)
-    if not told:
+    if not with_history:
         engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
     start, done = time.perf_counter(), 0
     held: list[Job] = []
@@ -144,47 +144,47 @@ async def work(directory: Path, count: int, *, told: bool) -> float:
     return rate
 
 
-async def work_off(directory: Path, count: int, *, told: bool) -> float:
-    """Claim and complete a backlog; return how many a second, as ``work`` does."""
+async def process_backlog(directory: Path, count: int, *, with_history: bool) -> float:
+    """Claim and complete a backlog, with or without history; return the rate."""
     engine = await JournalEngine.open(directory, options=ours.OPTIONS)
     for _chunk in range(count // BATCH):
         await engine.enqueue(ours.new_jobs(BATCH))
-    if not told:
+    if not with_history:
         engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
     rate = await ours.process(engine, count)
     await engine.close()
     return rate
 
 
-async def what_history_costs(directory: Path) -> dict[str, float]:
-    """Measure the same work with the past told of it and not told, one right after the other."""
+async def history_cost(directory: Path) -> dict[str, float]:
+    """Measure the same work with and without history, in pairs."""
     found: dict[str, float] = {}
-    for name, job in (("work", work), ("settle", work_off)):
-        told, ratios = [], []
+    for name, job in (("work", work), ("settle", process_backlog)):
+        rates, ratios = [], []
         for turn in range(PAIRS):
             with tempfile.TemporaryDirectory(dir=directory) as inner:
-                with_history = await job(Path(inner) / "told", WORK, told=True)
-                without = await job(Path(inner) / "untold", WORK, told=False)
-            told.append(with_history)
-            ratios.append(with_history / without)
-            print(f"{name} {turn}: {with_history:,.0f}/s, {without:,.0f}/s", file=sys.stderr)
-        found[f"{name}_told_per_second"] = statistics.median(told)
-        found[f"{name}_told_share"] = statistics.median(ratios)
-        found[f"{name}_told_share_lowest"] = min(ratios)
-        found[f"{name}_told_share_highest"] = max(ratios)
+                with_it = await job(Path(inner) / "with", WORK, with_history=True)
+                without = await job(Path(inner) / "without", WORK, with_history=False)
+            rates.append(with_it)
+            ratios.append(with_it / without)
+            print(f"{name} {turn}: {with_it:,.0f}/s, {without:,.0f}/s", file=sys.stderr)
+        found[f"{name}_with_history_per_second"] = statistics.median(rates)
+        found[f"{name}_with_history_share"] = statistics.median(ratios)
+        found[f"{name}_with_history_share_lowest"] = min(ratios)
+        found[f"{name}_with_history_share_highest"] = max(ratios)
     return found
 
 
 async def measure(directory: Path, count: int) -> dict[str, float]:
     """Measure everything."""
-    found = await what_history_costs(directory)
+    found = await history_cost(directory)
     found["turns_before_another_tenant"] = await fairness(directory / "fair")
     engine = await JournalEngine.open(directory / "letters", options=ours.OPTIONS)
-    await bury(engine, 10_000)
+    await add_dead_letters(engine, 10_000)
     before = resident_bytes()
-    found["deaths_per_second"] = await bury(engine, count)
+    found["deaths_per_second"] = await add_dead_letters(engine, count)
     found["dead_letters_memory_mib"] = (resident_bytes() - before) / 2**20
-    found |= await look(engine)
+    found |= await query(engine)
     found["replay_per_second"] = await replay(engine, min(count // 4, 100_000))
     await engine.close()
     return found

@@ -1,4 +1,4 @@
-"""What the machine can do at best, measured in the same round as everything else."""
+"""The limits of the machine, measured in the same round as everything else."""
 
 import os
 import time

@@ -10,17 +10,17 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, completed
 
 PAYLOAD = b'{"x":"' + b"y" * 192 + b'"}'
-# No compaction in the middle of a short measurement: it has one of its own.
+# No compaction in the middle of a short measurement: it is measured separately.
 OPTIONS = JournalOptions(compact_bytes=1 << 40)
 
 
 def new_jobs(count: int) -> list[NewJob]:
-    """Return this many requests."""
+    """Return this many new jobs."""
     return [NewJob(task="t", payload=PAYLOAD) for _ in range(count)]
 
 
 async def one_by_one(engine: JournalEngine, seconds: float) -> dict[str, float]:
-    """One caller, one job a call."""
+    """One caller, one job per call."""
     taken: list[float] = []
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -36,7 +36,7 @@ async def one_by_one(engine: JournalEngine, seconds: float) -> dict[str, float]:
 
 
 async def producers(engine: JournalEngine, count: int, seconds: float) -> float:
-    """Many callers at once, one job a call; return jobs a second."""
+    """Many callers at once, one job per call; return jobs per second."""
     done = 0
     until = time.perf_counter() + seconds
 
@@ -52,7 +52,7 @@ async def producers(engine: JournalEngine, count: int, seconds: float) -> float:
 
 
 async def bulk(engine: JournalEngine, seconds: float, chunk: int = 1_000) -> float:
-    """One caller, many jobs a call; return jobs a second."""
+    """One caller, many jobs per call; return jobs per second."""
     done, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         await engine.enqueue(new_jobs(chunk))
@@ -61,7 +61,7 @@ async def bulk(engine: JournalEngine, seconds: float, chunk: int = 1_000) -> flo
 
 
 async def process(engine: JournalEngine, most: int, batch: int = 100) -> float:
-    """Claim, and settle the last batch in the same call; return jobs a second."""
+    """Claim, and settle the last batch in the same call; return jobs per second."""
     done = 0
     outcomes: list[Outcome] = []
     start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What a Python user would embed today: huey on SQLite, and a good queue written by hand.
+"""Embedded alternatives: huey on SQLite, and a good handwritten SQLite queue.
 
-The handwritten queue keeps what ours keeps: id, queue, priority, run_at, lease with a token,
-attempts; one row a job, one index to claim by, finished rows deleted. WAL, synchronous=FULL.
+The handwritten queue stores the same fields: id, queue, priority, run_at, lease with a token,
+attempts; one row per job, one index for claims, finished rows deleted. WAL, synchronous=FULL.
 """
 
 import sqlite3
@@ -56,7 +56,7 @@ class SqliteQueue:
             yield str(uuid.uuid4()), now, self.seq, self.payload
 
     def process(self, limit: int, done: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Delete what is done and claim the next, in one transaction."""
+        """Delete finished jobs and claim the next, in one transaction."""
         now = time.time()
         self.seq += 1
         self.db.execute("begin immediate")

@@ -1,4 +1,4 @@
-"""What the machine and asyncio can do at best through a Unix socket: nothing kept, no protocol.
+"""The limit of the machine and asyncio on a Unix socket: no storage, no protocol.
 
 ``python -m bench.sockets serve|ask PATH [SECONDS BEGIN]`` is one of its processes.
 """
@@ -13,39 +13,39 @@ ROOT = Path(__file__).parents[1]
 REQUEST, REPLY = b"x" * 400, b"y" * 150
 
 
-class Serving(asyncio.Protocol):
-    """Answers whatever comes."""
+class EchoServer(asyncio.Protocol):
+    """Answers every message."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep it."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever it is
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - any message counts
         """Answer."""
         self.transport.write(REPLY)
 
 
-class Asking(Serving):
-    """Asks one thing after another."""
+class Client(EchoServer):
+    """Sends one request after another."""
 
     reply: asyncio.Future[None]
 
-    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - whatever it is
-        """Go on."""
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002 - any message counts
+        """Resolve the pending reply."""
         self.reply.set_result(None)
 
 
 async def serve(path: str) -> None:
-    """Listen until this process is ended."""
-    server = await asyncio.get_running_loop().create_unix_server(Serving, path)
+    """Listen until this process is terminated."""
+    server = await asyncio.get_running_loop().create_unix_server(EchoServer, path)
     await server.serve_forever()
 
 
 async def ask(path: str, seconds: float, begin: float) -> int:
-    """Ask from this moment for so long; return how many answers came."""
+    """Send requests from ``begin`` on for ``seconds``; return the number of answers."""
     loop = asyncio.get_running_loop()
-    _transport, asking = await loop.create_unix_connection(Asking, path)
+    _transport, asking = await loop.create_unix_connection(Client, path)
     await asyncio.sleep(begin - time.monotonic())
     count = 0
     while time.monotonic() < begin + seconds:
@@ -57,7 +57,7 @@ async def ask(path: str, seconds: float, begin: float) -> int:
 
 
 def measure(directory: Path, seconds: float, clients: int) -> dict[str, float]:
-    """Let this many processes ask one process at once."""
+    """Measure round trips of this many client processes to one server."""
     path = directory / "bare.sock"
     command = [sys.executable, "-m", "bench.sockets"]
     server = subprocess.Popen([*command, "serve", str(path)], cwd=ROOT)

@@ -47,7 +47,7 @@ async def drained() -> None:
 
 @contextlib.asynccontextmanager
 async def working(slots: int) -> AsyncIterator[None]:
-    """Work in this process with this many slots, nothing counted yet."""
+    """Run a worker in this process with this many slots and a counter of 0."""
     from . import jobs  # noqa: PLC0415
 
     jobs.ran = 0
@@ -56,12 +56,12 @@ async def working(slots: int) -> AsyncIterator[None]:
 
 
 async def rate(task: Task[[int], object], slots: int, seconds: float) -> float:
-    """Enqueue in batches while a worker runs; return jobs a second from first to last."""
+    """Enqueue in batches while a worker runs; return jobs per second."""
     done = 0
     async with working(slots):
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
-            # Two batches ahead at most: the backlog is not what is measured.
+            # At most two batches ahead: this does not measure a backlog.
             await asyncio.gather(
                 task.enqueue_many([(n,) for n in range(BATCH)]), until(done - BATCH)
             )
@@ -72,7 +72,7 @@ async def rate(task: Task[[int], object], slots: int, seconds: float) -> float:
 
 
 async def backlog_rate(count: int) -> float:
-    """Work off a backlog, as the brokers' workers do; return jobs a second from the first on."""
+    """Process a backlog, as the brokers' workers do; return jobs per second."""
     from . import jobs  # noqa: PLC0415
 
     engine = await JournalEngine.open(jobs.app.settings.store)
@@ -104,7 +104,7 @@ async def latency(seconds: float) -> list[float]:
 
 
 async def in_process(seconds: float) -> dict[str, float]:
-    """Measure what one process does by itself."""
+    """Measure one process by itself."""
     from . import jobs  # noqa: PLC0415
 
     found = {
@@ -120,10 +120,10 @@ async def in_process(seconds: float) -> dict[str, float]:
 
 
 async def client(seconds: float, *, latency_to: str = "") -> int:
-    """Enqueue one by one through the socket from the moment that is told; return how many."""
+    """Enqueue one by one through the socket from the time read from stdin; return the count."""
     from . import jobs  # noqa: PLC0415
 
-    await jobs.app.enqueue("nobody.runs.this")  # connected
+    await jobs.app.enqueue("unknown.task")  # connected
     print("ready", flush=True)
     count, until_time = 0, float(sys.stdin.readline()) + seconds
     await asyncio.sleep(max(0.0, until_time - seconds - time.monotonic()))
@@ -132,7 +132,7 @@ async def client(seconds: float, *, latency_to: str = "") -> int:
             await (await jobs.started.enqueue(time.monotonic())).result(5)
             await asyncio.sleep(0.003)
         else:
-            await jobs.app.enqueue("nobody.runs.this", {"n": count})
+            await jobs.app.enqueue("unknown.task", {"n": count})
         count += 1
     if latency_to:
         await (await jobs.report.enqueue(latency_to)).result(5)
@@ -161,7 +161,7 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
 def _clients(
     directory: Path, count: int, seconds: float, notes: str = "", *, loop: str = "asyncio"
 ) -> float:
-    """Let this many clients begin together; return how many jobs they sent."""
+    """Start this many clients together; return how many jobs they sent."""
     clients = [_run(directory, "client", str(seconds), notes, loop=loop) for _ in range(count)]
     for one in clients:
         assert one.stdout is not None
@@ -203,12 +203,12 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def measure(directory: Path, seconds: float) -> dict[str, float]:
-    """Measure one round, each part in processes of its own."""
+    """Measure one round, each part in new processes."""
     found = _answer(_run(directory / "own", "in-process", str(seconds)))
     store = directory / "shared"
     with _daemon(store) as daemon:
         before, since = _cpu_seconds(daemon.pid), time.perf_counter()
-        time.sleep(2 * seconds)  # nothing is waited for: this is what idle means
+        time.sleep(2 * seconds)  # the daemon is idle
         used = _cpu_seconds(daemon.pid) - before
         found["idle_cpu_percent"] = 100 * used / (time.perf_counter() - since)
         notes = directory / "latencies"
@@ -226,7 +226,7 @@ def measure(directory: Path, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Do one part, named on the command line, and print what was found."""
+    """Run one part, named on the command line, and print the figures."""
     part, seconds = sys.argv[1], float(sys.argv[2])
     if part == "in-process":
         found = asyncio.run(in_process(seconds))

@@ -1,11 +1,11 @@
-"""What Python users run today on Redis or Valkey, each with one worker process."""
+"""Peers on Redis or Valkey, each with one worker process."""
 
 import tempfile
 from pathlib import Path
 
 from . import group
 
-# huey has figures of its own on SQLite: these are told apart by name.
+# ``huey_redis``, because huey on SQLite is measured too.
 PEERS = {
     "dramatiq": "dramatiq_peer",
     "taskiq": "taskiq_peer",
@@ -24,9 +24,9 @@ def measure(seconds: float, appendfsync: str = "everysec") -> dict[str, float]:
 
 
 def measure_one(module: str, seconds: float, appendfsync: str) -> dict[str, float]:
-    """Measure one peer in a process group of its own, and leave nothing of it behind."""
+    """Measure one peer in its own process group."""
     with tempfile.TemporaryDirectory(
         prefix="holdfast-brokers-", ignore_cleanup_errors=True
     ) as directory:
         arguments = [module, str(seconds), appendfsync]
-        return group.told(f"{__name__}.driver", arguments, Path(directory), 60 + 5 * seconds)
+        return group.run_module(f"{__name__}.driver", arguments, Path(directory), 60 + 5 * seconds)

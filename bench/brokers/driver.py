@@ -1,6 +1,6 @@
 """``python -m bench.brokers.driver DIRECTORY MODULE SECONDS APPENDFSYNC`` measures one peer.
 
-In a process group of its own with its Valkey and its worker, so that all of it can be ended as one.
+The peer, its Valkey and its worker are one process group, so that all end together.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ LATENCY_SECONDS = 6
 
 
 class Worker:
-    """The peer's own worker, started with its own command."""
+    """The worker of the peer, started with the peer's command."""
 
     def __init__(self, peer: peers.Peer, directory: Path) -> None:
         self.progress = directory / "progress"
@@ -49,7 +49,7 @@ class Worker:
         """End it and its children at once: taskiq does not end when asked, others take seconds."""
         pid = self.process.pid
         children: list[str] = []
-        with contextlib.suppress(OSError):  # it has ended by itself
+        with contextlib.suppress(OSError):  # it has exited already
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         self.process.kill()
         self.process.wait()
@@ -58,7 +58,7 @@ class Worker:
                 os.kill(int(child), signal.SIGKILL)
 
     async def until(self, count: int, seconds: float, every: float) -> progress.Progress:
-        """Wait until so many jobs have started in all, or so long."""
+        """Wait until ``count`` jobs have started in total, at most ``seconds``."""
         end = time.monotonic() + seconds
         while (now := progress.read(self.progress)).count < count and time.monotonic() < end:
             if self.process.poll() is not None:
@@ -67,7 +67,7 @@ class Worker:
         return now
 
     async def some(self, count: int) -> progress.Progress:
-        """Wait until so many jobs have started in all, which must happen soon."""
+        """Wait until ``count`` jobs have started in total, or fail."""
         now = await self.until(count, READY_SECONDS, 0.0005)
         if now.count < count:
             raise RuntimeError(f"the worker does not work: {self.log.read_text()[-4000:]}")
@@ -85,7 +85,7 @@ def working(peer: peers.Peer, directory: Path) -> Iterator[Worker]:
 
 
 async def enqueue(peer: peers.Peer, seconds: float) -> tuple[int, float]:
-    """One caller, one job a call; return how many there are now and jobs a second."""
+    """One caller, one job per call; return the number of jobs and jobs per second."""
     await peer.put()  # connects
     done, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
@@ -104,7 +104,7 @@ async def latency(peer: peers.Peer, worker: Worker) -> float:
 
 
 async def latencies(peer: peers.Peer, worker: Worker) -> list[float]:
-    """Measure many, one after the other."""
+    """Measure many latencies, one after another."""
     for _ in range(WARM_UP):
         await latency(peer, worker)
     taken: list[float] = []
@@ -140,7 +140,7 @@ async def measure(peer: peers.Peer, directory: Path, seconds: float) -> dict[str
 
 
 def run(module: str, directory: Path, seconds: float, appendfsync: str) -> dict[str, float]:
-    """Measure one peer on a server of its own."""
+    """Measure one peer on a new server."""
     (directory / "progress").mkdir()
     with server.valkey(appendfsync, within=directory) as url:
         os.environ[peers.URL] = url
@@ -150,7 +150,7 @@ def run(module: str, directory: Path, seconds: float, appendfsync: str) -> dict[
 
 
 def main() -> None:
-    """Measure what was asked for, print it and remove the directory."""
+    """Measure the given peer, print the figures and remove the directory."""
     directory, module, seconds, appendfsync = sys.argv[1:]
     root = Path(directory)
     group.end_with_parent(root)

@@ -14,20 +14,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# A killed process is gone at once, but counts until its new parent has noticed.
+# A killed process stays in the group until its new parent has reaped it.
 END_SECONDS = 0.2
 
 
-def told(
+def run_module(
     module: str,
     arguments: Sequence[str],
     directory: Path,
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """Run a module in a process group of its own, and leave nothing of it behind.
+    """Run a module in its own process group, and kill the whole group afterwards.
 
-    It gets the directory and these arguments, and prints what it found as JSON in so many seconds.
+    It gets the directory and the arguments, and prints figures as JSON within ``seconds``.
     """
     log = directory / "driver.log"
     with log.open("wb") as output:
@@ -44,9 +44,9 @@ def told(
     assert driver.stdout is not None
     try:
         status = driver.wait(timeout=seconds)
-        said = driver.stdout.read()
+        output_text = driver.stdout.read()
     except subprocess.TimeoutExpired:
-        status, said = -1, b""
+        status, output_text = -1, b""
     finally:
         driver.kill()
         driver.wait()
@@ -54,13 +54,13 @@ def told(
         driver.stdin.close()
         driver.stdout.close()
     if status != 0:
-        words = " ".join([module, *arguments])
-        raise RuntimeError(f"{words} was not measured: {log.read_text()[-4000:]}")
-    return dict(json.loads(said))
+        command = " ".join([module, *arguments])
+        raise RuntimeError(f"{command} was not measured: {log.read_text()[-4000:]}")
+    return dict(json.loads(output_text))
 
 
 def end(group: int) -> None:
-    """Kill a whole group and wait a moment for it to be gone."""
+    """Kill a whole group and wait briefly until it is gone."""
     until = time.monotonic() + END_SECONDS
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < until:
@@ -69,10 +69,10 @@ def end(group: int) -> None:
 
 
 def end_with_parent(directory: Path) -> None:
-    """End this process's group and remove its directory when whoever started it is gone.
+    """Kill this process group and remove its directory when the parent process has ended.
 
-    The parent holds the other end of standard input and never writes to it, so its end is seen
-    even if it was killed. The sweeper leaves the group first, to outlive it.
+    The parent holds the writing end of standard input and never writes to it, so end-of-file shows
+    its end, even after a kill. The forked cleaner leaves the group first, to survive it.
     """
 
     def watch() -> None:

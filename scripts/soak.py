@@ -1,9 +1,9 @@
 """A long run of a real daemon under mixed load: memory, files and latency must stay flat.
 
 ``python scripts/soak.py`` runs for SOAK_SECONDS (900): clients enqueue, cancel, replay, purge and
-query; tasks run on the loop, in threads and in child processes; some fail, some time out;
-snapshots are taken. It prints a table and fails if the last third of the run is worse than the
-second third by more than the margins below.
+look; tasks run on the loop, in threads and in child processes; some fail, some run into their
+time-out; snapshots are taken. It prints a table and fails if the last third of it is worse than the
+second one by more than the margins below.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.model.search import Filter
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))
 SAMPLES = 30
 PER_SECOND = float(os.environ.get("SOAK_PER_SECOND", "120"))
-"""Jobs enqueued per second."""
+"""How many jobs are enqueued each second."""
 TEXT = "x" * 8_000
 """Large enough that a snapshot is due about every minute."""
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
 
 def main() -> int:
-    """Run the soak test; return 0 if everything stayed flat and nothing was lost."""
+    """Soak; return 0 if everything stayed flat and nothing was lost."""
     with tempfile.TemporaryDirectory(prefix="soak") as directory, daemon(directory) as process:
         samples, problems = asyncio.run(soak(process.pid, directory))
         process.send_signal(signal.SIGTERM)
@@ -75,7 +75,7 @@ def main() -> int:
         if code != 0:
             problems.append(f"the daemon ended with {code}")
         problems += verify(LocalDisk(f"{directory}/store")).problems
-    problems += growth(samples)
+    problems += not_flat(samples)
     for problem in problems:
         say(f"PROBLEM: {problem}")
     if not problems:
@@ -100,9 +100,9 @@ def daemon(directory: str) -> Iterator[subprocess.Popen[bytes]]:
         "HOLDFAST_BASE_BACKOFF_SECONDS": "0.2",
         "HOLDFAST_LOG_LEVEL": "error",
     }
-    command = [HOLDFAST, "run", APP, "--metrics-port", "0", "--workers", "16"]
+    words = [HOLDFAST, "run", APP, "--metrics-port", "0", "--workers", "16"]
     with Path(f"{directory}/log").open("wb") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        process = subprocess.Popen(words, env=env, stdout=log, stderr=log)
         try:
             yield process
         finally:
@@ -118,14 +118,14 @@ async def soak(pid: int, directory: str) -> tuple[list[Sample], list[str]]:
     working = [asyncio.create_task(work()) for work in load.works]
     began = time.monotonic()
     samples: list[Sample] = []
-    show("seconds  memory MiB  files  threads  p50 ms  p99 ms  unfinished  enqueued  snapshots")
+    say("seconds  memory MiB  files  threads  p50 ms  p99 ms  unfinished  enqueued  snapshots")
     for number in range(1, SAMPLES + 1):
         await asyncio.sleep(max(0.0, began + number * SECONDS / SAMPLES - time.monotonic()))
         for task in working:
             if task.done():
                 task.result()
         samples.append(await load.sample(pid, time.monotonic() - began, directory))
-        show(
+        say(
             "{:7.0f}  {:10.1f}  {:5}  {:7}  {:6.1f}  {:6.1f}  {:10}  {:8}  {:9}".format(
                 *samples[-1]
             )
@@ -138,7 +138,7 @@ async def soak(pid: int, directory: str) -> tuple[list[Sample], list[str]]:
 
 
 class Load:
-    """The clients of the soak test."""
+    """Clients of every kind."""
 
     def __init__(self, path: str) -> None:
         self.engine = ClientEngine(path, patience_seconds=20.0)
@@ -146,8 +146,8 @@ class Load:
         self.works: list[Callable[[], Coroutine[object, object, None]]] = [
             self._enqueue,
             self._cancel,
-            self._handle_dead,
-            self._query,
+            self._look_after,
+            self._look,
         ]
         self._latencies: list[float] = []
         self._enqueued = 0
@@ -157,7 +157,7 @@ class Load:
         latencies, self._latencies = self._latencies, []
         shares = quantiles(latencies, n=100) if len(latencies) > 1 else [0.0] * 99
         counts = (await self.engine.counts()).values()
-        memory_mib, files, threads, snapshots = process_usage(pid, directory)
+        memory_mib, files, threads, snapshots = used(pid, directory)
         return Sample(
             seconds,
             memory_mib,
@@ -224,7 +224,7 @@ class Load:
         while True:
             await asyncio.sleep(2.0)
             dead = Filter(states=(State.DEAD,))
-            await self._others.operate(ReplayJobs(fixed="the network"), dead, OPERATION, limit=5)
+            await self._others.operate(ReplayJobs(fixed="the weather"), dead, OPERATION, limit=5)
             await self._others.operate(ArchiveJobs(), dead, OPERATION, limit=2)
             await self._others.operate(
                 NoteJobs("seen"), Filter(states=(State.ARCHIVED,)), OPERATION
@@ -233,7 +233,7 @@ class Load:
                 PurgeJobs(), Filter(states=(State.DEAD, State.ARCHIVED)), OPERATION, limit=1_000
             )
 
-    async def _query(self) -> None:
+    async def _look(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             await self._others.find(limit=20, newest=True)
@@ -241,7 +241,7 @@ class Load:
             await self._others.audited(limit=10)
 
 
-def process_usage(pid: int, directory: str) -> tuple[float, int, int, int]:
+def used(pid: int, directory: str) -> tuple[float, int, int, int]:
     """Return memory in MiB, open files and threads of a process, and the snapshots in its store."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -266,14 +266,14 @@ def not_flat(samples: list[Sample]) -> list[str]:
     ):
         old = median(getattr(sample, what) for sample in before)
         new = median(getattr(sample, what) for sample in after)
-        show(f"{what}: {old:.1f} in the second third, {new:.1f} in the last")
+        say(f"{what}: {old:.1f} in the second third, {new:.1f} in the last")
         if new > old * (1 + share) + more:
             found.append(f"{what} has grown from {old:.1f} to {new:.1f}")
     return found
 
 
-def show(line: str) -> None:
-    """Print a line and flush."""
+def say(line: str) -> None:
+    """Print it at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

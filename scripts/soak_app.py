@@ -1,4 +1,4 @@
-"""The application of the soak test: tasks of every kind, some of which fail."""
+"""The application of the soak: tasks of every kind, some of which fail."""
 
 import asyncio
 import time
@@ -33,5 +33,5 @@ def add_up(number: int, text: str = "") -> int:
 
 @app.task(queue="mail", timeout=0.2)
 async def dawdle(number: int, text: str = "") -> None:
-    """Always run into the timeout."""
+    """Run into the time-out, every time."""
     await asyncio.sleep(60 + number + len(text))

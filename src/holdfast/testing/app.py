@@ -151,7 +151,7 @@ class Rehearsal:
         registry = add_builtin(self._registry, self._registry.default_task or None)
         self._engine = await JournalEngine.open(SimDisk(), clock=self.clock, options=_OPTIONS)
         options = WorkerOptions(slots=self._slots, inline=True)
-        self._worker = Worker(self._engine, registry, "own/rehearsal", options)
+        self._worker = Worker(self._engine, registry, "own/testing", options)
         loops: list[Loop] = [
             LeaseLoop(self._engine, self._worker, 1.0),
             ScheduleLoop(

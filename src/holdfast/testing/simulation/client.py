@@ -288,7 +288,7 @@ class Client:
     async def _operate(self, action: AnyAction, wanted: Filter, limit: int = 1_000) -> None:
         call = self.engine.operate(action, wanted, self._operation(action.name), limit=limit)
         done = await self.call(
-            "operate", call, lambda done: f"{action.name} {_states(done.jobs)} kept {done.kept}"
+            action.name, call, lambda done: f"{_states(done.jobs)} kept {done.kept}"
         )
         if not isinstance(action, PurgeJobs):
             self._world.ledger.observed(done.jobs)

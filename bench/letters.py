@@ -129,7 +129,7 @@ async def work(directory: Path, count: int, *, with_history: bool) -> float:
     """Enqueue and complete jobs, with or without history; return the rate."""
     engine = await JournalEngine.open(directory, options=ours.OPTIONS)
     if not with_history:
-        engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
+        engine._state.record = None  # noqa: SLF001 - what keeping history costs
     start, done = time.perf_counter(), 0
     held: list[Job] = []
     while done < count:
@@ -150,7 +150,7 @@ async def process_backlog(directory: Path, count: int, *, with_history: bool) ->
     for _chunk in range(count // BATCH):
         await engine.enqueue(ours.new_jobs(BATCH))
     if not with_history:
-        engine._journal_state.tell = None  # noqa: SLF001 - what keeping history costs
+        engine._state.record = None  # noqa: SLF001 - what keeping history costs
     rate = await ours.process(engine, count)
     await engine.close()
     return rate

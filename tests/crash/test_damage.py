@@ -42,7 +42,7 @@ class Written:
         engine = await JournalEngine.open(
             disk, clock=clock, options=OPTIONS, random_bytes=seeded(7)
         )
-        state, writer = engine._journal_state, engine._writer
+        state, writer = engine._state, engine._writer
         self.prefixes[0] = []
         while writer._current.offset < SIZE - 1_300:
             self.frame_starts.append(writer._current.offset)
@@ -150,7 +150,7 @@ def test_every_sector_lost_from_the_last_write_is_a_torn_end():
     async def run() -> tuple[int, list[Job], int]:
         engine = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
         await engine.enqueue([NewJob(task="t", id="kept")])
-        before = list(engine._journal_state.jobs())
+        before = list(engine._state.jobs())
         start = engine._writer._current.offset
         payload = random.Random(5).randbytes(900).hex().encode()
         await engine.enqueue([NewJob(task="t", id="torn", payload=b'{"x":"' + payload + b'"}')])
@@ -217,7 +217,7 @@ def snapshotted() -> tuple[SimDisk, list[Job]]:
                 await engine.enqueue([NewJob(task="t", payload={"x": rng.randbytes(size).hex()})])
             await engine.compact()
         await engine.enqueue([NewJob(task="t")])
-        jobs = list(engine._journal_state.jobs())
+        jobs = list(engine._state.jobs())
         await engine.close()
         return disk.crash(), jobs
 

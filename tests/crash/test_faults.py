@@ -68,14 +68,14 @@ def test_killed_at_every_call_nothing_acknowledged_is_lost(share):
 
 @pytest.mark.parametrize("cut", [None, 0], ids=["kill", "cut"])
 def test_killed_while_callers_are_served_together_nothing_acknowledged_is_lost(cut, monkeypatch):
-    monkeypatch.setattr(GroupCommit, "crowded", True)
+    monkeypatch.setattr(GroupCommit, "many_callers", True)
     for call in range(1, CALLS + 1, 2):
         kill_at(call, cut)
 
 
 def test_control_a_crowd_answered_before_durability_makes_the_kill_test_fail(monkeypatch):
-    monkeypatch.setattr(GroupCommit, "crowded", True)
-    monkeypatch.setattr(GroupCommit, "landing", lambda self, callers=1: self._check())
+    monkeypatch.setattr(GroupCommit, "many_callers", True)
+    monkeypatch.setattr(GroupCommit, "durable_future", lambda self, callers=1: self._check())
     failures = 0
     for call in range(1, CALLS + 1, 2):
         try:
@@ -177,7 +177,7 @@ def test_control_without_fsync_the_kill_test_fails(monkeypatch):
 
 
 def test_control_answers_before_durability_make_the_kill_test_fail(monkeypatch):
-    monkeypatch.setattr(GroupCommit, "landing", lambda self, callers=1: self._check())
+    monkeypatch.setattr(GroupCommit, "durable_future", lambda self, callers=1: self._check())
     failures = 0
     for call in range(1, CALLS + 1, 2):
         try:

@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from holdfast.engines.contract import Engine, EngineOptions
-from holdfast.engines.embedded import engine
+from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.state.queries import JournalState
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine
@@ -81,13 +82,13 @@ def test_control_an_unguarded_settle_is_found(monkeypatch):
         in_flight = job is not None and job.state == "in_flight"
         return job if in_flight and caller.reaches(job.tenant, job.scope) else None
 
-    original = engine.EmbeddedEngine._held
+    original = Commands._held
 
     def held(self, lease, caller):
-        unguarded = isinstance(self, JournalEngine)
+        unguarded = isinstance(self._state, JournalState)
         return by_id_only(self, lease, caller) if unguarded else original(self, lease, caller)
 
-    monkeypatch.setattr(engine.EmbeddedEngine, "_held", held)
+    monkeypatch.setattr(Commands, "_held", held)
     until_found = settings(
         SETTINGS, max_examples=5_000, stateful_step_count=100, phases=[Phase.generate]
     )

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine
-from holdfast.engines.journal.readonly import look
+from holdfast.engines.journal.doctor import all_jobs, read_directory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.job import Job, NewJob, State
@@ -194,8 +194,8 @@ class Rig:
 
     def left(self) -> dict[str, Job]:
         """Return every job that is in the store."""
-        with look(LocalDisk(str(self.store))) as store:
-            return {job.id: job for job in store.jobs()}
+        with read_directory(LocalDisk(str(self.store))) as (state, history):
+            return {job.id: job for job in all_jobs(state, history)}
 
     def records(self) -> list[dict[str, object]]:
         """Return every record of the log, as ``journal dump --json`` prints them."""

@@ -26,12 +26,12 @@ def answer_early() -> None:
         flush(self, batch)  # type: ignore[arg-type]
 
     def no_landing(self: GroupCommit, callers: int = 1) -> asyncio.Future[None] | None:
-        if self._in_air is None and not self._launching:
+        if self._in_flight is None and not self._launching:
             self._loop.call_soon(self._launch)
         return None
 
     GroupCommit._flush = slow_flush  # type: ignore[method-assign]
-    GroupCommit.landing = no_landing  # type: ignore[method-assign]
+    GroupCommit.durable_future = no_landing  # type: ignore[method-assign]
 
 
 def keep_leases() -> None:
@@ -47,7 +47,7 @@ def trust_everybody() -> None:
     """Let anybody settle a job that is in flight, whoever holds it."""
 
     def held(self: commands.Commands, lease: HeldJob, caller: Caller) -> Job | None:
-        job = self._state.get(DEFAULT_TENANT, lease.id)
+        job = self._core.state.get(DEFAULT_TENANT, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 
     commands.Commands._held = held  # type: ignore[method-assign]

@@ -122,7 +122,7 @@ def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch
         assert (len(entry["ids"]), entry["ids_count"]) == (100, 150)
         head, problem = await desk.operations.verify_audit()
         assert (head.count, problem) == (2, "")
-        kept = desk.engine._plain_past._audit
+        kept = desk.engine._history._audit
         kept[0] = msgspec.structs.replace(kept[0], at_us=kept[0].at_us + 1)
         head, problem = await desk.operations.verify_audit()
         assert (head.count, problem) == (

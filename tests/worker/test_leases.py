@@ -166,11 +166,11 @@ def test_a_worker_that_learns_of_a_leap_from_a_claim_renews_every_lease():
         (job,) = await world.enqueue("work", estimated_seconds=300.0)
         world.start()
         await asyncio.sleep(5)
-        world.engine._ahead_us += 400 * MICROSECONDS  # the engine's clock alone
+        world.engine._core.ahead_us += 400 * MICROSECONDS  # the engine's clock alone
         await world.enqueue("work", estimated_seconds=300.0)
         await world.until(lambda: world.engine.calls["extend"])
         found = await world.job(job)
-        assert found.lease_until_us > world.engine._now_us(), "its first lease had run out"
+        assert found.lease_until_us > world.engine._core.now_us(), "its first lease had run out"
         assert (found.attempt, found.losses) == (1, 0)
         await world.stop(0)
 

@@ -334,10 +334,10 @@ def test_a_peer_that_leaves_ends_its_claim(served):
         peer.writer.write(head.encode() + body)
 
         async def waits() -> bool:
-            return engine._waiters.anybody
+            return engine._core.waiters.waiting
 
         async def has_left() -> bool:
-            return not engine._waiters.anybody
+            return not engine._core.waiters.waiting
 
         await eventually(waits)
         peer.writer.transport.abort()

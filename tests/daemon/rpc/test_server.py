@@ -186,8 +186,8 @@ async def test_an_end_does_not_wait_for_claims_that_wait(monkeypatch):
                 for _number in range(5)
             ]
             await settle_down()
-            assert engine._waiters.anybody
-        assert not engine._waiters.anybody
+            assert engine._core.waiters.waiting
+        assert not engine._core.waiters.waiting
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)

@@ -144,12 +144,12 @@ def test_a_claim_that_was_cancelled_while_it_waited_takes_nothing():
         client = rig.new_client()
         waiting = asyncio.create_task(client.claim(queues=["default"], worker="w", wait_seconds=60))
         await settle_down()
-        assert rig.owner.engine._waiters.anybody
+        assert rig.owner.engine._core.waiters.waiting
         waiting.cancel()
         await asyncio.wait([waiting])
 
         async def has_left() -> bool:
-            return not rig.owner.engine._waiters.anybody
+            return not rig.owner.engine._core.waiters.waiting
 
         await eventually(has_left)
         await client.enqueue(jobs_named("a"))

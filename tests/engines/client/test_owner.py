@@ -110,7 +110,7 @@ def test_a_claim_goes_on_waiting_when_the_owner_restarts():
         await rig.owner.restart()
 
         async def waits_again() -> bool:
-            return rig.owner.engine._waiters.anybody
+            return rig.owner.engine._core.waiters.waiting
 
         await eventually(waits_again)
         await client.enqueue(jobs_named("a"))

@@ -5,6 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.engines.contract import AdminResult
+from holdfast.engines.embedded.admin import Admin
+from holdfast.engines.embedded.commands import Commands
+from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
@@ -15,16 +18,6 @@ from holdfast.model.effects import Claimed, Edited, PolicySet
 from holdfast.model.job import Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import Filter
-
-
-class _Careless(MemoryEngine):
-    """A memory engine over a state of another kind."""
-
-    state_type: type[MemoryState] = MemoryState
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self._state = self._plain_state = self.state_type(self._plain_past)
 
 
 class _LowestPending(MemoryState):
@@ -39,7 +32,7 @@ class _LowestPending(MemoryState):
         return super()._offer(queue, due, keyless, turns, spent_us, now_us)
 
 
-class KeysBesideEachOther(_Careless):
+class KeysBesideEachOther(MemoryEngine):
     """Hands out the lowest pending one of a key, whoever of it is in flight."""
 
     state_type = _LowestPending
@@ -55,7 +48,7 @@ class _NoHolds(MemoryState):
         )
 
 
-class DeadOnesHoldNothing(_Careless):
+class DeadOnesHoldNothing(MemoryEngine):
     """Lets a key go on behind a dead one."""
 
     state_type = _NoHolds
@@ -66,7 +59,7 @@ class _AnyTurn(MemoryState):
         return super()._offer(queue, due, flying, {}, spent_us, now_us)
 
 
-class NoTurns(_Careless):
+class NoTurns(MemoryEngine):
     """Forgets whose turn it was."""
 
     state_type = _AnyTurn
@@ -80,7 +73,7 @@ class _NothingSpent(MemoryState):
         return job
 
 
-class RateByCall(_Careless):
+class RateByCall(MemoryEngine):
     """Counts a rate anew in every call."""
 
     state_type = _NothingSpent
@@ -93,7 +86,7 @@ class _StickyPolicy(MemoryState):
         return super().fold(effect, seq)
 
 
-class PolicyStays(_Careless):
+class PolicyStays(MemoryEngine):
     """Does not take a policy back."""
 
     state_type = _StickyPolicy
@@ -110,7 +103,7 @@ class UnguardedReplay(MemoryEngine):
         named = await self.find(replace(wanted, states=()), caller=fields.get("caller", SYSTEM))
         for job in named.jobs if wanted.ids else []:
             if job.state is not State.DEAD:
-                self._plain_past.jobs[job.tenant, job.id] = replace(job, state=State.DEAD)
+                self._history.jobs[job.tenant, job.id] = replace(job, state=State.DEAD)
         return await super().operate(action, wanted, attribution, **fields)
 
 
@@ -128,35 +121,39 @@ class _KeepsVersion(MemoryState):
         return super().fold(effect, seq)
 
 
-class VersionStays(_Careless):
+class VersionStays(MemoryEngine):
     """Does not raise the version with an edit."""
 
     state_type = _KeepsVersion
 
 
+class _AuditsFirst(Admin):
+    async def apply(self, wanted, states, attribution, *others):
+        await self._core.answer(lambda now: self.audit(attribution.audit, now))
+        attribution = replace(attribution, audit=())
+        return await super().apply(wanted, states, attribution, *others)
+
+
 class AuditApart(MemoryEngine):
     """Writes the audit before the operation, not with it."""
 
-    async def _operate(self, wanted, states, attribution, *others):
-        if isinstance(attribution, Attribution):
-            attribution.check()
-            await self.audit(attribution.audit)
-            attribution = replace(attribution, audit=())
-        return await super()._operate(wanted, states, attribution, *others)
+    admin_type = _AuditsFirst
+
+
+class _KeepsDependents(EmbeddedCore):
+    def commit(self, effects, **fields):
+        kept = [one for one in effects if getattr(one, "reason", "") != "dependency_cancelled"]
+        return super().commit(kept, **fields)
 
 
 class Orphans(MemoryEngine):
     """Forgets those that wait for what was cancelled."""
 
-    def _commit(self, effects, **fields):
-        kept = [one for one in effects if getattr(one, "reason", "") != "dependency_cancelled"]
-        return super()._commit(kept, **fields)
+    core_type = _KeepsDependents
 
 
-class FirstDependencyFrees(MemoryEngine):
-    """Lets a job go when the first of its dependencies is completed."""
-
-    def _with_following(self, effects, now_us):
+class _FreesEarly(Commands):
+    def with_dependents(self, effects, now_us):
         waits_for_little = lambda tenant, job_id: [
             replace(job, ties=replace(job.ties, waiting_for=(job_id,)))
             for job in self._state.dependents(tenant, job_id)
@@ -164,12 +161,22 @@ class FirstDependencyFrees(MemoryEngine):
         return DependentEffects(waits_for_little, now_us).after(effects)
 
 
+class FirstDependencyFrees(MemoryEngine):
+    """Lets a job go when the first of its dependencies is completed."""
+
+    commands_type = _FreesEarly
+
+
+class _WakesForNewWork(EmbeddedCore):
+    def _wake_claims(self, effects, jobs):
+        kinds = {(job.queue, job.task) for job in jobs if job and job.state is State.PENDING}
+        self.waiters.wake(kinds)
+
+
 class NobodyIsWoken(MemoryEngine):
     """Wakes waiting claims only for new work, not when a key or a place gets free."""
 
-    def _announce(self, effects, jobs):
-        kinds = {(job.queue, job.task) for job in jobs if job and job.state is State.PENDING}
-        self._waiters.wake(kinds)
+    core_type = _WakesForNewWork
 
 
 class ForeignReach(MemoryEngine):

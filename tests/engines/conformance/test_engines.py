@@ -28,11 +28,11 @@ def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
 class TestJournalOnSimDisk(EngineConformance):
     """Every enqueue is decided by itself."""
 
-    crowded = False
+    many_callers = False
 
     @pytest.fixture(autouse=True)
     def crowd(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(GroupCommit, "crowded", self.crowded)
+        monkeypatch.setattr(GroupCommit, "many_callers", self.many_callers)
 
     async def open_engine(self, clock: VirtualClock, options: EngineOptions) -> Engine:
         return await JournalEngine.open(
@@ -45,7 +45,7 @@ class TestJournalOnSimDisk(EngineConformance):
 class TestJournalInACrowd(TestJournalOnSimDisk):
     """Every enqueue goes the way of those that are decided together."""
 
-    crowded = True
+    many_callers = True
 
 
 class TestJournalOnDisk(EngineConformance):

@@ -126,7 +126,7 @@ async def test_a_dump_has_everything_and_goes_round_from_memory_to_journal_and_b
     third = MemoryEngine(clock=clock, options=OPTIONS)
     third.load(record for batch in read_dump(await as_file(second)) for record in batch)
     assert told(await everything(third)) == told(records)
-    names = [(job.tenant, job.id) for job in third._plain_state.jobs()]
+    names = [(job.tenant, job.id) for job in third._state.jobs()]
     for tenant, job_id in names:
         assert await second.history([job_id], tenant=tenant) == await first.history(
             [job_id], tenant=tenant

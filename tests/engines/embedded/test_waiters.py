@@ -30,7 +30,7 @@ async def test_only_work_that_a_claim_could_take_wakes_it(tasks, kinds, woken):
     assert wait.done() is woken
     waiters.wake_all()
     await wait
-    assert not waiters.anybody
+    assert not waiters.waiting
 
 
 @pytest.mark.parametrize(("queue", "woken"), [("mail", True), ("slow", False)])

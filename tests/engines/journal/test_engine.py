@@ -56,7 +56,7 @@ class HeldRunner:
 
 async def held_engine(disk: SimDisk) -> tuple[JournalEngine, HeldRunner]:
     engine = await opened(disk)
-    while engine.commit._in_air or engine._writer.needs_spare:
+    while engine.commit._in_flight or engine._writer.needs_spare:
         engine._writer.prepare()
     runner = HeldRunner()
     engine.commit._runner = runner
@@ -138,14 +138,14 @@ async def test_every_answer_waits_for_what_it_rests_on(ask):
 async def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
     engine, runner = await held_engine(SimDisk())
     enqueued: list[asyncio.Task[object]] = []
-    flush = engine._past.flush
+    flush = engine._core.history.flush
 
     async def meanwhile() -> None:
         enqueued.append(asyncio.create_task(engine.enqueue([job("b")])))
         await turn()
         await flush()
 
-    monkeypatch.setattr(engine._past, "flush", meanwhile)
+    monkeypatch.setattr(engine._core.history, "flush", meanwhile)
     asked = asyncio.create_task(ask(engine))
     while not enqueued:
         await turn()
@@ -358,6 +358,6 @@ async def test_a_full_queue_of_waiting_batches_is_split_into_frames_at_calls():
 
 
 async def test_control_answers_before_durability_fail_the_unique_test(monkeypatch):
-    monkeypatch.setattr(GroupCommit, "landing", lambda self, callers=1: None)
+    monkeypatch.setattr(GroupCommit, "durable_future", lambda self, callers=1: None)
     with pytest.raises(AssertionError):
         await test_the_second_caller_of_a_unique_key_is_not_answered_before_the_first_is_durable()

@@ -38,7 +38,7 @@ async def test_who_calls_again_and_again_does_not_have_the_event_loop_to_himself
             await engine.get([f"j{number}"])
 
     assert await turns_beside(calls()) >= 200
-    assert not engine.commit.crowded, "nor is he taken for several"
+    assert not engine.commit.many_callers, "nor is he taken for several"
 
 
 async def test_who_looks_for_many_jobs_does_not_either():
@@ -51,7 +51,7 @@ async def test_callers_are_seen_to_be_several_after_a_long_time_with_one():
     engine = await opened(SimDisk())
     for number in range(2 * ALONE_IN_A_ROW):
         await engine.enqueue([job(f"alone-{number}")])
-    assert not engine.commit.crowded
+    assert not engine.commit.many_callers
 
     async def caller(name: str) -> None:
         for number in range(10):
@@ -63,7 +63,7 @@ async def test_callers_are_seen_to_be_several_after_a_long_time_with_one():
 
 
 async def test_who_is_at_the_door_already_shares_the_flush(monkeypatch):
-    monkeypatch.setattr(admission, "LONGEST_SECONDS", 3_600.0)
+    monkeypatch.setattr(admission, "MAX_WAIT_SECONDS", 3_600.0)
 
     engine, runner = await held_engine(SimDisk())
     calls = []
@@ -81,9 +81,9 @@ async def test_who_is_at_the_door_already_shares_the_flush(monkeypatch):
 @pytest.mark.parametrize("enough", [True, False])
 async def test_who_keeps_coming_does_not_keep_the_others_waiting(monkeypatch, enough):
     if enough:
-        monkeypatch.setattr(admission, "LONGEST_SECONDS", 3_600.0)
+        monkeypatch.setattr(admission, "MAX_WAIT_SECONDS", 3_600.0)
     else:
-        monkeypatch.setattr(admission, "ENOUGH", 1_000_000)
+        monkeypatch.setattr(admission, "MAX_REQUESTS", 1_000_000)
     engine, runner = await held_engine(SimDisk())
     calls: list[asyncio.Task] = []
     while not runner.waiting:

@@ -319,7 +319,7 @@ async def test_nothing_is_kept_of_tenants_and_queues_without_jobs():
         await engine.settle([completed(one) for one in claim.jobs])
     clock.advance(60)
     assert await engine.counts() == {}
-    state = engine._journal_state
+    state = engine._state
     assert not state._tenants
     assert not state._lines
 

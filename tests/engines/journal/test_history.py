@@ -166,7 +166,7 @@ async def settle_down_instead(_past: HistoryFeed) -> None:
 async def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_path):
     engine = await opened(tmp_path)
     await a_life(engine)
-    assert [job.id for job in engine._journal_state.jobs()] == ["j3"]
+    assert [job.id for job in engine._state.jobs()] == ["j3"]
     for job_id in ("j0", "j1"):
         with pytest.raises(DuplicateId):
             await engine.enqueue([NewJob(task="t", id=job_id)])
@@ -180,7 +180,7 @@ async def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
     jobs = (await engine.claim(queues=["default"], worker="w", limit=9)).jobs
     await engine.settle([dead(job, FAILURE) for job in jobs])
     before = disk.names("log")
-    monkeypatch.setattr(engine._cold.store, "feed", full)
+    monkeypatch.setattr(engine._history.store, "feed", full)
     with pytest.raises(StorageError):
         await engine.compact()
     monkeypatch.undo()
@@ -196,7 +196,7 @@ async def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
 
 async def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
     engine = await opened(tmp_path, most_unkept=10, segment_bytes=1 << 16)
-    monkeypatch.setattr(engine._cold.store, "feed", full)
+    monkeypatch.setattr(engine._history.store, "feed", full)
     await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
     jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs
     await engine.settle([completed(job) for job in jobs[1:]])

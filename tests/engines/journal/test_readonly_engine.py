@@ -160,7 +160,7 @@ async def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, 
     before = files(tmp_path / "crashed")
 
     async def look(reader: Engine) -> None:
-        past = reader._past  # type: ignore[attr-defined]
+        past = reader._core.history  # type: ignore[attr-defined]
         assert isinstance(past, ReadonlyHistory)
         assert past._late
         found = await answers(reader)
@@ -183,16 +183,16 @@ async def test_what_was_purged_just_before_a_crash_is_gone(tmp_path, monkeypatch
     await engine.counts()
     page = await engine.find(Filter(states=(State.DEAD,)))
     gone = tuple(job.id for job in page.jobs[:2])
-    flush = engine._past.flush
+    flush = engine._core.history.flush
     copied: list[int] = []
 
     async def crash() -> None:
-        if engine._past.unfed and not copied:  # type: ignore[attr-defined]
+        if engine._core.history.unfed and not copied:  # type: ignore[attr-defined]
             copied.append(1)
             shutil.copytree(tmp_path / "store", tmp_path / "crashed")
         await flush()
 
-    monkeypatch.setattr(engine._past, "flush", crash)
+    monkeypatch.setattr(engine._core.history, "flush", crash)
     await engine.operate(PurgeJobs(), Filter(ids=gone), WHY)
     assert copied
     expected = await answers(engine)

@@ -204,7 +204,7 @@ async def test_work_goes_on_where_it_was(url):
 
     clock = VirtualClock()
     source = await filled(clock)
-    highest = source._plain_state.last_token
+    highest = source._state.last_token
     await load(url, source.dump())
     engine = await connected(url, clock)
     await engine.enqueue([NewJob(task="t", id="k9", key="album", queue="keyed")])

@@ -1,4 +1,4 @@
-"""Deciding on new jobs: one request, or all that came close together."""
+"""Admission of new jobs: one request, or all requests that arrive close together."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Find = Callable[[str, str, Caller], Job | None]
 """Finds a job, finished ones included while they are kept."""
 
 QUIET_TURNS = 2
-"""After so many turns of the event loop with nobody new, all are here. One is too few: what is read
-from a connection in one turn becomes a request in the next."""
-ENOUGH = 64
-LONGEST_SECONDS = 0.001
-"""When to wait for nobody else, however they keep coming."""
+"""A batch is complete after so many turns of the event loop without a new request. One is too few:
+what is read from a connection in one turn becomes a request in the next."""
+MAX_REQUESTS = 64
+MAX_WAIT_SECONDS = 0.001
+"""A batch of this size or age is decided even if more requests keep arriving."""
 
 
 class KnownJobs(Protocol):
-    """What new jobs are held against."""
+    """What new jobs are checked against."""
 
     seq: int
 
@@ -46,7 +46,7 @@ class KnownJobs(Protocol):
 
 
 class PendingEnqueue:
-    """One call of enqueue that waits to be decided together with others."""
+    """One enqueue call that waits to be decided together with others."""
 
     __slots__ = ("answer", "caller", "future", "jobs", "on_duplicate")
 
@@ -65,18 +65,18 @@ class PendingEnqueue:
 
 
 class EnqueueBatcher:
-    """Requests that come close together, decided at once and answered when durable.
+    """Batches requests that arrive close together: decided at once, answered when durable.
 
-    It never waits for anybody to come: it lets the event loop see who is at the door already.
+    It uses no timer: it yields so that queued requests join the batch.
     """
 
     def __init__(
         self,
         decide: Callable[[Sequence[PendingEnqueue]], None],
-        landing: Callable[[int], asyncio.Future[None] | None],
+        durable_future: Callable[[int], asyncio.Future[None] | None],
     ) -> None:
         self._decide = decide
-        self._landing = landing
+        self._durable_future = durable_future
         self._requests: list[PendingEnqueue] = []
         self._seen = 0
         self._quiet_turns = 0
@@ -84,64 +84,64 @@ class EnqueueBatcher:
 
     @property
     def waiting(self) -> bool:
-        """Whether requests are here already: one that comes after them must not be before them."""
+        """Whether requests wait: a later one must not overtake them."""
         return bool(self._requests)
 
     def add(
         self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate
     ) -> asyncio.Future[list[Receipt]]:
-        """Leave a request here; its future has the answer."""
+        """Add a request; return the future of its answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Receipt]] = loop.create_future()
         if not self._requests:
             self._seen = self._quiet_turns = 0
-            self._until = loop.time() + LONGEST_SECONDS
+            self._until = loop.time() + MAX_WAIT_SECONDS
             loop.call_soon(self._turn, loop)
         self._requests.append(PendingEnqueue(jobs, caller, on_duplicate, future))
         return future
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Decide, unless the last turns brought somebody."""
+        """Decide, unless the last turns brought new requests."""
         here = len(self._requests)
         self._quiet_turns = 0 if here > self._seen else self._quiet_turns + 1
         self._seen = here
-        if self._quiet_turns < QUIET_TURNS and here < ENOUGH and loop.time() < self._until:
+        if self._quiet_turns < QUIET_TURNS and here < MAX_REQUESTS and loop.time() < self._until:
             loop.call_soon(self._turn, loop)
         else:
             self.decide()
 
     def decide(self) -> None:
-        """Decide on all that is here: those who gave up meanwhile have asked for nothing."""
+        """Decide all waiting requests, except those cancelled meanwhile."""
         requests = [request for request in self._requests if not request.future.done()]
         self._requests = []
         if not requests:
             return
         try:
             self._decide(requests)
-            landing = self._landing(len(requests))
+            durable = self._durable_future(len(requests))
         except BaseException as error:
             _finish(requests, error)
             if not isinstance(error, Exception):
-                raise  # an interrupt is not theirs alone
+                raise  # an interrupt concerns the whole process
             return
-        if landing is None:
+        if durable is None:
             _finish(requests)
-        elif landing.done():
-            _finish(requests, landing.exception())
+        elif durable.done():
+            _finish(requests, durable.exception())
         else:
-            landing.add_done_callback(lambda landed: _finish(requests, landed.exception()))
+            durable.add_done_callback(lambda done: _finish(requests, done.exception()))
 
 
 def _finish(requests: list[PendingEnqueue], failure: BaseException | None = None) -> None:
     for request in requests:
         answer = request.answer
         if failure is not None:
-            # One of its own each: a shared one would hoard tracebacks.
+            # One exception each: a shared one would collect tracebacks.
             kind = EngineClosed if isinstance(failure, EngineClosed) else DurabilityLost
             answer = kind(str(failure))
             answer.__cause__ = failure.__cause__ or failure
         if request.future.done():
-            continue  # nobody waits for it any more
+            continue  # its caller was cancelled
         if isinstance(answer, list):
             request.future.set_result(answer)
         else:
@@ -149,7 +149,7 @@ def _finish(requests: list[PendingEnqueue], failure: BaseException | None = None
 
 
 class JobAdmission:
-    """New jobs for one commit. Later requests see what earlier ones take."""
+    """The new jobs of one commit. Later requests see what earlier ones take."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class JobAdmission:
         receipts: list[Receipt] = []
         duplicates: list[str] = []
         ids: set[Name] = set()
-        tied = False
+        depends = False
         unique: dict[tuple[str, str, str], Job] = {}
         seq = self._known.seq + len(self.effects)
         now_us, everything = self._now_us, caller.unlimited
@@ -201,13 +201,13 @@ class JobAdmission:
             if job.unique is not None:
                 unique[job.tenant, job.queue, job.unique] = job
             seq += 1
-            tied = tied or bool(job.ties.depends_on)
+            depends = depends or bool(job.ties.depends_on)
             effects.append(Enqueued(now_us, job))
             receipts.append(Receipt(job_id))
         if duplicates and on_duplicate == "refuse":
             raise DuplicateId(duplicates)
-        if tied:
-            effects = self._tie(effects, caller)
+        if depends:
+            effects = self._resolve_dependencies(effects, caller)
         if ids:
             self._ids |= ids
         if unique:
@@ -215,12 +215,12 @@ class JobAdmission:
         self.effects += effects
         return receipts
 
-    def _tie(self, enqueued: Sequence[Enqueued], caller: Caller) -> list[Enqueued]:
-        """Return these with what each still has to wait for; raise if one would wait for ever."""
+    def _resolve_dependencies(self, enqueued: Sequence[Enqueued], caller: Caller) -> list[Enqueued]:
+        """Return these with what each still has to wait for; raise if one would wait forever."""
         ours = {(one.job.tenant, one.job.id): one.job for one in enqueued}
         taken = {(one.job.tenant, one.job.id): one.job for one in self.effects}
         _check_circles(ours)
-        tied: list[Enqueued] = []
+        resolved: list[Enqueued] = []
         for one in enqueued:
             job = one.job
             left: list[str] = []
@@ -230,12 +230,12 @@ class JobAdmission:
                 if _must_wait(job, needed, found, caller):
                     left.append(needed)
             if len(left) == len(job.ties.waiting_for):
-                tied.append(one)
+                resolved.append(one)
                 continue
             ties = replace(job.ties, waiting_for=tuple(left))
             state = State.BLOCKED if left or ties.hold else State.PENDING
-            tied.append(Enqueued(one.at_us, replace(job, ties=ties, state=state)))
-        return tied
+            resolved.append(Enqueued(one.at_us, replace(job, ties=ties, state=state)))
+        return resolved
 
     def _first_of(self, key: tuple[str, str, str], caller: Caller) -> Job | None:
         first = self._unique.get(key) or self._known.unfinished(*key)

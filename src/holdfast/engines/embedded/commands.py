@@ -1,196 +1,71 @@
-"""The verbs that move work: enqueue, claim, extend, settle, reclaim."""
+"""Decides the verbs that move work: enqueue, claim, settle, extend, reclaim."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from holdfast.engines.argument_checks import check_all, check_attribution, check_limit, check_names
-from holdfast.engines.clock import Clock
-from holdfast.engines.contract import (
-    DEFAULT_LEASE_SECONDS,
-    Capabilities,
-    Claim,
-    EngineOptions,
-    HeldJob,
-    OnDuplicate,
-    Receipt,
-    Reclaim,
-    Renewal,
-)
+from holdfast.engines.contract import HeldJob, OnDuplicate, Receipt, Reclaim, Renewal
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import Effect
-from holdfast.model.errors import InvalidInput, LeaseLost, StorageFull, TooLarge
+from holdfast.model.errors import LeaseLost, StorageFull, TooLarge
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
-from holdfast.model.job import (
-    MAX_LEASE_SECONDS,
-    MICROSECONDS,
-    Job,
-    JobRef,
-    NewJob,
-    State,
-    check_id,
-    check_seconds,
-)
+from holdfast.model.job import Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, release
 
-from .admission import EnqueueBatcher, JobAdmission, PendingEnqueue
-from .core import CommitLog, EmbeddedCore, WorkState
+from .admission import JobAdmission, PendingEnqueue
+from .core import EmbeddedCore
 from .dependents import DependentEffects
-from .history import HistoryStore
 
 
-class Commands(EmbeddedCore):
-    """Every verb that moves work, over a state, a log and a clock."""
+class Commands:
+    """Each method decides on checked arguments and commits; the caller waits until durable."""
 
-    def __init__(
-        self,
-        capabilities: Capabilities,
-        state: WorkState,
-        log: CommitLog,
-        past: HistoryStore,
-        clock: Clock,
-        random_bytes: Callable[[int], bytes],
-        options: EngineOptions,
-    ) -> None:
-        super().__init__(capabilities, state, log, past, clock, random_bytes, options)
-        self._gathering = EnqueueBatcher(self._enqueue_all, log.landing)
+    def __init__(self, core: EmbeddedCore) -> None:
+        self.leases_refused = 0
+        self._core = core
+        self._state = core.state
 
-    async def enqueue(
-        self,
-        jobs: Sequence[NewJob],
-        *,
-        caller: Caller = SYSTEM,
-        on_duplicate: OnDuplicate = "refuse",
-    ) -> list[Receipt]:
-        """See ``Engine.enqueue``."""
-        self._check_open()
-        jobs = check_all("jobs", jobs, NewJob)
-        if on_duplicate not in ("refuse", "skip"):
-            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-        if self._log.crowded or self._gathering.waiting:
-            return await self._gathering.add(jobs, caller, on_duplicate)
-        return await self._answer(lambda now: self._enqueue(jobs, caller, on_duplicate, now))
-
-    async def settle(
-        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
-    ) -> list[LeaseLost | None]:
-        """See ``Engine.settle``."""
-        checked = check_all("outcomes", outcomes, Outcome)
-        return await self._answer(lambda now: self._settle(checked, caller, now))
-
-    async def claim(
-        self,
-        *,
-        queues: Collection[str],
-        worker: str,
-        tasks: Collection[str] | None = None,
-        limit: int = 1,
-        lease_seconds: float = DEFAULT_LEASE_SECONDS,
-        wait_seconds: float = 0.0,
-        settle: Sequence[Outcome] = (),
-        caller: Caller = SYSTEM,
-    ) -> Claim:
-        """See ``Engine.claim``."""
-        check_limit(limit)
-        check_id(worker, "worker")
-        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        queues = check_names("queues", queues)
-        tasks = None if tasks is None else check_names("tasks", tasks)
-        outcomes = check_all("settle", settle, Outcome)
-        if wait_seconds != 0:
-            check_seconds("wait_seconds", wait_seconds)
-        give_up_us = self._now_us() + int(wait_seconds * MICROSECONDS)
-        while True:
-            if not outcomes:
-                await self._past.room()  # outcomes do not wait for it: leases run out meanwhile
-            self._check_open()
-            now_us = self._now_us()
-            jobs: list[Job] = []
-            answer_now = True
-            try:
-                settled = self._settle(outcomes, caller, now_us)
-                if not self._past.behind:
-                    jobs = self._claim(queues, tasks, limit, worker, lease_seconds, caller, now_us)
-                answer_now = bool(jobs or outcomes or now_us >= give_up_us)
-            finally:
-                if answer_now:
-                    await self._durable_or_hand_back(jobs)
-            if answer_now:
-                return Claim(jobs, settled)
-            # No await between looking and waiting: nothing can arrive unseen.
-            due_us = self._state.next_due_us(queues, now_us)
-            until_us = give_up_us if due_us is None else min(give_up_us, due_us)
-            await self._waiters.wait(queues, tasks, until_us - self._ahead_us)
-
-    async def extend(
-        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
-    ) -> list[Renewal | LeaseLost]:
-        """See ``Engine.extend``."""
-        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
-        return await self._answer(lambda now: self._extend(leases, lease_seconds, caller, now))
-
-    async def reclaim(
-        self,
-        *,
-        limit: int = 1_000,
-        forced: Sequence[JobRef] = (),
-        attribution: Attribution | None = None,
-        every_seconds: float = 0.0,
-        caller: Caller = SYSTEM,
-    ) -> Reclaim:
-        """See ``Engine.reclaim``."""
-        del every_seconds  # nobody else does it
-        check_limit(limit)
-        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
-        if attribution is not None:
-            check_attribution(attribution)
-        return await self._answer(lambda now: self._reclaim(limit, refs, attribution, caller, now))
-
-    # --- decide ------------------------------------------------------------------------------
-
-    def _enqueue(
+    def enqueue(
         self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate, now_us: int
     ) -> list[Receipt]:
-        intake = self._intake(len(jobs), now_us)
-        receipts = intake.take(jobs, caller, on_duplicate)
-        self._commit(intake.effects, essential=False)
+        """Admit these jobs, all or none."""
+        admission = self._admission(len(jobs), now_us)
+        receipts = admission.take(jobs, caller, on_duplicate)
+        self._core.commit(admission.effects, essential=False)
         return receipts
 
-    def _intake(self, count: int, now_us: int) -> JobAdmission:
-        fresh_ids = uuid7s(now_us, self._random_bytes(RANDOM_BYTES * count))
+    def _admission(self, count: int, now_us: int) -> JobAdmission:
+        core = self._core
+        fresh_ids = uuid7s(now_us, core.random_bytes(RANDOM_BYTES * count))
         return JobAdmission(
-            self._state, self._find, now_us, iter(fresh_ids), self._options.max_payload_bytes
+            self._state, core.find, now_us, iter(fresh_ids), core.options.max_payload_bytes
         )
 
-    def _enqueue_all(self, requests: Sequence[PendingEnqueue]) -> None:
-        """Decide on requests that came together: one commit, an answer each."""
-        now_us = self._now_us()
-        intake = self._intake(sum(len(request.jobs) for request in requests), now_us)
+    def enqueue_batch(self, requests: Sequence[PendingEnqueue]) -> None:
+        """Decide requests that arrived together: one commit, an answer for each."""
+        now_us = self._core.now_us()
+        admission = self._admission(sum(len(request.jobs) for request in requests), now_us)
         for request in requests:
             try:
-                request.answer = intake.take(request.jobs, request.caller, request.on_duplicate)
+                request.answer = admission.take(request.jobs, request.caller, request.on_duplicate)
             except Exception as error:  # noqa: BLE001 - it is this request's own answer
                 request.answer = error
         try:
-            self._commit(intake.effects, essential=False)
+            self._core.commit(admission.effects, essential=False)
         except (TooLarge, StorageFull):
-            self._enqueue_singly(requests, now_us)
+            # There is no room for all of them: there may be for some.
+            for request in requests:
+                try:
+                    request.answer = self.enqueue(
+                        request.jobs, request.caller, request.on_duplicate, now_us
+                    )
+                except Exception as error:  # noqa: BLE001 - it is this request's own answer
+                    request.answer = error
 
-    def _enqueue_singly(self, requests: Sequence[PendingEnqueue], now_us: int) -> None:
-        """Decide on requests for which there is no room together: there may be for some."""
-        for request in requests:
-            try:
-                request.answer = self._enqueue(
-                    request.jobs, request.caller, request.on_duplicate, now_us
-                )
-            except Exception as error:  # noqa: BLE001 - it is this request's own answer
-                request.answer = error
-
-    def _claim(
+    def claim(
         self,
         queues: Collection[str],
         tasks: Collection[str] | None,
@@ -200,18 +75,31 @@ class Commands(EmbeddedCore):
         caller: Caller,
         now_us: int,
     ) -> list[Job]:
-        terms = lifecycle.LeaseTerms(now_us, lease_seconds, self._options.max_processing_seconds)
-        # A token is the number of its claim, above all that an earlier life issued: it only grows.
-        token = self._state.seq + self._token_offset
+        """Claim up to ``limit`` due jobs; return them as they are now."""
+        core = self._core
+        terms = lifecycle.LeaseTerms(now_us, lease_seconds, core.options.max_processing_seconds)
+        # A token is the seq of its claim plus an offset above all tokens of earlier processes.
+        token = self._state.seq + core.token_offset
         effects: list[Effect] = []
         for job in self._state.claimable(queues, tasks, caller, limit, now_us):
             token += 1
             effects.append(lifecycle.claim(job, token, worker, terms))
-        return self._commit_most(effects, lambda claims: claims)
+        return core.commit_most(effects, lambda claims: claims)
 
-    def _settle(
+    async def durable_or_hand_back(self, jobs: list[Job]) -> None:
+        """Return when these claims are durable; if cancelled meanwhile, release the jobs."""
+        try:
+            await self._core.durable()
+        except asyncio.CancelledError:
+            # Their worker is gone: release them instead of letting the leases run out.
+            self.settle([release(job) for job in jobs], SYSTEM, self._core.now_us())
+            self._core.log.durable_future()  # starts the flush
+            raise
+
+    def settle(
         self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
     ) -> list[LeaseLost | None]:
+        """Record outcomes; for each, return None or the ``LeaseLost`` that refused it."""
         effects: list[Effect] = []
         answers: list[LeaseLost | None] = []
         spent: set[int] = set()
@@ -224,19 +112,22 @@ class Commands(EmbeddedCore):
             spent.add(outcome.token)
             effects.append(lifecycle.settle(job, outcome, now_us))
             answers.append(None)
-        self._commit(self._with_following(effects, now_us))
+        self._core.commit(self.with_dependents(effects, now_us))
         self.leases_refused += len(answers) - len(effects)
         return answers
 
-    def _with_following(self, effects: list[Effect], now_us: int) -> list[Effect]:
-        if not self._state.anybody_waits:
+    def with_dependents(self, effects: list[Effect], now_us: int) -> list[Effect]:
+        """Return these effects, and what follows from them for the jobs that wait for theirs."""
+        if not self._state.has_dependents:
             return effects
         return DependentEffects(self._state.dependents, now_us).after(effects)
 
-    def _extend(
+    def extend(
         self, held: Sequence[HeldJob], lease_seconds: float, caller: Caller, now_us: int
     ) -> list[Renewal | LeaseLost]:
-        terms = lifecycle.LeaseTerms(now_us, lease_seconds, self._options.max_processing_seconds)
+        """Renew leases; for each, return the renewal or a ``LeaseLost``."""
+        cap_seconds = self._core.options.max_processing_seconds
+        terms = lifecycle.LeaseTerms(now_us, lease_seconds, cap_seconds)
         effects: list[Effect] = []
         answers: list[Renewal | LeaseLost] = []
         for lease in held:
@@ -247,11 +138,11 @@ class Commands(EmbeddedCore):
             effect = lifecycle.extend(job, terms)
             effects.append(effect)
             answers.append(Renewal(effect.lease_until_us, job.stop_requested))
-        self._commit(effects)
+        self._core.commit(effects)
         self.leases_refused += len(answers) - len(effects)
         return answers
 
-    def _reclaim(
+    def reclaim(
         self,
         limit: int,
         forced: Sequence[JobRef],
@@ -259,13 +150,15 @@ class Commands(EmbeddedCore):
         caller: Caller,
         now_us: int,
     ) -> Reclaim:
+        """End leases that ran out or are forced, and expire unclaimed jobs."""
+        core = self._core
         lost: list[Effect] = []
         named: set[tuple[str, str]] = set()
         why = "an operator ended its lease"
         if attribution is not None:
             why = f"{attribution.by} ended its lease: {attribution.why}"
         for ref in forced:
-            job = self._find(ref.tenant, ref.id, caller)
+            job = core.find(ref.tenant, ref.id, caller)
             if (
                 job is not None
                 and job.state is State.IN_FLIGHT
@@ -276,18 +169,15 @@ class Commands(EmbeddedCore):
         audit = () if attribution is None or not named else attribution.audit
         for job in self._state.overdue(limit, caller, now_us):
             if (job.tenant, job.id) not in named:
-                cap_seconds = self._options.max_processing_seconds
+                cap_seconds = core.options.max_processing_seconds
                 reason, message = lifecycle.why_overdue(job, cap_seconds)
                 lost.append(lifecycle.lose(job, now_us, reason, message))
         unclaimed: list[Effect] = [
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
         ]
-        jobs = self._commit_most(
+        jobs = core.commit_most(
             [*lost, *unclaimed],
-            lambda ended: [
-                *self._with_following(ended, now_us),
-                *self._audited(audit, now_us),
-            ],
+            lambda ended: [*self.with_dependents(ended, now_us), *core.audited(audit, now_us)],
         )
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
 
@@ -296,12 +186,3 @@ class Commands(EmbeddedCore):
         if job is None or job.id != lease.id or job.tenant != lease.tenant:
             return None
         return job if caller.unlimited or caller.reaches(job.tenant, job.scope) else None
-
-    async def _durable_or_hand_back(self, jobs: list[Job]) -> None:
-        try:
-            await self._durable()
-        except asyncio.CancelledError:
-            # Nobody is there to hold them: hand them back instead of letting leases run out.
-            self._settle([release(job) for job in jobs], SYSTEM, self._now_us())
-            self._log.landing()  # nobody waits for it, but it must go out
-            raise

@@ -1,8 +1,4 @@
-"""Between the verbs of an embedded engine and what it keeps: decide, commit, answer.
-
-A verb decides on the state, hands the effects to the log, folds them into the state, and answers
-once everything that the answer rests on is durable.
-"""
+"""The core of an embedded engine: decide on the state, commit to the log, answer when durable."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ T = TypeVar("T")
 
 
 class WorkState(Protocol):
-    """Everything that is kept in memory, and the questions that the verbs ask of it."""
+    """Everything that is in memory, with the queries that the verbs need."""
 
     seq: int
     """The sequence number of the last effect folded in."""
@@ -46,7 +42,7 @@ class WorkState(Protocol):
         """At least the highest token that any job has had."""
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
-        """Take in the effect of this sequence number; return its job as it is now.
+        """Apply the effect of this sequence number; return its job as it is now.
 
         None if it has none, or one that is not in memory.
         """
@@ -61,7 +57,7 @@ class WorkState(Protocol):
         """Return the job in flight under this token."""
 
     @property
-    def anybody_waits(self) -> bool:
+    def has_dependents(self) -> bool:
         """Whether any job waits for another."""
 
     def dependents(self, tenant: str, job_id: str) -> Iterable[Job]:
@@ -96,13 +92,13 @@ class WorkState(Protocol):
         """Return the finished jobs that are in memory."""
 
     def counts(self, caller: Caller) -> Mapping[str, Counts]:
-        """Return the counts of each queue, finished jobs that are kept elsewhere included."""
+        """Return the counts of each queue, including finished jobs that only history has."""
 
     def survey(self, now_us: int) -> Mapping[str, QueueStats]:
-        """Return what a watcher wants to know of each queue that has jobs or a policy."""
+        """Return statistics of each queue that has jobs or a policy."""
 
     def discount(self, gone: StateCounts) -> None:
-        """Count so many jobs less: they were forgotten."""
+        """Subtract forgotten jobs from the counts."""
 
     def problems(self) -> list[str]:
         """Return what is inconsistent, a sentence each."""
@@ -112,112 +108,118 @@ class CommitLog(Protocol):
     """What makes effects durable."""
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
-        """Take effects in, or raise ``StorageFull`` or ``TooLarge`` and take none.
+        """Take these effects, or raise ``StorageFull`` or ``TooLarge`` and take none.
 
         Essential ones (all but new work) may use the space held in reserve.
         """
 
     def stop(self, error: BaseException) -> None:
-        """Take nothing more in: the state may not be what the log says."""
+        """Refuse everything from now on: the state may differ from the log."""
 
     @property
-    def crowded(self) -> bool:
+    def many_callers(self) -> bool:
         """Whether several callers share a flush, so that it pays to decide for them together."""
 
-    def landing(self, callers: int = 1) -> asyncio.Future[None] | None:
-        """Send off what was added; return a future of its own for when it is durable.
+    def durable_future(self, callers: int = 1) -> asyncio.Future[None] | None:
+        """Start flushing what was added; return a new future for when it is durable.
 
-        None when it is already; ``callers`` is how many wait for it. Raise ``DurabilityLost``, at
-        once or in the future, if it never will be.
+        None if it is durable already; ``callers`` is how many wait for it. Raise
+        ``DurabilityLost``, at once or through the future, if it cannot become durable.
         """
 
     async def close(self) -> None:
-        """Make everything durable and let go."""
+        """Make everything durable and release the files."""
 
 
 class EmbeddedCore:
-    """A state, a log, a past and a clock, and how verbs use them."""
+    """The state, log, history and clock of an engine, and how its verbs use them."""
 
     def __init__(
         self,
         capabilities: Capabilities,
         state: WorkState,
         log: CommitLog,
-        past: HistoryStore,
+        history: HistoryStore,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
     ) -> None:
         self.capabilities = capabilities
-        self.leases_refused = 0
-        self._state = state
-        self._log = log
-        self._past = past
-        self._clock = clock
-        self._random_bytes = random_bytes
-        self._options = options
-        self._remember_us = int(options.remember_seconds * MICROSECONDS)
-        self._waiters = ClaimWaiters(clock)
-        self._ahead_us = 0
+        self.state = state
+        self.log = log
+        self.history = history
+        self.clock = clock
+        self.random_bytes = random_bytes
+        self.options = options
+        self.remember_us = int(options.remember_seconds * MICROSECONDS)
+        self.waiters = ClaimWaiters(clock)
+        self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
-        self._token_offset = 0
-        self._closed = False
-        self._operating = asyncio.Lock()
-        """Operations take turns: nothing else changes a finished job."""
-        self._forgetting = asyncio.Lock()
+        self.token_offset = 0
+        self.closed = False
+        self.admin_lock = asyncio.Lock()
+        """Admin actions run one at a time: nothing else changes a finished job."""
+        self._forget_lock = asyncio.Lock()
 
-    async def _forget(self) -> None:
-        """Let go of what finished too long ago, and count it no more."""
-        async with self._forgetting:
-            self._state.discount(await self._past.forget(self._state.forget_before_us))
+    def now_us(self) -> int:
+        """Return the engine's time; completed and cancelled jobs older than allowed expire."""
+        state = self.state
+        now_us = max(self.clock.now_us() + self.ahead_us, state.last_at_us)
+        state.forget_before_us = now_us - self.remember_us
+        return now_us
+
+    def check_open(self) -> None:
+        """Raise ``EngineClosed`` if the engine was closed."""
+        if self.closed:
+            raise EngineClosed("this engine was closed: open another one")
 
     # --- answer ------------------------------------------------------------------------------
 
-    async def _answer(self, decide: Callable[[int], T]) -> T:
+    async def answer(self, decide: Callable[[int], T]) -> T:
         """Decide, and answer when what the answer rests on is durable: refusals too."""
-        self._check_open()
+        self.check_open()
         try:
-            return decide(self._now_us())
+            return decide(self.now_us())
         finally:
-            await self._durable()
+            await self.durable()
 
-    async def _durable(self) -> None:
-        landing = self._log.landing()
-        if landing is None:
+    async def durable(self) -> None:
+        """Return when everything committed so far is durable."""
+        future = self.log.durable_future()
+        if future is None:
             return
-        if landing.done() and landing.exception() is None:
-            # Made durable on the event loop itself: whoever calls again and again must not have
-            # the loop to himself.
+        if future.done() and future.exception() is None:
+            # The flush ran on the event loop: yield, so that repeated calls do not starve others.
             await asyncio.sleep(0)
         else:
-            await landing
+            await future
 
     # --- commit ------------------------------------------------------------------------------
 
-    def _commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
-        """Take these effects in; for each, return its job as it is now, if it is in memory."""
+    def commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
+        """Log and apply these effects; for each, return its job now, if it is in memory."""
         if not effects:
             return []
-        state = self._state
+        state = self.state
         first_seq = seq = state.seq + 1
         jobs: list[Job | None] = []
         try:
-            self._log.add(effects, first_seq, essential=essential)
+            self.log.add(effects, first_seq, essential=essential)
             for effect in effects:
                 jobs.append(state.fold(effect, seq))
                 seq += 1
         except (TooLarge, StorageFull, DurabilityLost, EngineClosed):
-            raise  # nothing was taken in
+            raise  # nothing was logged
         except BaseException as error:
-            # The log may have what the state has not, after an interrupt too: go no further.
-            self._log.stop(error)
+            # The log may have what the state has not, after an interrupt too: stop for good.
+            self.log.stop(error)
             raise
-        if self._waiters.anybody:
-            self._announce(effects, jobs)
+        if self.waiters.waiting:
+            self._wake_claims(effects, jobs)
         return jobs
 
-    def _announce(self, effects: Sequence[Effect], jobs: Sequence[Job | None]) -> None:
-        """Wake the claims for which there may be something now."""
+    def _wake_claims(self, effects: Sequence[Effect], jobs: Sequence[Job | None]) -> None:
+        """Wake the waiting claims for which there may be work now."""
         kinds: set[tuple[str, str]] = set()
         queues: set[str] = set()
         for effect, job in zip(effects, jobs, strict=True):
@@ -228,21 +230,21 @@ class EmbeddedCore:
             if job.state is State.PENDING:
                 kinds.add((job.queue, job.task))
             if job.state is not State.IN_FLIGHT and (
-                job.ties.key is not None or job.queue in self._state.policies
+                job.ties.key is not None or job.queue in self.state.policies
             ):
                 queues.add(job.queue)  # its end may have made room for any other
-        self._waiters.wake(kinds, queues)
+        self.waiters.wake(kinds, queues)
 
-    def _commit_most(
-        self, effects: list[Effect], following: Callable[[list[Effect]], Sequence[Effect]]
+    def commit_most(
+        self, effects: list[Effect], with_dependents: Callable[[list[Effect]], Sequence[Effect]]
     ) -> list[Job]:
-        """Commit as many of these as there is room for in one step, from the first on.
+        """Commit as many of these as fit into one commit, from the first on.
 
-        With them goes what follows from them; return the jobs of these alone.
+        ``with_dependents`` adds the effects that follow from them; return the jobs of these alone.
         """
         while effects:
             try:
-                jobs = self._commit(following(effects))
+                jobs = self.commit(with_dependents(effects))
                 return [job for job in jobs[: len(effects)] if job is not None]
             except TooLarge:
                 effects = effects[: len(effects) // 2]
@@ -250,9 +252,9 @@ class EmbeddedCore:
                 break
         return []
 
-    def _audited(self, entries: Sequence[AuditEntry], now_us: int) -> list[Effect]:
+    def audited(self, entries: Sequence[AuditEntry], now_us: int) -> list[Effect]:
         """Return the effects that add these entries to the audit."""
-        head = self._state.audit_head
+        head = self.state.audit_head
         effects: list[Effect] = []
         for entry in entries:
             record = auditing.chain(head, entry, now_us)
@@ -262,27 +264,23 @@ class EmbeddedCore:
 
     # --- look --------------------------------------------------------------------------------
 
-    def _find(self, tenant: str, job_id: str, caller: Caller = SYSTEM) -> Job | None:
-        """Return the job, wherever it is kept, unless it is forgotten or out of reach."""
-        job = self._state.get(tenant, job_id)
+    def find(self, tenant: str, job_id: str, caller: Caller = SYSTEM) -> Job | None:
+        """Return the job from memory or history, unless it is forgotten or out of reach."""
+        job = self.state.get(tenant, job_id)
         if job is None:
-            job = self._past.get(tenant, job_id)
-            if job is None or self._forgotten(job):
+            job = self.history.get(tenant, job_id)
+            if job is None or self.forgotten(job):
                 return None
         return job if caller.unlimited or caller.reaches(job.tenant, job.scope) else None
 
-    def _forgotten(self, job: Job) -> bool:
+    def forgotten(self, job: Job) -> bool:
+        """Whether the job finished so long ago that it counts as gone."""
         return (
             job.state in (State.COMPLETED, State.CANCELLED)
-            and job.finished_at_us < self._state.forget_before_us
+            and job.finished_at_us < self.state.forget_before_us
         )
 
-    def _now_us(self) -> int:
-        state = self._state
-        now_us = max(self._clock.now_us() + self._ahead_us, state.last_at_us)
-        state.forget_before_us = now_us - self._remember_us
-        return now_us
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise EngineClosed("this engine was closed: open another one")
+    async def forget(self) -> None:
+        """Drop the jobs that finished too long ago, and their counts."""
+        async with self._forget_lock:
+            self.state.discount(await self.history.forget(self.state.forget_before_us))

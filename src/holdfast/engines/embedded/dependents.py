@@ -1,4 +1,4 @@
-"""What the end of one job means for those that wait for it."""
+"""What the end of a job means for the jobs that wait for it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DEPENDENCY_CANCELLED = "dependency_cancelled"
 
 
 class DependentEffects:
-    """Effects that go into one commit, and what follows from them.
+    """Adds to the effects of one commit what follows from them.
 
-    A completed job frees those that wait for it; one that is cancelled, archived or purged takes
-    them with it, and what waits for them. A dead one does nothing: they stay held.
+    A completed job frees the jobs that wait for it; one that is cancelled, archived or purged
+    cancels them, and those that wait for them. A dead one does nothing: they stay held.
     """
 
     def __init__(self, dependents: Callable[[str, str], Iterable[Job]], now_us: int) -> None:
@@ -28,15 +28,15 @@ class DependentEffects:
     def after(self, effects: Iterable[Effect]) -> list[Effect]:
         """Return these effects, then what follows from them."""
         first = list(effects)
-        # Whoever is ended by name is not ended a second time because of another.
+        # A job that is cancelled itself is not cancelled again because of another.
         self.cancelled |= {job_key(one) for one in first if isinstance(one, Cancelled)}
         for effect in first:
             if isinstance(effect, Completed):
                 self._free(effect.tenant, effect.id)
             elif isinstance(effect, Cancelled | Purged):
-                self._take_along(effect.tenant, effect.id)
+                self._cancel_dependents(effect.tenant, effect.id)
             elif isinstance(effect, Archived):
-                self._take_along(effect.job.tenant, effect.job.id)
+                self._cancel_dependents(effect.job.tenant, effect.job.id)
         return [*first, *self.effects]
 
     def _free(self, tenant: str, job_id: str) -> None:
@@ -50,7 +50,7 @@ class DependentEffects:
             else:
                 self.effects.append(lifecycle.unblock(job, self._now_us))
 
-    def _take_along(self, tenant: str, job_id: str) -> None:
+    def _cancel_dependents(self, tenant: str, job_id: str) -> None:
         waiting = [job_id]
         while waiting:
             for job in self._dependents(tenant, waiting.pop()):

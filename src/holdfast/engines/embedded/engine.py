@@ -1,26 +1,412 @@
-"""The verbs of an engine that keeps its state in this process.
+"""The engine that keeps its state in this process: every verb of the contract.
 
-What differs between such engines is the state (how fast it finds things), the log (what survives)
-and the past (where finished work goes).
+A verb checks its arguments, has a part decide, and answers when the answer is durable. Subclasses
+supply the state (how fast it finds jobs), the log (what survives) and the history (where finished
+work goes).
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+from holdfast.engines.argument_checks import (
+    check_action,
+    check_all,
+    check_attribution,
+    check_edit,
+    check_filter,
+    check_limit,
+    check_names,
+    check_policy,
+    check_schedule,
+    check_switch,
+    for_states,
+)
+from holdfast.engines.clock import Clock
+from holdfast.engines.contract import (
+    DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
+    AdminResult,
+    Capabilities,
+    Claim,
+    Counts,
+    EngineOptions,
+    HeldJob,
+    OnDuplicate,
+    Receipt,
+    Reclaim,
+    Renewal,
+)
+from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.queue_stats import StoreStats
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
+from holdfast.model.actions import AnyAction
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.effects import FlagSet, ScheduleState
+from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.history import History
+from holdfast.model.job import (
+    MAX_LEASE_SECONDS,
+    MICROSECONDS,
+    Edit,
+    Job,
+    JobRef,
+    NewJob,
+    check_id,
+    check_seconds,
+    check_size,
+)
+from holdfast.model.outcome import Outcome
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import (
+    EVERYTHING,
+    FailureGroup,
+    Filter,
+    Page,
+    check_page,
+    place_of,
+    read_cursor,
+    write_cursor,
+)
+
 from .admin import Admin
+from .admission import EnqueueBatcher
 from .commands import Commands
+from .core import CommitLog, EmbeddedCore, WorkState
+from .history import HistoryStore
+from .queries import Queries
 
 
-class EmbeddedEngine(Commands, Admin):
-    """Every verb of the contract over a state, a log, a past and a clock."""
+class EmbeddedEngine:
+    """See ``Engine``, for each verb."""
+
+    core_type: type[EmbeddedCore] = EmbeddedCore
+    commands_type: type[Commands] = Commands
+    admin_type: type[Admin] = Admin
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        state: WorkState,
+        log: CommitLog,
+        history: HistoryStore,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        options: EngineOptions,
+    ) -> None:
+        self.capabilities = capabilities
+        self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
+        self._commands = self.commands_type(self._core)
+        self._queries = Queries(self._core)
+        self._admin = self.admin_type(self._core, self._queries)
+        self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
+
+    @property
+    def leases_refused(self) -> int:
+        """How many settles and extensions were refused for a stale token since opening."""
+        return self._commands.leases_refused
+
+    # --- move work ---------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``."""
+        core = self._core
+        core.check_open()
+        jobs = check_all("jobs", jobs, NewJob)
+        if on_duplicate not in ("refuse", "skip"):
+            raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        if core.log.many_callers or self._enqueue_batcher.waiting:
+            return await self._enqueue_batcher.add(jobs, caller, on_duplicate)
+        return await core.answer(
+            lambda now: self._commands.enqueue(jobs, caller, on_duplicate, now)
+        )
+
+    async def settle(
+        self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
+    ) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+        checked = check_all("outcomes", outcomes, Outcome)
+        return await self._core.answer(lambda now: self._commands.settle(checked, caller, now))
+
+    async def claim(
+        self,
+        *,
+        queues: Collection[str],
+        worker: str,
+        tasks: Collection[str] | None = None,
+        limit: int = 1,
+        lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        wait_seconds: float = 0.0,
+        settle: Sequence[Outcome] = (),
+        caller: Caller = SYSTEM,
+    ) -> Claim:
+        """See ``Engine.claim``."""
+        check_limit(limit)
+        check_id(worker, "worker")
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        queues = check_names("queues", queues)
+        tasks = None if tasks is None else check_names("tasks", tasks)
+        outcomes = check_all("settle", settle, Outcome)
+        if wait_seconds != 0:
+            check_seconds("wait_seconds", wait_seconds)
+        core, commands = self._core, self._commands
+        give_up_us = core.now_us() + int(wait_seconds * MICROSECONDS)
+        while True:
+            if not outcomes:
+                await core.history.room()  # outcomes do not wait: their leases would run out
+            core.check_open()
+            now_us = core.now_us()
+            jobs: list[Job] = []
+            answer_now = True
+            try:
+                settled = commands.settle(outcomes, caller, now_us)
+                if not core.history.behind:
+                    jobs = commands.claim(
+                        queues, tasks, limit, worker, lease_seconds, caller, now_us
+                    )
+                answer_now = bool(jobs or outcomes or now_us >= give_up_us)
+            finally:
+                if answer_now:
+                    await commands.durable_or_hand_back(jobs)
+            if answer_now:
+                return Claim(jobs, settled)
+            # No await between looking and waiting: no work can arrive unseen.
+            due_us = core.state.next_due_us(queues, now_us)
+            until_us = give_up_us if due_us is None else min(give_up_us, due_us)
+            await core.waiters.wait(queues, tasks, until_us - core.ahead_us)
+
+    async def extend(
+        self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.extend``."""
+        check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        return await self._core.answer(
+            lambda now: self._commands.extend(leases, lease_seconds, caller, now)
+        )
+
+    async def reclaim(
+        self,
+        *,
+        limit: int = 1_000,
+        forced: Sequence[JobRef] = (),
+        attribution: Attribution | None = None,
+        every_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Reclaim:
+        """See ``Engine.reclaim``."""
+        del every_seconds  # no other process reclaims here
+        check_limit(limit)
+        refs = check_all("forced", forced, JobRef)  # type: ignore[type-abstract]
+        if attribution is not None:
+            check_attribution(attribution)
+        return await self._core.answer(
+            lambda now: self._commands.reclaim(limit, refs, attribution, caller, now)
+        )
+
+    # --- look --------------------------------------------------------------------------------
+
+    async def get(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Job | None]:
+        """See ``Engine.get``."""
+        check_id(tenant, "tenant")
+        return await self._queries.get(check_all("ids", ids, str), tenant, caller)
+
+    async def find(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> Page:
+        """See ``Engine.find``."""
+        check_page(limit)
+        after = read_cursor(cursor)
+        wanted = check_filter(wanted)
+        jobs = await self._queries.matching(wanted, after, limit + 1, caller, newest=newest)
+        if len(jobs) <= limit:
+            return Page(jobs)
+        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+
+    async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
+        """See ``Engine.counts``."""
+        return await self._queries.counts(caller)
+
+    async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
+        """See ``Engine.queues``."""
+        return await self._core.answer(lambda _now: self._queries.queues(caller))
+
+    def survey(self) -> StoreStats:
+        """Return every queue as it is in memory, for a scrape; it may not be durable yet.
+
+        Jobs that finished too long ago may still be counted.
+        """
+        now_us = self._core.now_us()
+        return StoreStats(now_us, self._core.state.survey(now_us))
+
+    async def groups(
+        self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
+    ) -> list[FailureGroup]:
+        """See ``Engine.groups``."""
+        return await self._queries.groups(check_filter(wanted), caller)
+
+    async def history(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[History | None]:
+        """See ``Engine.history``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_CLAIM)
+        return await self._queries.history(names, tenant, caller)
+
+    async def validate(self) -> list[str]:
+        """See ``Engine.validate``."""
+        return await self._core.answer(lambda _now: self._core.state.problems())
+
+    # --- operate -----------------------------------------------------------------------------
+
+    async def operate(
+        self,
+        action: AnyAction,
+        wanted: Filter,
+        attribution: Attribution,
+        *,
+        limit: int = 1_000,
+        caller: Caller = SYSTEM,
+    ) -> AdminResult:
+        """See ``Engine.operate``."""
+        check_action(action)
+        check_attribution(attribution)
+        check_limit(limit)
+        wanted = for_states(wanted, action.states)
+        return await self._admin.operate(action, wanted, attribution, limit, caller)
+
+    async def edit(
+        self,
+        job: JobRef,
+        changes: Edit,
+        attribution: Attribution,
+        *,
+        version: int | None = None,
+        caller: Caller = SYSTEM,
+    ) -> Job:
+        """See ``Engine.edit``."""
+        check_edit(changes, self._core.options.max_payload_bytes)
+        check_id(job.id)
+        check_id(job.tenant, "tenant")
+        check_attribution(attribution)
+        return await self._admin.edit(job, changes, attribution, version, caller)
+
+    async def policies(self) -> Mapping[str, QueuePolicy]:
+        """See ``Engine.policies``."""
+        return await self._core.answer(lambda _now: dict(self._core.state.policies))
+
+    async def set_policy(
+        self,
+        queue: str,
+        policy: QueuePolicy | None,
+        attribution: Attribution,
+        *,
+        expected: QueuePolicy | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_policy``."""
+        check_id(queue, "queue")
+        check_policy(policy)
+        check_policy(expected)
+        _check_may_set("queue", queue, attribution, caller)
+        new = None if policy == DEFAULT_POLICY else policy
+        await self._core.answer(
+            lambda now: self._admin.set_policy(queue, new, expected, attribution, now)
+        )
+        self._core.waiters.wake((), [queue])
+
+    async def flags(self) -> Mapping[str, bool]:
+        """See ``Engine.flags``."""
+        return await self._core.answer(lambda _now: dict(self._core.state.flags))
+
+    async def set_flag(
+        self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
+    ) -> None:
+        """See ``Engine.set_flag``."""
+        check_id(name, "name")
+        check_switch(on)
+        _check_may_set("flag", name, attribution, caller)
+        await self._core.answer(
+            lambda now: self._admin.commit_audited(FlagSet(now, name, on), attribution)
+        )
+
+    async def schedules(self) -> Mapping[str, ScheduleState]:
+        """See ``Engine.schedules``."""
+        return await self._core.answer(lambda _now: dict(self._core.state.schedules))
+
+    async def set_schedule(
+        self,
+        name: str,
+        schedule: ScheduleState | None,
+        attribution: Attribution,
+        *,
+        expected: ScheduleState | None = None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_schedule``."""
+        check_id(name, "name")
+        check_schedule(schedule)
+        check_schedule(expected)
+        _check_may_set("schedule", name, attribution, caller)
+        await self._core.answer(
+            lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
+        )
+
+    # --- keep --------------------------------------------------------------------------------
+
+    async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
+        """See ``Engine.audit``."""
+        if not caller.unlimited:
+            raise AccessDenied("audit", "entries")
+        checked = check_all("entries", entries, AuditEntry)
+        for entry in checked:
+            entry.check()
+        return await self._core.answer(lambda now: self._admin.audit(checked, now))
+
+    def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
+        """See ``Engine.dump``."""
+        return self._queries.dump()
+
+    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        """See ``Engine.audited``."""
+        check_size("after", after, 0)
+        check_page(limit)
+        core = self._core
+        core.check_open()
+        await core.durable()
+        await core.history.flush()
+        return list(await core.history.audit(after, limit))
 
     async def close(self) -> None:
         """See ``Engine.close``."""
-        if self._closed:
+        core = self._core
+        if core.closed:
             return
-        self._gathering.decide()
-        self._closed = True
-        self._waiters.wake_all()
+        self._enqueue_batcher.decide()
+        core.closed = True
+        core.waiters.wake_all()
         try:
-            await self._past.close()
+            await core.history.close()
         finally:
-            await self._log.close()
+            await core.log.close()
+
+
+def _check_may_set(what: str, name: str, attribution: Attribution, caller: Caller) -> None:
+    check_attribution(attribution)
+    if not caller.unlimited:
+        raise AccessDenied(what, name)  # it affects every tenant's work

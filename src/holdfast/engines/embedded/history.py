@@ -41,7 +41,7 @@ class HistoryStore(Protocol):
     ones stay until they are replayed or purged. What is out of the caller's reach is not there.
     """
 
-    def tell(self, happened: AppliedEffect) -> None:
+    def record(self, applied: AppliedEffect) -> None:
         """Take note of what happened; it is durable, and it is kept soon."""
 
     async def flush(self) -> None:

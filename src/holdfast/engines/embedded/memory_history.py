@@ -41,9 +41,9 @@ class MemoryHistory:
         self._notes: defaultdict[tuple[str, str], list[Note]] = defaultdict(list)
         self._audit: list[AuditRecord] = []
 
-    def tell(self, happened: AppliedEffect) -> None:
-        """See ``Past.tell``."""
-        effect = happened.effect
+    def record(self, applied: AppliedEffect) -> None:
+        """See ``HistoryStore.tell``."""
+        effect = applied.effect
         if isinstance(effect, Audited):
             self._audit.append(effect.record)
             return
@@ -51,7 +51,7 @@ class MemoryHistory:
         if isinstance(effect, Purged):
             self.drop(name)
             return
-        attempt = attempt_of(happened.old, effect)
+        attempt = attempt_of(applied.old, effect)
         if attempt is not None:
             self._attempts[name].append(attempt)
         note = note_of(effect)
@@ -89,7 +89,7 @@ class MemoryHistory:
         return []
 
     async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-        """See ``Past.groups``."""
+        """See ``HistoryStore.groups``."""
         return group_letters(
             job
             for job in self.jobs.values()
@@ -99,7 +99,7 @@ class MemoryHistory:
         )
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
-        """See ``Past.history``."""
+        """See ``HistoryStore.history``."""
         name = job.tenant, job.id
         attempts = list(self._attempts.get(name, ()))
         last = completing_attempt(job)
@@ -108,7 +108,7 @@ class MemoryHistory:
         return attempts, list(self._notes.get(name, ()))
 
     async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
-        """See ``Past.audit``."""
+        """See ``HistoryStore.audit``."""
         return self._audit[after : after + limit]
 
     async def count(self, caller: Caller) -> StateCounts:
@@ -117,7 +117,7 @@ class MemoryHistory:
         return {}
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
-        """See ``Past.dump``."""
+        """See ``HistoryStore.dump``."""
         records: list[DumpRecord] = []
         for (tenant, job_id), attempts in self._attempts.items():
             made_us = self.jobs[tenant, job_id].created_at_us

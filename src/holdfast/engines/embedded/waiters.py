@@ -1,4 +1,4 @@
-"""Claims that wait: who waits for which work, and what wakes them."""
+"""Claims that wait for work, and how they are woken."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Kind = tuple[str, str]
 
 
 class ClaimWaiters:
-    """Wakes waiting claims when work may have come for them. A wake-up promises nothing."""
+    """Wakes waiting claims when there may be work for them. A wake-up promises nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[asyncio.Future[None], _Wanted] = {}
 
     @property
-    def anybody(self) -> bool:
-        """Whether anybody waits."""
+    def waiting(self) -> bool:
+        """Whether any claim waits."""
         return bool(self._waiting)
 
     def wake(self, kinds: Collection[Kind], queues: Collection[str] = ()) -> None:
@@ -33,14 +33,14 @@ class ClaimWaiters:
                 _wake(future)
 
     def wake_all(self) -> None:
-        """Wake everybody: the engine is going away, or nobody knows what came."""
+        """Wake every claim: the engine closes, or it is unknown what arrived."""
         for future in self._waiting:
             _wake(future)
 
     async def wait(
         self, queues: Collection[str], tasks: Collection[str] | None, until_us: int
     ) -> None:
-        """Return when work may have come in these queues for these tasks, or at ``until_us``."""
+        """Return when these queues may have work for these tasks, or at ``until_us``."""
         with self.expecting(queues, tasks) as woken:
             await self.sleep(woken, until_us)
 
@@ -48,7 +48,7 @@ class ClaimWaiters:
     def expecting(
         self, queues: Collection[str], tasks: Collection[str] | None
     ) -> Iterator[asyncio.Future[None]]:
-        """Yield a future that is done once work may have come for these."""
+        """Yield a future that is done once there may be work for these."""
         woken = asyncio.get_running_loop().create_future()
         self._waiting[woken] = (queues, None if tasks is None else frozenset(tasks))
         try:

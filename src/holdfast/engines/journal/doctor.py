@@ -1,12 +1,13 @@
-"""Looking into a journal that nobody has open: verify it, print it, copy out what is whole.
+"""Verifies, prints and salvages a journal that no process has open.
 
-None of these changes the directory that it looks at.
+Nothing here changes the directory that it reads.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from secrets import token_bytes
 
 import msgspec
@@ -19,13 +20,13 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
+from holdfast.model.access import SYSTEM
 from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
-from .history import verify as verify_cold
+from .history import verify as verify_history
 from .history.store import SqliteHistory
-from .readonly import check_covered, look
 from .restore import restore
 from .snapshots.snapshot import (
     read_head,
@@ -37,9 +38,31 @@ from .wal import frames
 from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
 from .wal.frames import BadFrame, Frame, FrameKind
 from .wal.log_reader import LogEnd, LogReader, segment_numbers
-from .wal.recovery import covered_seq, effects_of, newest_snapshot
+from .wal.recovery import covered_seq, effects_of, newest_snapshot, recover
 from .wal.schema import SCHEMA, RecordReader
 from .wal.segments import SegmentHead, segment_name
+
+
+@contextmanager
+def read_directory(disk: Disk) -> Iterator[tuple[JournalState, SqliteHistory | None]]:
+    """Yield the recovered state, and the history if there is one; raise as opening does."""
+    database = disk.database()
+    history = SqliteHistory.open(database) if database.exists() else None
+    try:
+        history_seq = 0 if history is None else history.checkpoint
+        state = recover(disk, JournalState(history_seq=history_seq)).state
+        if history is not None:
+            state.credit(history.tallies())
+        yield state, history
+    finally:
+        if history is not None:
+            history.close()
+
+
+def all_jobs(state: JournalState, history: SqliteHistory | None) -> list[Job]:
+    """Return every job, finished ones too; what is in memory is newer than history."""
+    jobs = [*(() if history is None else history.jobs()), *state.jobs()]
+    return list({(job.tenant, job.id): job for job in jobs}.values())
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -54,11 +77,11 @@ class VerifyReport(msgspec.Struct, frozen=True):
     closed_in_order: bool
     torn_bytes: int
     problems: list[str]
-    """What is damaged, a sentence each; empty when everything is whole."""
+    """What is damaged, a sentence each; empty if nothing is."""
 
 
 def verify(disk: Disk) -> VerifyReport:
-    """Check every checksum of every file, and that the records make sense in their order."""
+    """Check every checksum of every file, and that the records are consistent."""
     problems: list[str] = []
     for name in snapshot_names(disk):
         try:
@@ -81,12 +104,14 @@ def verify(disk: Disk) -> VerifyReport:
         problems.append(str(error))
     jobs = 0
     try:
-        with look(disk) as found:
-            jobs = sum(sum(msgspec.structs.astuple(one)) for one in found.counts().values())
-            problems.extend(found.state.problems())
-            if found.cold is not None:
-                problems.extend(verify_cold(found.cold))
-        check_covered(disk)
+        with read_directory(disk) as (state, history):
+            jobs = sum(sum(msgspec.structs.astuple(one)) for one in state.counts(SYSTEM).values())
+            problems.extend(state.problems())
+            if history is not None:
+                problems.extend(verify_history(history))
+        expected_seq = covered_seq(disk)
+        if expected_seq:  # the snapshots rely on history up to there
+            SqliteHistory.open(disk.database(), expected_seq=expected_seq).close()
     except HoldfastError as error:
         if str(error) not in problems:
             problems.append(str(error))
@@ -104,7 +129,7 @@ def verify(disk: Disk) -> VerifyReport:
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """One record of the log, for a person to read."""
+    """One record of the log, for people to read."""
 
     seq: int
     type: str
@@ -112,14 +137,14 @@ class LogRecord(msgspec.Struct, frozen=True):
     tenant: str
     timestamp: float
     checksum: str
-    """Of the frame that holds it: the frame is what is written, synced and checked."""
+    """Of its frame: the frame is what is written, synced and checked."""
     file: str
     offset: int
     effect: Effect
 
 
 def dump(disk: Disk) -> Iterator[LogRecord]:
-    """Go through the records of the log, oldest first; raise where one cannot be read."""
+    """Yield the records of the log, oldest first; raise where one cannot be read."""
     found: list[tuple[Frame, str, int]] = []
     error: HoldfastError | None = None
     try:
@@ -146,7 +171,7 @@ def dump(disk: Disk) -> Iterator[LogRecord]:
 
 
 class SnapshotDump(msgspec.Struct, frozen=True):
-    """A snapshot, for a person to read."""
+    """A snapshot, for people to read."""
 
     queue: list[Job]
     in_flight: list[Job]
@@ -159,17 +184,17 @@ class SnapshotDump(msgspec.Struct, frozen=True):
 
 
 def dump_snapshot(disk: Disk) -> SnapshotDump | None:
-    """Return the newest snapshot; None when there is none; raise if it is damaged."""
+    """Return the newest snapshot; None if there is none; raise if it is damaged."""
     names = snapshot_names(disk)
     if not names:
         return None
     jobs: list[Job] = []
     head = read_snapshot(disk, names[0], lambda source, _head: jobs.extend(source))
     if head.cold:
-        # What is finished is not in the snapshot, but for dead ones that hold up others.
+        # Finished jobs are not in the snapshot, except dead ones that hold up others.
         jobs = [job for job in jobs if not job.state.finished]
-        with look(disk) as found:
-            jobs += [] if found.cold is None else found.cold.jobs()
+        with read_directory(disk) as (_state, history):
+            jobs += [] if history is None else history.jobs()
 
     def within(*states: State) -> list[Job]:
         return [job for job in jobs if job.state in states]
@@ -193,7 +218,7 @@ class SalvageReport(msgspec.Struct, frozen=True):
     missing: list[tuple[int, int]]
     """Ranges of sequence numbers (first, last) that could not be read."""
     contradicting: int
-    """Records that were read but make no sense without the missing ones."""
+    """Records that were read but cannot be applied without the missing ones."""
     history_lost: str = ""
     """Why finished jobs and dead letters could not be copied, if they could not."""
 
@@ -203,13 +228,13 @@ def salvage(
 ) -> SalvageReport:
     """Copy everything that is whole into an empty directory.
 
-    Sequence numbers and tokens go on above everything that was seen.
+    Sequence numbers and tokens continue above everything that was seen.
     """
     if target.names(LOG) or target.names(SNAPSHOTS):
         raise InvalidInput("target", f"{target.root} is not empty")
-    cold, history_lost = _whole_past(source)
+    history, history_lost = _whole_history(source)
     try:
-        empty = JournalState(cold_seq=0 if cold is None else cold.checkpoint)
+        empty = JournalState(history_seq=0 if history is None else history.checkpoint)
         state, newest, _damaged = newest_snapshot(source, empty)
         covered = 0 if newest is None else newest.last_seq
         missing: list[tuple[int, int]] = []
@@ -224,43 +249,43 @@ def salvage(
             for seq, effect in enumerate(effects, frame.first_seq):
                 contradicting += not _fold_if_possible(state, effect, seq)
             last_seq = end_seq
-        # Past anything that the unreadable part may have issued, tokens too.
+        # Above any seq and token that the unreadable part may have issued.
         last_seq += 1_000_000
         last_token = (max([0, *segment_numbers(source)]) + 1) << TOKENS_PER_SEGMENT_BITS
-        saved = restore(target, _salvaged(state, cold, last_seq, last_token), random_bytes)
+        saved = restore(target, _salvaged(state, history, last_seq, last_token), random_bytes)
     finally:
-        if cold is not None:
-            cold.close()
+        if history is not None:
+            history.close()
     return SalvageReport(saved.jobs, last_seq, missing, contradicting, history_lost)
 
 
-def _whole_past(source: Disk) -> tuple[SqliteHistory | None, str]:
-    """Return the past if it can be trusted, or why not."""
+def _whole_history(source: Disk) -> tuple[SqliteHistory | None, str]:
+    """Return the history if it can be trusted, or why not."""
     try:
         if not source.database().exists():
             return None, "there is none" if covered_seq(source) else ""
-        cold = SqliteHistory.open(source.database())
+        history = SqliteHistory.open(source.database())
     except HoldfastError as error:
         return None, str(error)
-    problems = verify_cold(cold)
+    problems = verify_history(history)
     if problems:
-        cold.close()
+        history.close()
         return None, problems[0]
-    return cold, ""
+    return history, ""
 
 
 def _salvaged(
-    state: JournalState, cold: SqliteHistory | None, last_seq: int, last_token: int
+    state: JournalState, history: SqliteHistory | None, last_seq: int, last_token: int
 ) -> Iterator[list[DumpRecord]]:
-    """Return what was saved as a dump is made."""
+    """Return what was saved, as the records of a dump."""
     records: list[DumpRecord] = [DumpHead("journal", state.last_at_us, last_seq, last_token)]
     records += [DumpedPolicy(*one) for one in state.policies.items()]
     records += [DumpedFlag(*one) for one in state.flags.items()]
     records += [DumpedSchedule(*one) for one in state.schedules.items()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
-    if cold is not None:
-        yield from cold.dump()
+    if history is not None:
+        yield from history.dump()
 
 
 def _fold_if_possible(state: JournalState, effect: Effect, seq: int) -> bool:
@@ -272,7 +297,7 @@ def _fold_if_possible(state: JournalState, effect: Effect, seq: int) -> bool:
 
 
 def _whole_frames(disk: Disk) -> Iterator[tuple[Frame, list[Effect]]]:
-    """Go through every frame of records that is whole, whatever stands between them."""
+    """Yield every whole frame of records, whatever is between them."""
     for number in segment_numbers(disk):
         name = segment_name(number)
         data = read_all(disk, name)
@@ -300,7 +325,7 @@ def _whole_frames(disk: Disk) -> Iterator[tuple[Frame, list[Effect]]]:
 
 
 def _salt_of(data: bytes) -> int | None:
-    """Return the segment's salt; None, which checks a little less, when it is lost."""
+    """Return the segment's salt; None, which checks less, when it is lost."""
     try:
         first = frames.read(data, 0)
         if first is not None:
@@ -311,12 +336,12 @@ def _salt_of(data: bytes) -> int | None:
 
 
 def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
-    """Read as much of the log as hangs together, what a snapshot covers too."""
+    """Read as much of the log as is contiguous, including what a snapshot covers."""
     numbers = segment_numbers(disk)
     whole = not numbers or numbers == list(range(1, numbers[-1] + 1))
     if whole:
         return LogReader(disk).read(1, visit)
-    # An interrupted clean-up may have left some older segments behind: they are not needed.
+    # An interrupted clean-up may have left older segments: they are not needed.
     for name in reversed(snapshot_names(disk)):
         try:
             head = read_head(disk, name)

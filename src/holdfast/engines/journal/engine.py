@@ -1,4 +1,4 @@
-"""The journal engine: opens a directory, keeps the contract, compacts behind the scenes."""
+"""The journal engine: opens a directory, keeps the contract, compacts in the background."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .snapshots.compaction import (
     adopt,
     compact,
 )
-from .snapshots.compactor import compact_elsewhere
+from .snapshots.compactor import compact_in_process
 from .snapshots.snapshot import discard_unfinished, snapshot_name
 from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState
 from .wal.disk import Disk, LocalDisk, file_size
@@ -74,7 +74,7 @@ class JournalEngine(EmbeddedEngine):
         self,
         disk: Disk,
         state: JournalState,
-        cold: SqliteHistory,
+        history: SqliteHistory,
         writer: SegmentWriter,
         clock: Clock,
         options: JournalOptions,
@@ -89,19 +89,21 @@ class JournalEngine(EmbeddedEngine):
             after_rotation=self._after_rotation,
         )
         capabilities = Capabilities(name="journal", durable=True, shared=False)
-        self._cold = HistoryFeed(
-            cold,
+        self._history = HistoryFeed(
+            history,
             durable_seq=self._durable_seq,
             fed=self._after_feeding,
             inline=options.inline,
             most_unfed=options.most_unkept,
             threads=self._threads,
         )
-        super().__init__(capabilities, state, self.commit, self._cold, clock, random_bytes, options)
+        super().__init__(
+            capabilities, state, self.commit, self._history, clock, random_bytes, options
+        )
         self._disk = disk
         self._writer = writer
-        self._journal_options = options
-        self._journal_state = state
+        self._options = options
+        self._state = state
         self.lost_at_open: list[Job] = []
         """The jobs, as they are now, that were lost with the process that owned this before."""
         self._closing = False
@@ -143,13 +145,13 @@ class JournalEngine(EmbeddedEngine):
                 raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
         found = opened.found
-        engine = cls(disk, found.state, opened.cold, opened.writer, clock, options, random_bytes)
+        engine = cls(disk, found.state, opened.history, opened.writer, clock, options, random_bytes)
         try:
             engine._note_files(found)
-            await engine._catch_up(opened.told)
+            await engine._catch_up(opened.unrecorded)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
         except BaseException as error:
-            # Not in order: what this life did not do the next one must.
+            # Not a clean close: the next open must do what this one did not.
             engine.commit.stop(error)
             with contextlib.suppress(HoldfastError):
                 await engine.close()
@@ -173,17 +175,20 @@ class JournalEngine(EmbeddedEngine):
         )
         return engine
 
-    async def _catch_up(self, told: list[AppliedEffect]) -> None:
-        """Tell the past what it has missed."""
-        self._tell(told)
-        if any(isinstance(one.effect, Purged) for one in told):
-            with contextlib.suppress(StorageError):  # said, and tried again
-                await self._cold.flush()  # or what was purged would be found until then
+    async def _catch_up(self, unrecorded: Sequence[AppliedEffect]) -> None:
+        """Count the jobs in history, and record what it lacks."""
+        self._state.credit(self._history.store.tallies())
+        for applied in unrecorded:
+            self._history.record(applied)
+        self._state.record = self._history.record
+        if any(isinstance(one.effect, Purged) for one in unrecorded):
+            with contextlib.suppress(StorageError):  # logged, and retried later
+                await self._history.flush()  # until then purged jobs would still be found
 
     @property
     def clock(self) -> Clock:
-        """The clock that leases are judged by."""
-        return self._clock
+        """The clock that decides when leases end."""
+        return self._core.clock
 
     @property
     def failure(self) -> HoldfastError | None:
@@ -191,39 +196,39 @@ class JournalEngine(EmbeddedEngine):
         return self.commit.failure
 
     def figures(self) -> StoreMetrics:
-        """Return how the store is doing, as it is in memory: it promises nothing."""
+        """Return the store's metrics, from memory; they may not be durable yet."""
         return StoreMetrics(
             survey=self.survey(),
             fsync_seconds=self._writer.fsync_seconds,
             batch_records=self.commit.batch_records,
             recovery_seconds=self.recovery.seconds,
-            history_backlog=self._cold.unfed,
-            history_failing=self._cold.failure is not None,
+            history_backlog=self._history.unfed,
+            history_failing=self._history.failure is not None,
         )
 
     def held_now(self) -> list[Job]:
-        """Return the jobs in flight as they are in memory: they promise nothing."""
-        return self._journal_state.in_flight()
+        """Return the jobs in flight, from memory; they may not be durable yet."""
+        return self._state.in_flight()
 
     def kept(self) -> list[Job]:
-        """Return every job, finished or not, for a test: they promise nothing."""
-        jobs = {(job.tenant, job.id): job for job in self._cold.store.jobs()}
-        jobs |= {(job.tenant, job.id): job for job in self._journal_state.jobs()}
+        """Return every job, finished or not, for tests; they may not be durable yet."""
+        jobs = {(job.tenant, job.id): job for job in self._history.store.jobs()}
+        jobs |= {(job.tenant, job.id): job for job in self._state.jobs()}
         return list(jobs.values())
 
     async def close(self) -> None:
-        """See ``Engine.close``; the log is ended in order, even if the caller is cancelled."""
+        """See ``Engine.close``; the log is closed cleanly, even if the caller is cancelled."""
         self._closing = True
-        await _to_the_end(self._close)
+        await _uninterrupted(self._close)
 
     async def _close(self) -> None:
         for task in (self._compacting, self._sweeping):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        # Somebody's own compaction is waited for: nothing may touch the files once we let go.
+        # Wait for a caller's own compaction: nothing may touch the files after the unlock.
         async with self._compaction:
-            if self._closed:
+            if self._core.closed:
                 return
             try:
                 await super().close()
@@ -231,12 +236,12 @@ class JournalEngine(EmbeddedEngine):
                 self._disk.unlock()
 
     async def compact(self) -> CompactionResult | None:
-        """Write a snapshot of everything up to now and drop what it makes needless.
+        """Write a snapshot of everything up to now and drop the segments that it replaces.
 
         Return None when nothing has changed since the last one.
         """
         async with self._compaction:
-            self._check_open()
+            self._core.check_open()
             return await self._compact()
 
     async def _compact(self) -> CompactionResult | None:
@@ -245,7 +250,7 @@ class JournalEngine(EmbeddedEngine):
         try:
             await self.commit.run(self._writer.seal)
         except StorageFull:
-            # No room to begin another segment: give up what is sealed, and the second snapshot.
+            # No room for another segment: compact what is sealed and keep only one snapshot.
             if self._writer.sealed_bytes <= self._covered_bytes:
                 raise
             keep_snapshots = 1
@@ -253,78 +258,70 @@ class JournalEngine(EmbeddedEngine):
             return None
         covered_bytes = self._writer.sealed_bytes
         last_sealed = self._writer.last_sealed
-        await self._cold.cover()  # what a snapshot leaves out, the past has
-        order = CompactionRequest(
+        await self._history.cover()  # a snapshot leaves finished jobs to history
+        request = CompactionRequest(
             self._disk.root,
             self._disk.snapshots,
             last_sealed,
-            int.from_bytes(self._random_bytes(4), "little"),
+            int.from_bytes(self._core.random_bytes(4), "little"),
         )
-        keep = self._journal_options.keep_segments
+        keep = self._options.keep_segments
         try:
-            if self._journal_options.inline:
-                done = compact(self._disk, order)
+            if self._options.inline:
+                done = compact(self._disk, request)
                 adopt(self._disk, done, keep, keep_snapshots=keep_snapshots)
             else:
-                done = await self._compact_elsewhere(order)
+                done = await self._compact_in_process(request)
                 take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
-                await _to_the_end(partial(asyncio.to_thread, take))
+                await _uninterrupted(partial(asyncio.to_thread, take))
         except OSError as error:
             raise StorageError(f"no snapshot could be written: {error}") from error
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
         return done
 
-    # --- elsewhere: where there are no threads and processes, a subclass has its own way --------
+    # --- threads and processes: the simulation replaces these --------------------------------
 
     def _runner(self, options: JournalOptions) -> FlushRunner:
-        """Return what does the flushes."""
+        """Return what runs the flushes."""
         if options.inline:
             return InlineRunner()
         return AdaptiveRunner(ThreadRunner(asyncio.get_running_loop()))
 
     def _threads(self, count: int, name: str) -> Executor:
-        """Return threads for the past."""
+        """Return threads for history."""
         return ThreadPoolExecutor(count, name)
 
-    async def _compact_elsewhere(self, order: CompactionRequest) -> CompactionResult:
-        """Have the next snapshot written without holding up the event loop."""
-        return await compact_elsewhere(order)
+    async def _compact_in_process(self, request: CompactionRequest) -> CompactionResult:
+        """Have another process write the next snapshot."""
+        return await compact_in_process(request)
 
-    # --- the past ----------------------------------------------------------------------------
+    # --- history -----------------------------------------------------------------------------
 
     async def _durable_seq(self) -> int:
         """Make everything up to now durable; return its last sequence number."""
         seq = self._state.seq
-        await self._durable()
-        if self._journal_options.sync is not SyncMode.ALWAYS:
+        await self._core.durable()
+        if self._options.sync is not SyncMode.ALWAYS:
             await self.commit.run(self._writer.sync)
         return seq
 
-    def _tell(self, told: Sequence[AppliedEffect]) -> None:
-        """Count what the past has, and tell it what it missed."""
-        state = self._journal_state
-        state.credit(self._cold.store.tallies())
-        for happened in told:
-            self._cold.tell(happened)
-        state.tell = self._cold.tell
-
     def _after_feeding(self, checkpoint: int) -> None:
-        self._journal_state.evict(checkpoint)
-        now_us = self._now_us()
-        pause_us = min(self._remember_us // 60, _FORGET_EVERY_US)
+        self._state.evict(checkpoint)
+        now_us = self._core.now_us()
+        pause_us = min(self._core.remember_us // 60, _FORGET_EVERY_US)
         if (
             now_us - self._forgot_at_us > pause_us
             and self._sweeping is None
             and not self._closing
-            and not self._journal_options.inline
+            and not self._options.inline
         ):
             self._forgot_at_us = now_us
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def _sweep(self) -> None:
-        """Let go of jobs that finished long ago, now and then; looking does it too."""
+        """Drop jobs that finished long ago, in the background; ``counts`` does it too."""
         try:
-            await self._forget()
+            await self._core.forget()
         except HoldfastError as error:
             log.emit("journal.forgetting_failed", error=error)
         finally:
@@ -333,8 +330,8 @@ class JournalEngine(EmbeddedEngine):
     # --- files -------------------------------------------------------------------------------
 
     def compaction_due(self) -> bool:
-        """Whether enough has been sealed since the last snapshot to be worth a new one."""
-        least = max(self._journal_options.compact_bytes, self._snapshot_bytes)
+        """Whether enough was sealed since the last snapshot to be worth a new one."""
+        least = max(self._options.compact_bytes, self._snapshot_bytes)
         return self._writer.sealed_bytes - self._covered_bytes >= least
 
     def _remember_snapshot(self, last_seq: int, size: int, covered_bytes: int) -> None:
@@ -343,7 +340,7 @@ class JournalEngine(EmbeddedEngine):
         self._covered_bytes = covered_bytes
 
     def _note_files(self, found: RecoveredState) -> None:
-        """Take note of what an earlier owner left to compact."""
+        """Set what depends on the files: what is left to compact, the time, the tokens."""
         seq, size, first = 0, 0, 1
         if found.snapshot is not None:
             seq, first = found.snapshot.last_seq, found.snapshot.first_segment
@@ -351,50 +348,53 @@ class JournalEngine(EmbeddedEngine):
         numbers = range(first, self._writer.last_sealed + 1)
         waiting = sum(file_size(self._disk, segment_name(number)) for number in numbers)
         self._remember_snapshot(seq, size, self._writer.sealed_bytes - waiting)
-        # Time goes on from the log's, whatever the clock says by now.
-        self._ahead_us = max(0, found.state.last_at_us - self._clock.now_us())
-        # Above every token of an earlier life, those that were lost with unsynced records too.
+        # Time continues from the log's, even if the clock was set back.
+        core = self._core
+        core.ahead_us = max(0, found.state.last_at_us - core.clock.now_us())
+        # Above every token of an earlier process, including those lost with unsynced records.
         floor = max(
             (self._writer.last_sealed + 1) << TOKENS_PER_SEGMENT_BITS, found.state.last_token
         )
-        self._token_offset = floor - found.state.seq
+        core.token_offset = floor - found.state.seq
 
     def _after_rotation(self) -> None:
         if self.compaction_due() and self._compacting is None and not self._closing:
-            self._compacting = asyncio.get_running_loop().create_task(self._compact_quietly())
+            self._compacting = asyncio.get_running_loop().create_task(self._compact_in_background())
 
-    async def _compact_quietly(self) -> None:
+    async def _compact_in_background(self) -> None:
         try:
             await self.compact()
-        except Exception as error:  # noqa: BLE001 - whatever it is must not become a storm
-            # The log is whole without it: say so, and try again after the next segment.
+        except Exception as error:  # noqa: BLE001 - a background task must not raise
+            # The log is complete without it: try again after the next segment.
             log.emit("journal.compaction_failed", error=error)
         finally:
             self._compacting = None
 
     async def _end_own_leases(self, *, closed_in_order: bool) -> int:
-        """End the leases of slots that lived in the process that owned this directory before."""
-        now_us = self._now_us()
+        """End the leases of the slots of the process that owned this directory before."""
+        now_us = self._core.now_us()
         ended = 0
         while own := [
-            job for job in self._journal_state.in_flight() if job.worker.startswith(OWN_SLOT_PREFIX)
+            job for job in self._state.in_flight() if job.worker.startswith(OWN_SLOT_PREFIX)
         ]:
             effects: list[Effect] = []
             for job in own[:MAX_CLAIM]:
                 if closed_in_order or lifecycle.runs_alone(job):
-                    # One that ran alone, in a process of its own, did not end its owner.
+                    # A job that runs alone, in its own process, cannot have crashed the owner.
                     effects.append(lifecycle.settle(job, outcome.release(job), now_us))
                 else:
                     why = f"{job.worker} ended with the process that owned the store"
                     effects.append(lifecycle.lose(job, now_us, "worker_lost", why))
-            done = self._commit_most(effects, lambda ends: self._with_following(ends, now_us))
+            done = self._core.commit_most(
+                effects, lambda ends: self._commands.with_dependents(ends, now_us)
+            )
             if not done:
                 raise StorageFull(f"{self._disk.root} has no room to end the leases of its slots")
             ended += len(done)
             self.lost_at_open += [
                 job for job, effect in zip(done, effects, strict=False) if _is_loss(effect)
             ]
-            await self._durable()
+            await self._core.durable()
         return ended
 
 
@@ -402,9 +402,9 @@ def _is_loss(effect: Effect) -> bool:
     return isinstance(effect, Lost | Died | Cancelled)
 
 
-async def _to_the_end(work: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Do this even if the caller is cancelled meanwhile: it must not go on behind our back."""
-    loop = asyncio.get_running_loop()  # first: without one nothing is begun
+async def _uninterrupted(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run this to its end, even if the caller is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()  # first: without a loop nothing may start
     task = loop.create_task(work())
     try:
         await asyncio.shield(task)

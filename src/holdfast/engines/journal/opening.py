@@ -1,4 +1,4 @@
-"""Opening a directory: what is in it, in memory and in the past, and files that can go on."""
+"""Opens a directory: recovers the state and the history, and prepares the files for writing."""
 
 from __future__ import annotations
 
@@ -23,83 +23,87 @@ log = StructuredLog("holdfast.journal")
 
 
 class OpenedFiles(NamedTuple):
-    """What opening a directory found, read and made ready."""
+    """What opening a directory recovered and prepared."""
 
     found: RecoveredState
-    cold: SqliteHistory
-    told: list[AppliedEffect]
-    """What happened that the past has not been told."""
+    history: SqliteHistory
+    unrecorded: list[AppliedEffect]
+    """What the log has and history lacks."""
     writer: SegmentWriter
 
 
 def open_files(
     disk: Disk, options: JournalOptions, random_bytes: Callable[[int], bytes]
 ) -> OpenedFiles:
-    """Read a locked directory and make its files ready to go on."""
-    told: list[AppliedEffect] = []
-    found, cold = _read(disk, options, told)
+    """Recover a locked directory and prepare its files for writing."""
+    unrecorded: list[AppliedEffect] = []
+    found, history = _read(disk, options, unrecorded)
     try:
-        return OpenedFiles(found, cold, told, _begin_log(disk, found, options, random_bytes))
+        return OpenedFiles(
+            found, history, unrecorded, _begin_log(disk, found, options, random_bytes)
+        )
     except BaseException:
-        cold.close()
+        history.close()
         raise
 
 
 def _read(
-    disk: Disk, options: JournalOptions, told: list[AppliedEffect]
+    disk: Disk, options: JournalOptions, unrecorded: list[AppliedEffect]
 ) -> tuple[RecoveredState, SqliteHistory]:
-    """Read the directory, and note what happened that the past has not been told."""
+    """Recover the directory; collect what the log has and history lacks."""
     expected_seq = covered_seq(disk)
     if not expected_seq and not disk.database().exists():
-        # Nothing is made before the log is known to be whole.
-        found = recover(disk, JournalState(told.append))
-        cold = SqliteHistory.open(disk.database())
+        # Create nothing before the log is known to be whole.
+        found = recover(disk, JournalState(unrecorded.append))
+        history = SqliteHistory.open(disk.database())
     else:
-        cold = _open_cold(disk, options, expected_seq)
+        history = _open_history(disk, options, expected_seq)
         try:
-            found = recover(disk, JournalState(told.append, cold.checkpoint))
+            found = recover(disk, JournalState(unrecorded.append, history.checkpoint))
         except BaseException:
-            cold.close()
+            history.close()
             raise
-    if cold.checkpoint > found.end.last_seq:
-        problem = f"it goes up to seq {cold.checkpoint}, the log only to {found.end.last_seq}"
-        cold.close()
-        beyond = CorruptHistory(cold.file, "checkpoint", "1", problem)
+    if history.checkpoint > found.end.last_seq:
+        problem = f"it goes up to seq {history.checkpoint}, the log only to {found.end.last_seq}"
+        history.close()
+        beyond = CorruptHistory(history.file, "checkpoint", "1", problem)
         if options.history is not DamagedHistory.ANEW:
             raise beyond
-        told.clear()
-        cold = _begin_cold(disk, expected_seq, beyond)
-        found = recover(disk, JournalState(told.append, cold.checkpoint))
+        unrecorded.clear()
+        history = _begin_history(disk, expected_seq, beyond)
+        found = recover(disk, JournalState(unrecorded.append, history.checkpoint))
     try:
-        _keep_finished(cold, found, told)
+        _record_finished(history, found, unrecorded)
     except BaseException:
-        cold.close()
+        history.close()
         raise
-    return found, cold
+    return found, history
 
 
-def _open_cold(disk: Disk, options: JournalOptions, expected_seq: int) -> SqliteHistory:
+def _open_history(disk: Disk, options: JournalOptions, expected_seq: int) -> SqliteHistory:
     try:
         return SqliteHistory.open(disk.database(), expected_seq=expected_seq)
     except (CorruptHistory, HistoryMissing) as error:
         if options.history is not DamagedHistory.ANEW:
             raise
-        return _begin_cold(disk, expected_seq, error)
+        return _begin_history(disk, expected_seq, error)
 
 
-def _begin_cold(disk: Disk, begin_at: int, why: HoldfastError) -> SqliteHistory:
+def _begin_history(disk: Disk, begin_at: int, why: HoldfastError) -> SqliteHistory:
     aside = set_aside(disk) if disk.database().exists() else "nothing"
     log.emit("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
     return SqliteHistory.open(disk.database(), begin_at=begin_at)
 
 
-def _keep_finished(cold: SqliteHistory, found: RecoveredState, told: list[AppliedEffect]) -> None:
-    """Keep finished jobs that a snapshot from before there was a past has in it, all at once."""
+def _record_finished(
+    history: SqliteHistory, found: RecoveredState, unrecorded: list[AppliedEffect]
+) -> None:
+    """Move the finished jobs of an old snapshot, which had them in it, to history at once."""
     if found.snapshot is not None and not found.snapshot.cold:
-        from_snapshot = [one for one in told if isinstance(one.effect, Enqueued)]
+        from_snapshot = [one for one in unrecorded if isinstance(one.effect, Enqueued)]
         if from_snapshot:
-            cold.feed(from_snapshot, found.snapshot.last_seq)
-            told[:] = [one for one in told if not isinstance(one.effect, Enqueued)]
+            history.feed(from_snapshot, found.snapshot.last_seq)
+            unrecorded[:] = [one for one in unrecorded if not isinstance(one.effect, Enqueued)]
 
 
 def _begin_log(
@@ -108,7 +112,7 @@ def _begin_log(
     options: JournalOptions,
     random_bytes: Callable[[int], bytes],
 ) -> SegmentWriter:
-    """Make the files ready to go on: the next segment first, then the end of the last one."""
+    """Prepare the log for writing: the next segment first, then the end of the last one."""
     end = found.end
     make_durable(disk, found)
     tidy(disk, end)

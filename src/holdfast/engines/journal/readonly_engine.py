@@ -1,12 +1,12 @@
-"""A journal that nobody owns at the moment, as an engine that only looks: nothing is changed.
+"""An engine that reads a journal that no process owns; it changes nothing.
 
-After a crash the log knows things that the past has not been told yet. Its owner will tell it;
-whoever only looks keeps both in mind instead.
+After a crash the log has effects that history lacks. The next owner will record them; this engine
+combines both in memory instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -34,99 +34,98 @@ from .wal.recovery import covered_seq, recover
 
 
 class ReadonlyJournalEngine(EmbeddedEngine):
-    """Answers every verb that looks; what would change something is refused."""
+    """Answers every verb that reads; it refuses to change anything."""
 
 
 async def open_readonly(
     disk: Disk, options: EngineOptions | None = None, clock: Clock | None = None
 ) -> ReadonlyJournalEngine:
-    """Read the directory, or raise as becoming its owner does; where nothing is, find nothing."""
-    told: list[AppliedEffect] = []
+    """Read the directory, or raise as ``JournalEngine.open``; a missing one is empty."""
+    unrecorded: list[AppliedEffect] = []
     expected_seq, database = covered_seq(disk), disk.database()
-    cold = None
+    store = None
     if expected_seq or database.exists():
-        cold = SqliteHistory.open(database, expected_seq=expected_seq)
+        store = SqliteHistory.open(database, expected_seq=expected_seq)
     try:
-        state = recover(disk, JournalState(told.append, 0 if cold is None else cold.checkpoint))
+        history_seq = 0 if store is None else store.checkpoint
+        state = recover(disk, JournalState(unrecorded.append, history_seq)).state
     except BaseException:
-        if cold is not None:
-            cold.close()
+        if store is not None:
+            store.close()
         raise
-    late = [one for one in told if type(one.effect) in KEPT]
+    late = [one for one in unrecorded if type(one.effect) in KEPT]
     return ReadonlyJournalEngine(
         Capabilities(name="journal", durable=True, shared=True),
-        state.state,
+        state,
         ReadonlyLog(),
-        _past(state.state, cold, late),
+        _history(state, store, late),
         clock or SystemClock(),
         random_bytes,
         options or EngineOptions(),
     )
 
 
-def _past(
-    state: JournalState, cold: SqliteHistory | None, late: Sequence[AppliedEffect]
+def _history(
+    state: JournalState, store: SqliteHistory | None, late: Sequence[AppliedEffect]
 ) -> HistoryStore:
-    if cold is not None:
-        state.credit(cold.tallies())
-        return ReadonlyHistory(cold, state.get, state.finished, late)
-    past = MemoryHistory()
-    past.jobs = {(job.tenant, job.id): job for job in state.jobs()}
-    for happened in late:
-        past.tell(happened)
-    return past
+    if store is not None:
+        state.credit(store.tallies())
+        return ReadonlyHistory(store, state, late)
+    history = MemoryHistory()
+    history.jobs = {(job.tenant, job.id): job for job in state.jobs()}
+    for applied in late:
+        history.record(applied)
+    return history
 
 
 class ReadonlyLog:
-    """Takes nothing: whoever looks has nothing to make durable."""
+    """Refuses every effect: there is nothing to make durable."""
 
     @property
-    def crowded(self) -> bool:
-        """Nobody waits here."""
+    def many_callers(self) -> bool:
+        """Never: there are no flushes to share."""
         return False
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
-        """Refuse it."""
+        """Raise ``EngineClosed``."""
         del effects, first_seq, essential
         raise EngineClosed("this store was opened to be looked at: become its owner to change it")
 
     def stop(self, error: BaseException) -> None:
-        """Have nothing to stop."""
+        """Do nothing."""
 
-    def landing(self, callers: int = 1) -> None:
-        """Have nothing to wait for."""
+    def durable_future(self, callers: int = 1) -> None:
+        """Return None: there is nothing to wait for."""
 
     async def close(self) -> None:
-        """Have nothing to let go of."""
+        """Do nothing."""
 
 
 class ReadonlyHistory(HistoryFeed):
-    """The past as it is on disk, and beside it what the log says happened since."""
+    """The history as it is on disk, combined with the later effects of the log."""
 
     def __init__(
         self,
         store: SqliteHistory,
-        current: Callable[[str, str], Job | None],
-        finished: Callable[[], Iterable[Job]],
+        state: JournalState,
         late: Sequence[AppliedEffect],
     ) -> None:
-        """Take the store, how to ask the state, and what happened after the checkpoint."""
+        """Take the store, the recovered state, and the effects after the store's checkpoint."""
         super().__init__(store, durable_seq=self._kept_seq)
-        self._current = current
-        self._finished = finished
+        self._state = state
         self._tail = MemoryHistory()
         self._late = bool(late)
         self._late_audit: list[AuditRecord] = []
         self._purged: set[tuple[str, str]] = set()
-        for happened in late:
-            self._tail.tell(happened)
-            if isinstance(happened.effect, Audited):
-                self._late_audit.append(happened.effect.record)
-            if isinstance(happened.effect, Purged):
-                self._purged.add((happened.effect.tenant, happened.effect.id))
+        for applied in late:
+            self._tail.record(applied)
+            if isinstance(applied.effect, Audited):
+                self._late_audit.append(applied.effect.record)
+            if isinstance(applied.effect, Purged):
+                self._purged.add((applied.effect.tenant, applied.effect.id))
 
     async def _kept_seq(self) -> int:
-        return self.store.checkpoint  # so that nothing is ever fed
+        return self.store.checkpoint  # so nothing is ever fed
 
     def get(self, tenant: str, job_id: str) -> Job | None:
         """See ``HistoryStore.get``."""
@@ -149,13 +148,13 @@ class ReadonlyHistory(HistoryFeed):
         wanted = replace(wanted, states=(State.DEAD,))
         dead = [
             job
-            for job in self._finished()
+            for job in self._state.finished()
             if wanted.matches(job) and caller.reaches(job.tenant, job.scope)
         ]
         after: Place | None = None
         while True:
             page = await self.find(wanted, caller, after, MAX_PAGE, newest=False)
-            dead += [job for job in page if self._current(job.tenant, job.id) is None]
+            dead += [job for job in page if self._state.get(job.tenant, job.id) is None]
             if len(page) < MAX_PAGE:
                 return group_letters(dead)
             after = place_of(page[-1])
@@ -165,7 +164,7 @@ class ReadonlyHistory(HistoryFeed):
         attempts, notes = await super().history(job)
         later, remarks = await self._tail.history(job)
         if completing_attempt(job) is not None:
-            attempts.pop()  # both know it
+            attempts.pop()  # both have it
         return [*attempts, *later], [*notes, *remarks]
 
     async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
@@ -175,6 +174,6 @@ class ReadonlyHistory(HistoryFeed):
         return [*kept, *late][:limit]
 
     async def forget(self, before_us: int) -> StateCounts:
-        """Show no more of what its owner is to forget, and leave that to its owner."""
+        """Hide what the next owner will forget; change nothing."""
         self.store.hide(before_us)
         return {}

@@ -1,4 +1,4 @@
-"""A dump made into a directory: a snapshot of the unfinished work, and the past beside it."""
+"""Restores a dump into an empty directory: a snapshot of unfinished work, and the history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RestoreSummary(NamedTuple):
 
 
 class _SnapshotRecords:
-    """What of a dump belongs into a snapshot."""
+    """The part of a dump that goes into the snapshot."""
 
     def __init__(self) -> None:
         self.head: DumpHead | None = None
@@ -46,8 +46,8 @@ class _SnapshotRecords:
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
 
-    def passing(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
-        """Take note of what goes by."""
+    def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
+        """Yield these batches, and keep what the snapshot needs."""
         for batch in batches:
             for record in batch:
                 self._take(record)
@@ -76,42 +76,44 @@ def restore(
     batches: Iterable[Sequence[DumpRecord]],
     random_bytes: Callable[[int], bytes] = token_bytes,
 ) -> RestoreSummary:
-    """Make an empty directory hold what a dump has.
+    """Restore a dump into an empty directory.
 
-    Interrupted, it leaves a directory that does not open: remove it and begin again.
+    If interrupted, it leaves a directory that does not open: remove it and start again.
     """
     source = iter(batches)
-    first = next(source, ())  # a dump that is not whole is refused before anything is made
+    first = next(source, ())  # an incomplete dump is refused before anything is created
     disk.lock()
     try:
         if disk.names(LOG) or disk.names(SNAPSHOTS) or disk.database().exists():
             raise InvalidInput("directory", f"{disk.root} is not empty")
-        hot = _SnapshotRecords()
-        cold = SqliteHistory.open(disk.database())
+        snapshot = _SnapshotRecords()
+        history = SqliteHistory.open(disk.database())
         try:
-            last_seq = cold.load(hot.passing(chain([first], source)), lambda: _head(hot).last_seq)
+            last_seq = history.load(
+                snapshot.collect(chain([first], source)), lambda: _head(snapshot).last_seq
+            )
         finally:
-            cold.close()
+            history.close()
         head = SnapshotHead(
             last_seq=last_seq,
-            last_at_us=_head(hot).at_us,
+            last_at_us=_head(snapshot).at_us,
             last_crc=0,
             first_segment=1,
             salt=int.from_bytes(random_bytes(4), "little"),
             cold=True,
-            last_token=_head(hot).last_token,
-            policies=hot.policies,
-            flags=hot.flags,
-            schedules=hot.schedules,
-            audit_head=hot.audit_head,
+            last_token=_head(snapshot).last_token,
+            policies=snapshot.policies,
+            flags=snapshot.flags,
+            schedules=snapshot.schedules,
+            audit_head=snapshot.audit_head,
         )
-        put_in_place(disk, write_unfinished(disk, head, hot.jobs)[0])
-        return RestoreSummary(hot.count, sum(not job.state.finished for job in hot.jobs))
+        put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
+        return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))
     finally:
         disk.unlock()
 
 
-def _head(hot: _SnapshotRecords) -> DumpHead:
-    if hot.head is None:
+def _head(snapshot: _SnapshotRecords) -> DumpHead:
+    if snapshot.head is None:
         raise CorruptDump("the dump", "it has no head")
-    return hot.head
+    return snapshot.head

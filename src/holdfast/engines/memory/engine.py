@@ -1,16 +1,12 @@
-"""The memory engine: the contract at its plainest, and the oracle for the others.
+"""The memory engine: the simplest implementation of the contract, and the oracle for the others.
 
-Every question is answered by looking at every job, so that it is right at a glance. Nothing
-survives the process. It is meant for tests, not for a backlog.
+Every query scans every job, so that it is obviously right. Nothing survives the process. It is
+meant for tests, not for a backlog.
 """
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import Capabilities, EngineOptions
@@ -24,9 +20,7 @@ from holdfast.engines.dump.format import (
 from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes as pooled_bytes
-from holdfast.model.effects import (
-    Effect,
-)
+from holdfast.model.effects import Effect
 from holdfast.model.errors import DurabilityLost, InvalidInput
 
 from .state import MemoryState
@@ -35,6 +29,8 @@ from .state import MemoryState
 class MemoryEngine(EmbeddedEngine):
     """Keeps work in this process's memory, and nowhere else."""
 
+    state_type: type[MemoryState] = MemoryState
+
     def __init__(
         self,
         *,
@@ -42,28 +38,28 @@ class MemoryEngine(EmbeddedEngine):
         options: EngineOptions | None = None,
         random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> None:
-        self._plain_past = MemoryHistory()
-        self._plain_state = MemoryState(self._plain_past)
+        self._history = MemoryHistory()
+        self._state = self.state_type(self._history)
         super().__init__(
             Capabilities(name="memory", durable=False, shared=False),
-            self._plain_state,
+            self._state,
             NullLog(),
-            self._plain_past,
+            self._history,
             clock or SystemClock(),
             random_bytes,
             options or EngineOptions(),
         )
 
     def load(self, records: Iterable[DumpRecord]) -> None:
-        """Take in a dump; the engine must be new."""
-        if self._plain_state.seq:
+        """Load a dump; the engine must be new."""
+        if self._state.seq:
             raise InvalidInput("engine", "a dump is loaded into an engine that is new")
         for record in records:
             if isinstance(record, DumpHead):
-                self._token_offset = max(0, record.last_token - record.last_seq)
+                self._core.token_offset = max(0, record.last_token - record.last_seq)
             if isinstance(record, DumpedAttempt | DumpedNote | DumpedAudit):
-                self._plain_past.load(record)
-            self._plain_state.load(record)
+                self._history.load(record)
+            self._state.load(record)
 
 
 class NullLog:
@@ -79,7 +75,7 @@ class NullLog:
         *,
         essential: bool,  # noqa: ARG002
     ) -> None:
-        """Take everything and keep nothing."""
+        """Accept everything and store nothing."""
         if self._stopped is not None:
             raise DurabilityLost(f"the state is in doubt: {self._stopped}")
 
@@ -88,12 +84,12 @@ class NullLog:
         self._stopped = error
 
     @property
-    def crowded(self) -> bool:
-        """Nobody waits here."""
+    def many_callers(self) -> bool:
+        """Never: there are no flushes to share."""
         return False
 
-    def landing(self, callers: int = 1) -> None:
-        """Have nothing to wait for."""
+    def durable_future(self, callers: int = 1) -> None:
+        """Return None: there is nothing to wait for."""
 
     async def close(self) -> None:
-        """Have nothing to let go of."""
+        """Do nothing."""

@@ -79,7 +79,7 @@ class MemoryState:
         self.seq, self.last_at_us = seq, effect.at_us
         if isinstance(effect, Audited):
             self.audit_head = head_of(effect.record)
-            self._past.tell(AppliedEffect(seq, effect, None, None))
+            self._past.record(AppliedEffect(seq, effect, None, None))
         elif isinstance(effect, PolicySet):
             _put(self.policies, effect.queue, effect.policy)
             self._turns = {key: n for key, n in self._turns.items() if key[0] != effect.queue}
@@ -96,7 +96,7 @@ class MemoryState:
         name = job_key(effect)
         old = self._jobs.get(name)
         job = folding.apply(old, effect, seq)
-        self._past.tell(AppliedEffect(seq, effect, old, job))
+        self._past.record(AppliedEffect(seq, effect, old, job))
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -154,7 +154,7 @@ class MemoryState:
         return next((job for job in self._in(State.IN_FLIGHT) if job.token == token), None)
 
     @property
-    def anybody_waits(self) -> bool:
+    def has_dependents(self) -> bool:
         """Whether any job waits for another."""
         return True
 

@@ -15,6 +15,8 @@ from holdfast.daemon.rpc.server import GRACE_SECONDS
 from holdfast.daemon.stores import JournalStore, Store
 from holdfast.daemon.worker_settings import worker_name, worker_options
 from holdfast.engines.contract import Engine, Reclaim
+from holdfast.engines.embedded.commands import Commands
+from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.compaction import (
@@ -41,13 +43,55 @@ _POLL_SECONDS = 0.1
 _SLOW_CHANCE = 0.03
 
 
+class CheckedCore(EmbeddedCore):
+    """The core of the journal; every commit is checked."""
+
+    def commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
+        """See ``EmbeddedCore``."""
+        jobs = super().commit(effects, essential=essential)
+        process = current_process()
+        process.world.invariants.committed(effects, jobs, process.name)
+        return jobs
+
+
+class CheckedCommands(Commands):
+    """The commands of the journal; every settle and reclaim is checked."""
+
+    def settle(
+        self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
+    ) -> list[LeaseLost | None]:
+        """See ``Commands``."""
+        invariants = current_process().world.invariants
+        acceptable = invariants.acceptable(outcomes)
+        answers = super().settle(outcomes, caller, now_us)
+        invariants.settled(outcomes, acceptable, answers)
+        return answers
+
+    def reclaim(
+        self,
+        limit: int,
+        forced: Sequence[JobRef],
+        attribution: Attribution | None,
+        caller: Caller,
+        now_us: int,
+    ) -> Reclaim:
+        """See ``Commands``."""
+        found = super().reclaim(limit, forced, attribution, caller, now_us)
+        if not forced:  # an operator may end a live lease
+            process = current_process()
+            process.world.check_reclaimed(found.lost, process)
+        return found
+
+
 class SimulatedJournal(JournalEngine):
     """The journal with invariant checks; its threads and processes are simulated."""
+
+    core_type = CheckedCore
+    commands_type = CheckedCommands
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.process = current_process()
-        self._invariants = self.process.world.invariants
 
     def _runner(self, options: JournalOptions) -> FlushRunner:  # noqa: ARG002 - the real one's
         return AdaptiveRunner(
@@ -57,41 +101,15 @@ class SimulatedJournal(JournalEngine):
     def _threads(self, count: int, name: str) -> Executor:  # noqa: ARG002 - the real one's
         return SimulatedThreads(current_process())
 
-    async def _compact_elsewhere(self, order: CompactionRequest) -> CompactionResult:
-        compacted = await asyncio.to_thread(compact, self._disk, order)
+    async def _compact_in_process(self, request: CompactionRequest) -> CompactionResult:
+        compacted = await asyncio.to_thread(compact, self._disk, request)
         self.process.world.trace.note("owner.snapshot", self.process.name, str(compacted.last_seq))
         return compacted
 
     def _note_files(self, found: RecoveredState) -> None:
         super()._note_files(found)
         world = self.process.world
-        self._invariants.recovered(found.end.last_seq, world.ledger.acknowledged_seq)
-
-    def _commit(self, effects: Sequence[Effect], *, essential: bool = True) -> list[Job | None]:
-        jobs = super()._commit(effects, essential=essential)
-        self._invariants.committed(effects, jobs, self.process.name)
-        return jobs
-
-    def _settle(
-        self, outcomes: Sequence[Outcome], caller: Caller, now_us: int
-    ) -> list[LeaseLost | None]:
-        acceptable = self._invariants.acceptable(outcomes)
-        answers = super()._settle(outcomes, caller, now_us)
-        self._invariants.settled(outcomes, acceptable, answers)
-        return answers
-
-    def _reclaim(
-        self,
-        limit: int,
-        forced: Sequence[JobRef],
-        attribution: Attribution | None,
-        caller: Caller,
-        now_us: int,
-    ) -> Reclaim:
-        found = super()._reclaim(limit, forced, attribution, caller, now_us)
-        if not forced:  # an operator may end a live lease
-            self.process.world.check_reclaimed(found.lost, self.process)
-        return found
+        world.invariants.recovered(found.end.last_seq, world.ledger.acknowledged_seq)
 
 
 class ProcessRunner:

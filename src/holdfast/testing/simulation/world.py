@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Sequence
 
-from holdfast.engines.journal.doctor import verify
+from holdfast.engines.journal.doctor import all_jobs, read_directory, verify
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.journal.readonly import look
 from holdfast.model.audit import head_of
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.testing.clock import VirtualClock
@@ -229,9 +228,9 @@ class World:
         if report.problems:
             self.trace.broken(f"verify found {report.problems}")
             return
-        with look(self.disk) as offline:
-            found = {(job.tenant, job.id): job for job in offline.jobs()}
-            records = [] if offline.cold is None else offline.cold.audit(0, 1 << 30)
+        with read_directory(self.disk) as (state, history):
+            found = {(job.tenant, job.id): job for job in all_jobs(state, history)}
+            records = [] if history is None else history.audit(0, 1 << 30)
         self._compare(found)
         if [head_of(record) for record in records] != self.invariants.audit_heads[1:]:
             self.trace.broken(f"the audit differs from what was committed: {len(records)} records")

@@ -41,10 +41,10 @@ class Owner:
         self.durable_asked += 1
         return self.world.seq - self.behind
 
-    def tell(self) -> None:
+    def record(self) -> None:
         """Tell the past everything that happened since the last time."""
-        for happened in self.world.told[self._told :]:
-            self.past.tell(happened)
+        for applied in self.world.told[self._told :]:
+            self.past.record(applied)
         self._told = len(self.world.told)
 
     async def found(self):
@@ -64,7 +64,7 @@ def virtually(work):
 async def test_after_a_flush_everything_told_is_found(disk, inline):
     owner = Owner(SimDisk() if inline else disk, inline=inline)
     dead, done = owner.world.dead("a"), owner.world.done("b")
-    owner.tell()
+    owner.record()
     await owner.past.flush()
     assert await owner.found() == ["a", "b"]
     assert owner.past.get("default", "a") == dead
@@ -79,7 +79,7 @@ def test_what_leaves_no_trace_is_not_even_kept_in_mind():
     async def work():
         owner = Owner()
         owner.world.claim(owner.world.enqueue("a"))
-        owner.tell()
+        owner.record()
         assert owner.past.unfed == 0
         await owner.past.flush()
         assert owner.fed == []
@@ -94,10 +94,10 @@ def test_it_feeds_by_itself_a_quarter_of_a_second_after_the_first_thing():
     async def work():
         owner = Owner()
         owner.world.done("a")
-        owner.tell()
+        owner.record()
         await asyncio.sleep(0.2)
         owner.world.done("b")
-        owner.tell()
+        owner.record()
         assert owner.fed == []
         await asyncio.sleep(0.06)
         assert owner.fed == [owner.world.seq]
@@ -117,7 +117,7 @@ def test_it_feeds_at_once_when_there_is_much(monkeypatch):
         owner = Owner()
         for number in range(10):
             owner.world.done(str(number))
-        owner.tell()
+        owner.record()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert owner.past.unfed == 0
@@ -170,7 +170,7 @@ def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
 def many(owner: Owner, count: int) -> None:
     for _ in range(count):
         owner.world.done(f"j{owner.world.seq}")
-    owner.tell()
+    owner.record()
 
 
 def test_only_what_is_durable_is_fed():
@@ -178,7 +178,7 @@ def test_only_what_is_durable_is_fed():
         owner = Owner()
         owner.world.done("a")
         owner.world.done("b")
-        owner.tell()
+        owner.record()
         owner.behind = 2
         await asyncio.sleep(0.3)
         assert (await owner.found(), owner.past.checkpoint, owner.past.unfed) == (["a"], 4, 1)
@@ -194,7 +194,7 @@ def test_nothing_is_fed_when_the_log_cannot_be_made_durable():
     async def work():
         owner = Owner()
         owner.world.done("a")
-        owner.tell()
+        owner.record()
 
         async def lost() -> int:
             raise DurabilityLost("the log could not be written")
@@ -214,7 +214,7 @@ def test_what_is_pinned_is_not_said_to_be_fed_until_it_is_let_go():
     async def work():
         owner = Owner()
         owner.world.done("a")
-        owner.tell()
+        owner.record()
         with owner.past.pinned():
             with owner.past.pinned():
                 await owner.past.flush()
@@ -238,7 +238,7 @@ async def test_room_waits_until_enough_is_fed(disk, monkeypatch):
     monkeypatch.setattr(owner.past.store, "feed", held)
     for number in range(6):
         owner.world.done(str(number))
-        owner.tell()
+        owner.record()
         if number < 5:
             await owner.past.room()
     waiting = asyncio.create_task(owner.past.room())
@@ -263,12 +263,12 @@ async def test_while_one_feed_is_under_way_the_next_is_gathered(disk, monkeypatc
 
     monkeypatch.setattr(owner.past.store, "feed", held)
     owner.world.done("a")
-    owner.tell()
+    owner.record()
     first = asyncio.create_task(owner.past.flush())
     await asyncio.to_thread(begun.wait, 30)
     for number in range(7):
         owner.world.done(f"b{number}")
-    owner.tell()
+    owner.record()
     second = asyncio.create_task(owner.past.flush())
     gate.set()
     await asyncio.gather(first, second)
@@ -288,7 +288,7 @@ async def test_a_caller_who_gives_up_does_not_stop_the_feed(disk, monkeypatch):
 
     monkeypatch.setattr(owner.past.store, "feed", held)
     owner.world.done("a")
-    owner.tell()
+    owner.record()
     flush = asyncio.create_task(owner.past.flush())
     await asyncio.to_thread(begun.wait, 30)
     flush.cancel()
@@ -312,7 +312,7 @@ def test_a_failing_disk_is_told_once_and_borne_until_it_is_mended(caplog, fault,
         opened = disk.calls
         disk.faults = dict.fromkeys(range(opened + 1, opened + 1_000), fault)
         owner.world.dead("a")
-        owner.tell()
+        owner.record()
         with pytest.raises(error):
             await owner.past.flush()
         failed_at = []
@@ -327,7 +327,7 @@ def test_a_failing_disk_is_told_once_and_borne_until_it_is_mended(caplog, fault,
         assert all(b > a - 0.2 for a, b in pairwise(gaps)), "pauses grow"
         assert isinstance(owner.past.failure, error)
         owner.world.done("b")
-        owner.tell()
+        owner.record()
         assert (owner.fed, owner.past.unfed, owner.past.checkpoint) == ([], 2, 0)
         with pytest.raises(error):
             await owner.past.flush()
@@ -349,7 +349,7 @@ def test_a_flush_after_the_disk_is_mended_does_not_wait_for_the_pause():
         owner = Owner(disk)
         disk.faults = {disk.calls + 1: Fault.EIO}
         owner.world.done("a")
-        owner.tell()
+        owner.record()
         with pytest.raises(StorageError):
             await owner.past.flush()
         await owner.past.flush()
@@ -365,7 +365,7 @@ def test_an_error_after_the_commit_is_no_reason_to_keep_it_twice():
         owner = Owner(disk)
         disk.faults = {disk.calls + 2: Fault.EIO}
         owner.world.dead("a")
-        owner.tell()
+        owner.record()
         with pytest.raises(StorageError):
             await owner.past.flush()
         await owner.past.flush()
@@ -380,7 +380,7 @@ def test_closing_keeps_what_was_told(disk):
     async def work():
         owner = Owner(disk, inline=False)
         owner.world.done("a")
-        owner.tell()
+        owner.record()
         await owner.past.close()
         await owner.past.close()
 
@@ -396,7 +396,7 @@ def test_closing_on_a_broken_disk_says_so_and_lets_go():
         owner = Owner(disk)
         disk.faults = dict.fromkeys(range(disk.calls, 1_000), Fault.EIO)
         owner.world.done("a")
-        owner.tell()
+        owner.record()
         with pytest.raises(StorageError):
             await owner.past.close()
         with pytest.raises(StorageError):
@@ -409,7 +409,7 @@ def test_closing_on_a_broken_disk_says_so_and_lets_go():
 async def test_fresh_ids_are_answered_without_the_store(disk, inline, monkeypatch):
     owner = Owner(SimDisk() if inline else disk, inline=inline)
     dead = owner.world.dead("a")
-    owner.tell()
+    owner.record()
     await owner.past.flush()
     if owner.past._filling is not None:
         await owner.past._filling
@@ -435,7 +435,7 @@ async def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkey
     kept = owner.world.dead("dead")
     border_us = owner.world.pass_time()
     young = owner.world.done("young")
-    owner.tell()
+    owner.record()
     await owner.past.flush()
     steps, real = [], owner.past.store.forget
 

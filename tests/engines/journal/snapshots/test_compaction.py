@@ -92,7 +92,7 @@ def test_a_failing_compaction_is_said_and_costs_nothing(caplog):
             return create(name)
 
         disk.create = create_no_snapshot  # type: ignore[method-assign]
-        await engine._compact_quietly()
+        await engine._compact_in_background()
         await engine.enqueue([job("b")])
         assert (await engine.counts())["default"].pending == 2
 

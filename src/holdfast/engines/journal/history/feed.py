@@ -46,7 +46,7 @@ _NAMES_AT_ONCE = 200
 
 
 class HistoryFeed:
-    """Satisfies ``holdfast.engines.embedded.history.Past``. It belongs to one event loop.
+    """Satisfies ``HistoryStore``. It belongs to one event loop.
 
     ``durable_seq`` makes everything that was told so far durable in the log and returns a seq up
     to which all is durable and told: only that is fed. ``fed`` is called on the event loop
@@ -98,15 +98,15 @@ class HistoryFeed:
 
     # --- tell --------------------------------------------------------------------------------
 
-    def tell(self, happened: AppliedEffect) -> None:
-        """See ``Past.tell``; what leaves no trace is dropped at once."""
-        kind = type(happened.effect)
+    def record(self, applied: AppliedEffect) -> None:
+        """See ``HistoryStore.tell``; what leaves no trace is dropped at once."""
+        kind = type(applied.effect)
         if kind is not Completed:
             if kind not in KEPT:
                 return
             self._heavy += 1
         unfed = self._unfed
-        unfed.append(happened)
+        unfed.append(applied)
         if self._timer is None and self._feeding is None:
             self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
         elif len(unfed) + _HEAVY * self._heavy >= self._feed_from and self.failure is None:
@@ -124,7 +124,7 @@ class HistoryFeed:
 
     @property
     def behind(self) -> bool:
-        """See ``Past.behind``."""
+        """See ``HistoryStore.behind``."""
         return self.unfed + _HEAVY * self._heavy > self._most_unfed
 
     @property
@@ -133,7 +133,7 @@ class HistoryFeed:
         return self.store.checkpoint
 
     async def flush(self) -> None:
-        """See ``Past.flush``. Raise ``StorageError`` while things cannot be kept."""
+        """See ``HistoryStore.flush``. Raise ``StorageError`` while things cannot be kept."""
         told = self._told
         while self._kept < told:
             await self._feed()
@@ -150,7 +150,7 @@ class HistoryFeed:
         return self.checkpoint
 
     async def room(self) -> None:
-        """See ``Past.room``."""
+        """See ``HistoryStore.room``."""
         while self.behind and not self._closed:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
@@ -160,7 +160,7 @@ class HistoryFeed:
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[None]:
-        """See ``Past.pinned``: ``fed`` is not called meanwhile."""
+        """See ``HistoryStore.pinned``: ``fed`` is not called meanwhile."""
         self._pins += 1
         try:
             yield
@@ -273,7 +273,7 @@ class HistoryFeed:
     # --- look --------------------------------------------------------------------------------
 
     def get(self, tenant: str, job_id: str) -> Job | None:
-        """See ``Past.get``."""
+        """See ``HistoryStore.get``."""
         if not self._known.may_hold(tenant, job_id):
             return None
         return self.store.get(tenant, job_id)
@@ -281,28 +281,28 @@ class HistoryFeed:
     async def find(
         self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
     ) -> list[Job]:
-        """See ``Past.find``."""
+        """See ``HistoryStore.find``."""
         look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
         return await self._on(self._readers, look)
 
     async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-        """See ``Past.groups``."""
+        """See ``HistoryStore.groups``."""
         return await self._on(self._readers, partial(self.store.groups, wanted, caller))
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
-        """See ``Past.history``."""
+        """See ``HistoryStore.history``."""
         return await self._on(self._readers, partial(self.store.history, job))
 
     async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
-        """See ``Past.audit``."""
+        """See ``HistoryStore.audit``."""
         return await self._on(self._readers, partial(self.store.audit, after, limit))
 
     async def count(self, caller: Caller) -> StateCounts:
-        """See ``Past.count``."""
+        """See ``HistoryStore.count``."""
         return await self._on(self._readers, partial(self.store.count, caller))
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
-        """See ``Past.dump``."""
+        """See ``HistoryStore.dump``."""
         batches = self.store.dump()
         if self._readers is None:
             batches = iter(list(batches))  # a database in memory has readers wait for writers
@@ -315,7 +315,7 @@ class HistoryFeed:
     # --- forget ------------------------------------------------------------------------------
 
     async def forget(self, before_us: int) -> StateCounts:
-        """See ``Past.forget``. Feeding goes on between the steps."""
+        """See ``HistoryStore.forget``. Feeding goes on between the steps."""
         gone: Counter[tuple[str, str, State]] = Counter()
         if self._unfed and self._unfed[0].effect.at_us < before_us:
             await self.flush()
@@ -331,7 +331,7 @@ class HistoryFeed:
         return gone
 
     async def close(self) -> None:
-        """See ``Past.close``. Raise ``StorageError`` if something could not be kept."""
+        """See ``HistoryStore.close``. Raise ``StorageError`` if something could not be kept."""
         if self._closed:
             return
         try:

@@ -69,9 +69,9 @@ class RowChanges:
         """Whether what is looked up in the store now is as it was when these happened."""
         return not (self.done or self.leaving or self.attempts or self.notes)
 
-    def take(self, happened: AppliedEffect) -> bool:
+    def take(self, applied: AppliedEffect) -> bool:
         """Take one in; False if those before it must be written first."""
-        seq, effect, old, job = happened.seq, happened.effect, happened.old, happened.job
+        seq, effect, old, job = applied.seq, applied.effect, applied.old, applied.job
         if isinstance(effect, fx.Audited):
             self.audit.append((effect.record.number, *body_of(effect.record)))
             return True

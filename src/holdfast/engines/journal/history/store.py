@@ -97,16 +97,16 @@ class SqliteHistory:
 
     # --- write -------------------------------------------------------------------------------
 
-    def feed(self, happened: Sequence[AppliedEffect], checkpoint: int) -> None:
+    def feed(self, applied: Sequence[AppliedEffect], checkpoint: int) -> None:
         """Keep what happened, up to this seq, in one transaction; what is in already is skipped.
 
         Raise ``StorageError``; then nothing has changed.
         """
 
         def work(connection: sqlite3.Connection, known: HistoryCheckpoint) -> HistoryCheckpoint:
-            new = happened
-            if happened and not known.seq < happened[0].seq <= happened[-1].seq <= checkpoint:
-                new = [one for one in happened if known.seq < one.seq <= checkpoint]
+            new = applied
+            if applied and not known.seq < applied[0].seq <= applied[-1].seq <= checkpoint:
+                new = [one for one in applied if known.seq < one.seq <= checkpoint]
             writer_module.write(connection, new, self._kinds)
             return HistoryCheckpoint(max(known.seq, checkpoint), known.forget_before_us)
 
@@ -193,7 +193,7 @@ class SqliteHistory:
     def find(
         self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
     ) -> list[Job]:
-        """See ``Past.find``."""
+        """See ``HistoryStore.find``."""
         with self.reading() as connection:
             return queries.find(
                 queries.ReadSnapshot(connection, self.file, self.forget_before_us),
@@ -202,23 +202,23 @@ class SqliteHistory:
             )
 
     def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-        """See ``Past.groups``."""
+        """See ``HistoryStore.groups``."""
         with self.reading() as connection:
             source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
             return queries.groups(source, wanted, caller)
 
     def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
-        """See ``Past.history``."""
+        """See ``HistoryStore.history``."""
         with self.reading() as connection:
             return queries.history(connection, self.file, job)
 
     def audit(self, after: int, limit: int) -> list[AuditRecord]:
-        """See ``Past.audit``."""
+        """See ``HistoryStore.audit``."""
         with self.reading() as connection:
             return queries.audit(connection, self.file, after, limit)
 
     def count(self, caller: Caller) -> dict[tuple[str, str, State], int]:
-        """See ``Past.count``."""
+        """See ``HistoryStore.count``."""
         found: dict[tuple[str, str, State], int] = {}
         with self.reading() as connection:
             done = on_done(EVERYTHING, caller, self.forget_before_us)

@@ -44,12 +44,12 @@ _PURGED = msgspec.json.Decoder(list[tuple[int, str, str, str]])
 
 
 def write(
-    connection: sqlite3.Connection, happened: Sequence[AppliedEffect], kinds: InternedNames
+    connection: sqlite3.Connection, applied: Sequence[AppliedEffect], kinds: InternedNames
 ) -> None:
     """Write what these things change, in the transaction that is open."""
     changes = RowChanges()
-    for start in range(0, len(happened), PART):
-        part = happened[start : start + PART]
+    for start in range(0, len(applied), PART):
+        part = applied[start : start + PART]
         done = [(one.seq, one.job) for one in part if type(one.effect) is Completed and one.job]
         if len(done) == len(part):  # nearly always
             changes = _written(connection, changes, kinds)

@@ -58,7 +58,7 @@ def compact(disk: Disk, order: CompactionRequest) -> CompactionResult:
     The past must have everything up to there: finished jobs do not get into the snapshot, but for
     dead ones that hold up others of their key.
     """
-    start = starting_point(disk, JournalState(cold_seq=MAX_TIME_US))
+    start = starting_point(disk, JournalState(history_seq=MAX_TIME_US))
     state, reader = start.state, start.reader
     reader.read(start.first_segment, FrameApplier(state), last=order.last_segment)
     head = head_of(state, reader.prev_crc, order.last_segment + 1, order.salt)

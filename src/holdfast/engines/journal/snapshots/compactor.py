@@ -19,7 +19,7 @@ from holdfast.model.errors import StorageError
 from .compaction import CompactionRequest, CompactionResult, compact
 
 
-async def compact_elsewhere(order: CompactionRequest) -> CompactionResult:
+async def compact_in_process(order: CompactionRequest) -> CompactionResult:
     """Have another process do the compaction; raise ``StorageError`` if it could not."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

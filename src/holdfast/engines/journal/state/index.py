@@ -44,7 +44,7 @@ from .ordering import DependentIndex, KeyName, KeyQueue
 from .ready_queue import ReadyQueue, Tenants, TenantState, TimeIndex
 
 T = TypeVar("T")
-Tell = Callable[[AppliedEffect], None]
+Record = Callable[[AppliedEffect], None]
 
 _BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
     State.BLOCKED,
@@ -52,7 +52,7 @@ _BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
     State.IN_FLIGHT,
     State.DEAD,
 )
-_UNTOLD = frozenset({Enqueued, Claimed, Extended, Unblocked, Freed})
+_UNRECORDED = frozenset({Enqueued, Claimed, Extended, Unblocked, Freed})
 """Effects of which the past need not know: what they did shows in what comes after them."""
 
 _BEFORE: Mapping[type[JobEffect], State] = {
@@ -71,7 +71,7 @@ class JournalIndex:
     key is in neither.
     """
 
-    def __init__(self, tell: Tell | None = None, cold_seq: int = 0) -> None:
+    def __init__(self, record: Record | None = None, history_seq: int = 0) -> None:
         """Take whom to tell what happened, and up to where the past has everything already."""
         self.seq = 0
         self.last_at_us = 0
@@ -83,8 +83,8 @@ class JournalIndex:
         self.audit_head = AuditHead()
         self.gates = QueueLimits()
         self.policies = self.gates.policies
-        self.tell = tell
-        self.cold_seq = cold_seq
+        self.record = record
+        self.history_seq = history_seq
         self._tenants: Tenants = {}
         self._lines: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
         self._scheduled = TimeIndex()
@@ -117,8 +117,8 @@ class JournalIndex:
         if job is not None and (job.unique is not None or job.state is _IN_FLIGHT):
             self._check(old, job)
         self._advance(effect.at_us, seq)
-        if self.tell is not None and seq > self.cold_seq and type(effect) not in _UNTOLD:
-            self.tell(AppliedEffect(seq, effect, old, job))
+        if self.record is not None and seq > self.history_seq and type(effect) not in _UNRECORDED:
+            self.record(AppliedEffect(seq, effect, old, job))
         if type(effect) is Noted:
             return job
         if name not in self._tenants:
@@ -182,8 +182,8 @@ class JournalIndex:
             _put(self.schedules, effect.name, effect.schedule)
         else:
             self.audit_head = head_of(effect.record)
-            if self.tell is not None and seq > self.cold_seq:
-                self.tell(AppliedEffect(seq, effect, None, None))
+            if self.record is not None and seq > self.history_seq:
+                self.record(AppliedEffect(seq, effect, None, None))
 
     def _check(self, old: Job | None, job: Job) -> None:
         """Raise if the job cannot be what this effect says; nothing has been touched yet."""
@@ -273,18 +273,18 @@ class JournalIndex:
             tally = tenant.tallies[job.queue]
             if not (tally[_PENDING] or tally[_BLOCKED] or tally[_IN_FLIGHT]):
                 self.gates.retire(job.queue, job.tenant)
-        if self.seq <= self.cold_seq:
+        if self.seq <= self.history_seq:
             self.evict(self.seq)
 
     def _count(self, tenant: TenantState, queue: str, state: State, change: int) -> None:
         # How many finished ones the past has is known from itself.
-        if self.seq > self.cold_seq or not state.finished:
+        if self.seq > self.history_seq or not state.finished:
             tenant.tallies[queue][state] += change
 
-    def evict(self, cold_seq: int) -> None:
+    def evict(self, history_seq: int) -> None:
         """Let go of the finished jobs that the past has up to this sequence number."""
         finished = self._finished
-        while finished and finished[0][0] <= cold_seq:
+        while finished and finished[0][0] <= history_seq:
             job = finished.popleft()[1]
             tenant = self._tenants.get(job.tenant)
             if tenant is not None and tenant.jobs.get(job.id) is job:

@@ -32,13 +32,13 @@ TOKENS_PER_SEGMENT_BITS = 36
 
 
 class JournalState(JournalIndex):
-    """See ``seam.WorkState`` for what its methods promise."""
+    """See ``WorkState`` for what its methods promise."""
 
     # --- load --------------------------------------------------------------------------------
 
     def again(self) -> JournalState:
         """Return an empty state that tells the same, of the same."""
-        return JournalState(self.tell, self.cold_seq)
+        return JournalState(self.record, self.history_seq)
 
     def govern(
         self,
@@ -68,7 +68,7 @@ class JournalState(JournalIndex):
         untold = 1
         for job in jobs:
             share_names(job)
-            if job.state.finished and (cold or self.tell is not None):
+            if job.state.finished and (cold or self.record is not None):
                 untold += self._load_finished(job, untold, cold=cold)
                 continue
             tenant = self._admit(job)
@@ -120,8 +120,8 @@ class JournalState(JournalIndex):
         """Let it hold others of its key, and tell the past of it if that cannot know it."""
         if job.state is State.DEAD and job.ties.key is not None:
             self._line(job).hold(job)
-        if not cold and self.tell is not None and self.seq > self.cold_seq:
-            self.tell(AppliedEffect(number, Enqueued(job.created_at_us, job), None, job))
+        if not cold and self.record is not None and self.seq > self.history_seq:
+            self.record(AppliedEffect(number, Enqueued(job.created_at_us, job), None, job))
         return not cold
 
     # --- look --------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class JournalState(JournalIndex):
         return list(self._leases.values())
 
     @property
-    def anybody_waits(self) -> bool:
+    def has_dependents(self) -> bool:
         """Whether any job waits for another."""
         return bool(self._dependents)
 

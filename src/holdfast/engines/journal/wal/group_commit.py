@@ -77,7 +77,7 @@ class GroupCommit:
         self._limit = writer.max_frame_bytes - frames.OVERHEAD - _FRAME_ARRAY_BYTES
         self._waiting: deque[_Batch] = deque()
         self._chores: deque[tuple[Callable[[], None], _Batch]] = deque()
-        self._in_air: _Batch | None = None
+        self._in_flight: _Batch | None = None
         self._launching = False
         self._alone = False
         self._alone_in_a_row = 0
@@ -87,7 +87,7 @@ class GroupCommit:
         self._closed = False
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
-        """Take effects into the open batch; see ``embedded.Log``."""
+        """Take effects into the open batch; see ``CommitLog``."""
         if self._closed or self.failure is not None:
             self._check()
         count = len(effects)
@@ -109,14 +109,14 @@ class GroupCommit:
         batch.count += count
         batch.size += size
         batch.promised += promised
-        if self._in_air is None and not self._launching and not self._alone:
+        if self._in_flight is None and not self._launching and not self._alone:
             # Not at once: what else is ready in this turn of the loop shares the flush.
             self._launching = True
             self._loop.call_soon(self._launch)
 
     @property
-    def crowded(self) -> bool:
-        """Whether several callers were seen lately, in a flush or a turn; see ``embedded.Log``."""
+    def many_callers(self) -> bool:
+        """Whether several callers were seen lately, in a flush or a turn; see ``CommitLog``."""
         return not self._alone
 
     @property
@@ -124,12 +124,12 @@ class GroupCommit:
         """Whether the event loop itself waits for the disk at this moment; ask from any thread."""
         return self._runner.here
 
-    def landing(self, callers: int = 1) -> asyncio.Future[None] | None:
-        """Return a future for when everything added so far is durable; see ``embedded.Log``."""
+    def durable_future(self, callers: int = 1) -> asyncio.Future[None] | None:
+        """Return a future for when everything added so far is durable; see ``CommitLog``."""
         if self.failure is not None:
             raise self._failed()
-        waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_air, callers)
-        if (self._alone or callers > 1) and self._in_air is None:
+        waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_flight, callers)
+        if (self._alone or callers > 1) and self._in_flight is None:
             # One caller after another, or a crowd that has gathered already: no use to wait for
             # more, and no turn of the loop to lose before the thread gets to run.
             if self._alone and waiter is not None:
@@ -172,8 +172,10 @@ class GroupCommit:
             return
         self._closing = True
         try:
-            while landing := self._wait_for(self._waiting[-1] if self._waiting else self._in_air):
-                await landing
+            while durable_future := self._wait_for(
+                self._waiting[-1] if self._waiting else self._in_flight
+            ):
+                await durable_future
             await self.run(self._writer.close)
         finally:
             self._closed = True
@@ -184,7 +186,7 @@ class GroupCommit:
 
     def _launch(self) -> None:
         self._launching = False
-        if self._in_air is not None or self.failure is not None:
+        if self._in_flight is not None or self.failure is not None:
             return
         if self._chores:
             self._start(*self._chores.popleft())
@@ -195,9 +197,9 @@ class GroupCommit:
             self._start(self._writer.prepare, _Batch(0))
 
     def _start(self, work: Callable[[], None], batch: _Batch) -> None:
-        self._in_air = batch
+        self._in_flight = batch
         small = 0 < batch.size <= _SMALL_BYTES
-        self._runner.submit(work, lambda error: self._landed(batch, error), small=small)
+        self._runner.submit(work, lambda error: self._flushed(batch, error), small=small)
 
     def _flush(self, batch: _Batch) -> None:
         payload = b"".join((b"\xdd", batch.count.to_bytes(4, "big"), *batch.parts))
@@ -205,8 +207,8 @@ class GroupCommit:
         if self._sync is SyncMode.ALWAYS:
             self._writer.sync()
 
-    def _landed(self, batch: _Batch, error: BaseException | None) -> None:
-        self._in_air = None
+    def _flushed(self, batch: _Batch, error: BaseException | None) -> None:
+        self._in_flight = None
         full = isinstance(error, StorageFull) and not batch.count
         if error is not None and not full:
             self._fail(error, batch)
@@ -236,7 +238,7 @@ class GroupCommit:
             self._launch()
 
     def stop(self, error: BaseException) -> None:
-        """Take nothing more in; see ``embedded.Log``."""
+        """Take nothing more in; see ``CommitLog``."""
         if self.failure is None:
             self._fail(error)
 

@@ -49,13 +49,10 @@ async def a_life(engine: JournalEngine) -> None:
     await engine.compact()
 
 
-def lived(where: Path) -> None:
-    async def run() -> None:
-        engine = await opened(where)
-        await a_life(engine)
-        await engine.close()
-
-    asyncio.run(run())
+async def lived(where: Path) -> None:
+    engine = await opened(where)
+    await a_life(engine)
+    await engine.close()
 
 
 def full(*_asked: object) -> None:
@@ -83,7 +80,7 @@ def damage(path: Path) -> None:
 def test_a_file_that_is_gone_or_damaged_stops_the_start_and_is_begun_anew_when_asked(
     tmp_path, harm, error
 ):
-    lived(tmp_path)
+    asyncio.run(lived(tmp_path))
     harm(tmp_path / FILE)
 
     async def run() -> None:
@@ -108,7 +105,7 @@ def test_a_file_that_is_gone_or_damaged_stops_the_start_and_is_begun_anew_when_a
 
 
 def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
-    lived(tmp_path)
+    asyncio.run(lived(tmp_path))
     assert verify(LocalDisk(tmp_path)).problems == []
     damage(tmp_path / FILE)
     assert FILE in verify(LocalDisk(tmp_path)).problems[0]
@@ -118,7 +115,7 @@ def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
 
 async def test_a_past_from_another_store_is_refused(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    await asyncio.to_thread(lived, first)
+    await lived(first)
 
     engine = await opened(second)
     await engine.close()

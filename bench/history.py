@@ -16,9 +16,9 @@ from pathlib import Path
 
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.journal.history.bloom import BloomFilter
-from holdfast.engines.journal.history.row_changes import RowChanges
 from holdfast.engines.journal.history.statements import as_json
 from holdfast.engines.journal.history.store import SqliteHistory
+from holdfast.engines.journal.history.writer import RowChanges
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Completed, Died

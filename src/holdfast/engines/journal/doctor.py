@@ -25,7 +25,7 @@ from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
-from .history import verify as verify_history
+from .history.check import verify as verify_history
 from .history.store import SqliteHistory
 from .restore import restore
 from .snapshots.snapshot import (

@@ -10,7 +10,6 @@ from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Enqueued
 from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 
-from .history import set_aside
 from .history.store import SqliteHistory
 from .options import DamagedHistory, JournalOptions
 from .state.queries import JournalState
@@ -90,7 +89,7 @@ def _open_history(disk: Disk, options: JournalOptions, expected_seq: int) -> Sql
 
 
 def _begin_history(disk: Disk, begin_at: int, why: HoldfastError) -> SqliteHistory:
-    aside = set_aside(disk) if disk.database().exists() else "nothing"
+    aside = disk.database().set_aside() if disk.database().exists() else "nothing"
     log.emit("history.begun_anew", set_aside=aside, last_seq=begin_at, error=why)
     return SqliteHistory.open(disk.database(), begin_at=begin_at)
 

@@ -26,8 +26,8 @@ from holdfast.model.job import Job, State
 from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
 
 from .history.feed import HistoryFeed
-from .history.row_changes import KEPT
 from .history.store import SqliteHistory
+from .history.writer import KEPT
 from .state.queries import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.journal.history import verify
+from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.testing import SimDisk

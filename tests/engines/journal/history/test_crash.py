@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.engines.journal.history import database as database_module
 from holdfast.engines.journal.history import store as store_module
-from holdfast.engines.journal.history import verify
+from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM

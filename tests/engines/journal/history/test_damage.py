@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.journal.history import database, set_aside, verify
+from holdfast.engines.journal.history import database
+from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import (
@@ -197,7 +198,7 @@ def test_flipped_bytes_are_found_or_harmless(disk, file, world):
 
 def test_a_damaged_file_is_set_aside_and_a_fresh_one_begins(disk, file):
     file.write_bytes(b"rubbish" * 1_000)
-    first = set_aside(disk)
+    first = disk.database().set_aside()
     assert first == f"{file}.damaged-1"
     store = SqliteHistory.open(disk.database(), begin_at=500)
     assert store.checkpoint == 500
@@ -209,7 +210,7 @@ def test_a_damaged_file_is_set_aside_and_a_fresh_one_begins(disk, file):
     store = SqliteHistory.open(disk.database(), expected_seq=500)
     assert store.get("default", "a") == job
     store.close()
-    assert set_aside(disk).endswith("damaged-2")
+    assert disk.database().set_aside().endswith("damaged-2")
     assert Path(first).read_bytes().startswith(b"rubbish")
 
 
@@ -219,7 +220,7 @@ def test_a_simulated_database_is_set_aside_too(world):
     world.dead("a")
     world.feed(store)
     store.close()
-    set_aside(disk)
+    disk.database().set_aside()
     with pytest.raises(HistoryMissing):
         SqliteHistory.open(disk.database(), expected_seq=1)
     fresh = SqliteHistory.open(disk.database())

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engines.journal.history import verify
+from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass

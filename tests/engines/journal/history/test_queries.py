@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.engines.journal.history import queries, verify
+from holdfast.engines.journal.history import queries
+from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.failure import Failure

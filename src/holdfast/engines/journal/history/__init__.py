@@ -1,13 +1,12 @@
-"""The journal's cold store: finished work and history in one SQLite file, fed from the log.
+"""Finished jobs, attempts, notes and the audit in one SQLite file, a projection of the log.
 
-``statements`` (the SQL) ← ``rows`` (what is stored) ← ``changes`` (what a batch changes) and
-``ledger`` (what is counted) ← ``writing``; ``conditions`` ← ``reading``; ``opening``; all of them
-← ``store`` (synchronous) ← ``past`` (on the event loop). ``checking`` recounts everything.
+feed          records effects on the event loop and feeds the store in the background
+store         the synchronous store: feed, forget, read
+database      opens the file, its checkpoint, its errors
+writer        what a batch of effects changes, and how it is written
+aggregates    counts that are kept by differences: tallies, kinds, groups of dead letters
+queries       pages, groups, histories; where_clause: filters as SQL
+rows          columns, bodies and checksums; statements: the SQL files
+check, dump   recount everything; export and import
+bloom         tells quickly that an id is not in the store
 """
-
-from .check import verify
-from .database import set_aside
-from .feed import HistoryFeed
-from .store import SqliteHistory
-
-__all__ = ["HistoryFeed", "SqliteHistory", "set_aside", "verify"]

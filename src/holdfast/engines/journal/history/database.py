@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from typing import NamedTuple
 from zlib import crc32
 
-from holdfast.engines.journal.wal.disk import DatabaseFile, Disk
-from holdfast.model.errors import CorruptHistory, HistoryMissing, UnknownFormat
+from holdfast.engines.journal.wal.disk import DatabaseFile
+from holdfast.model.errors import (
+    CorruptHistory,
+    HistoryMissing,
+    HoldfastError,
+    InvariantViolation,
+    StorageError,
+    StorageFull,
+    UnknownFormat,
+)
 
 from .statements import run, schema, statement
 
@@ -29,11 +38,6 @@ class HistoryCheckpoint(NamedTuple):
 
     seq: int
     forget_before_us: int
-
-
-def set_aside(disk: Disk) -> str:
-    """Rename a damaged database so that a fresh one can begin; return its new name."""
-    return disk.database().set_aside()
 
 
 def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
@@ -167,3 +171,25 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def _crc(seq: int, forget_before_us: int) -> int:
     return crc32(f"{seq} {forget_before_us}".encode())
+
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def translated(error: Exception, file: str) -> HoldfastError:
+    """Return what went wrong with this file, for people and programs."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, sqlite3.IntegrityError):
+        return InvariantViolation(f"{file} has already what it is told now: {error}")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _DAMAGED:
+        return CorruptHistory(file, "", "", str(error))
+    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(
+            f"{file} cannot grow ({error}): finished work is kept in memory and in the log until "
+            "there is room. Make room"
+        )
+    return StorageError(
+        f"{file} cannot be read or written ({error}): what it lacks stays in the log. Mend the disk"
+    )

@@ -23,9 +23,9 @@ from holdfast.model.job import Job, State
 from holdfast.model.search import FailureGroup, Filter, Place
 
 from .bloom import KnownNames
-from .errors import translated
-from .row_changes import KEPT
+from .database import translated
 from .store import READERS, SqliteHistory
+from .writer import KEPT
 
 log = StructuredLog("holdfast.journal")
 T = TypeVar("T")

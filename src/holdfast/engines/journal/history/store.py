@@ -30,8 +30,14 @@ from . import dump as dump_module
 from . import queries
 from . import writer as writer_module
 from .aggregates import InternedNames, write_tallies
-from .database import HistoryCheckpoint, connect, open_writer, read_checkpoint, write_checkpoint
-from .errors import translated
+from .database import (
+    HistoryCheckpoint,
+    connect,
+    open_writer,
+    read_checkpoint,
+    translated,
+    write_checkpoint,
+)
 from .rows import DEAD_BODIES, DONE_BODIES, Name
 from .statements import ask, composed, run, statement
 from .where_clause import on_dead, on_done

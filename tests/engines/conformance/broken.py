@@ -27,8 +27,8 @@ class _LowestPending(MemoryState):
             for other in self._of_key(job)
         )
 
-    def _offer(self, queue, due, flying, turns, spent_us, now_us):
-        keyless = [replace(job, ties=replace(job.ties, key=None)) for job in flying]
+    def _offer(self, queue, due, in_flight, turns, spent_us, now_us):
+        keyless = [replace(job, ties=replace(job.ties, key=None)) for job in in_flight]
         return super()._offer(queue, due, keyless, turns, spent_us, now_us)
 
 
@@ -55,8 +55,8 @@ class DeadOnesHoldNothing(MemoryEngine):
 
 
 class _AnyTurn(MemoryState):
-    def _offer(self, queue, due, flying, turns, spent_us, now_us):
-        return super()._offer(queue, due, flying, {}, spent_us, now_us)
+    def _offer(self, queue, due, in_flight, turns, spent_us, now_us):
+        return super()._offer(queue, due, in_flight, {}, spent_us, now_us)
 
 
 class NoTurns(MemoryEngine):

@@ -1,7 +1,7 @@
-"""Where finished work and history are kept: what every engine asks of it.
+"""The contract of a history: where finished jobs, attempts, notes and the audit are kept.
 
-The past is told of everything that happened, in order, and is asked much later. It never decides:
-what it keeps follows from what it was told.
+It records every applied effect, in order, and is read much later. It never decides: its content
+follows from the effects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.search import FailureGroup, Filter, Place
 
 
 class AppliedEffect(msgspec.Struct, frozen=True, gc=False):
-    """An effect, its sequence number, and its job before and after it; None where there is none."""
+    """An effect, its sequence number, and its job before and after it, if any."""
 
     seq: int
     effect: JobEffect | Audited
@@ -37,28 +37,28 @@ StateCounts = Mapping[tuple[str, str, State], int]
 class HistoryStore(Protocol):
     """Keeps finished jobs, attempts, notes and the audit.
 
-    Completed and cancelled jobs go when ``forget`` says so, with their history; dead and archived
-    ones stay until they are replayed or purged. What is out of the caller's reach is not there.
+    ``forget`` drops completed and cancelled jobs with their history; dead and archived ones stay
+    until they are replayed or purged. Queries treat what is out of the caller's reach as missing.
     """
 
     def record(self, applied: AppliedEffect) -> None:
-        """Take note of what happened; it is durable, and it is kept soon."""
+        """Take an effect, to be stored soon."""
 
     async def flush(self) -> None:
-        """Return when everything told so far can be found."""
+        """Return when everything recorded so far can be found."""
 
     @property
     def behind(self) -> bool:
-        """Whether it has too much to keep already to be told more than must be."""
+        """Whether so much is not stored yet that no new work should start."""
 
     async def room(self) -> None:
         """Return when it is not ``behind``."""
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Keep what is in memory there, even if it is found here too, for as long as this lasts."""
+        """Within this context, keep jobs in memory even if they are stored here too."""
 
     def get(self, tenant: str, job_id: str) -> Job | None:
-        """Return the finished job. Quick enough for the event loop."""
+        """Return the finished job. Fast enough for the event loop."""
 
     async def find(
         self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
@@ -66,7 +66,7 @@ class HistoryStore(Protocol):
         """Return the first finished jobs after this place, by ``place_of``, or the last before."""
 
     async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-        """Return the dead letters in groups, most first; ``held_behind`` is not for it to say."""
+        """Return the dead letters in groups, largest first, without ``held_behind``."""
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """Return the attempts and notes of a job, oldest first."""
@@ -75,13 +75,13 @@ class HistoryStore(Protocol):
         """Return the audit records after this number."""
 
     async def count(self, caller: Caller) -> StateCounts:
-        """Count the finished jobs that are kept here, one by one, within the caller's reach."""
+        """Count the finished jobs within the caller's reach."""
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
-        """Return everything that is kept here, as of this call: jobs, history and the audit."""
+        """Return everything that is stored, as of this call: jobs, history and the audit."""
 
     async def forget(self, before_us: int) -> StateCounts:
         """Drop completed and cancelled jobs that finished before this; return how many."""
 
     async def close(self) -> None:
-        """Keep everything that was told and let go."""
+        """Store everything recorded and release the store."""

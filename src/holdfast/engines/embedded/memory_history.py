@@ -1,35 +1,20 @@
-"""History in memory: lists and dicts, in which every query looks at everything."""
+"""History in memory: lists and dicts; every query scans everything."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import (
-    AsyncIterator,
-    Sequence,
-)
-from typing import TypeVar
+from collections.abc import AsyncIterator, Sequence
 
-from holdfast.engines.dump.format import (
-    DumpedAttempt,
-    DumpedAudit,
-    DumpedNote,
-    DumpRecord,
-)
+from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote, DumpRecord
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
-from holdfast.model.effects import (
-    Audited,
-    Purged,
-    job_key,
-)
+from holdfast.model.effects import Audited, Purged, job_key
 from holdfast.model.failure_groups import group_letters
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
 from holdfast.model.search import FailureGroup, Filter, Place
-
-T = TypeVar("T")
 
 
 class MemoryHistory:
@@ -42,7 +27,7 @@ class MemoryHistory:
         self._audit: list[AuditRecord] = []
 
     def record(self, applied: AppliedEffect) -> None:
-        """See ``HistoryStore.tell``."""
+        """See ``HistoryStore.record``."""
         effect = applied.effect
         if isinstance(effect, Audited):
             self._audit.append(effect.record)
@@ -59,32 +44,32 @@ class MemoryHistory:
             self._notes[name].append(note)
 
     def drop(self, name: tuple[str, str]) -> None:
-        """Forget what happened to a job."""
+        """Drop the history of a job."""
         self._attempts.pop(name, None)
         self._notes.pop(name, None)
 
     async def flush(self) -> None:
-        """Have everything at once."""
+        """Do nothing: everything is found at once."""
 
     @property
     def behind(self) -> bool:
-        """Have room."""
+        """Never."""
         return False
 
     async def room(self) -> None:
-        """Have room."""
+        """Do nothing: there is always room."""
 
     def pinned(self) -> contextlib.AbstractContextManager[None]:
-        """Leave everything where it is."""
+        """Do nothing: nothing is moved."""
         return contextlib.nullcontext()
 
     def get(self, tenant: str, job_id: str) -> None:
-        """Have no job that the state has not."""
+        """Return None: all jobs are in the state."""
 
     async def find(
         self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
     ) -> list[Job]:
-        """Have no job that the state has not."""
+        """Return nothing: all jobs are in the state."""
         del wanted, caller, after, limit, newest
         return []
 
@@ -112,7 +97,7 @@ class MemoryHistory:
         return self._audit[after : after + limit]
 
     async def count(self, caller: Caller) -> StateCounts:
-        """Have no job that the state has not."""
+        """Return nothing: all jobs are in the state."""
         del caller
         return {}
 
@@ -129,7 +114,7 @@ class MemoryHistory:
         return _once(records)
 
     def load(self, record: DumpedAttempt | DumpedNote | DumpedAudit) -> None:
-        """Take in a record of a dump."""
+        """Load a record of a dump."""
         if isinstance(record, DumpedAudit):
             self._audit.append(record.record)
         elif isinstance(record, DumpedNote):
@@ -138,12 +123,12 @@ class MemoryHistory:
             self._attempts[record.tenant, record.id].append(record.attempt)
 
     async def forget(self, before_us: int) -> StateCounts:
-        """Leave it to the state."""
+        """Return nothing: the state forgets jobs itself."""
         del before_us
         return {}
 
     async def close(self) -> None:
-        """Have nothing to let go of."""
+        """Do nothing."""
 
 
 async def _once(records: Sequence[DumpRecord]) -> AsyncIterator[Sequence[DumpRecord]]:

@@ -1,15 +1,9 @@
-"""The plainest state and past: dicts and lists, in which every question is a look at everything."""
+"""The state of the memory engine: a dict of jobs; every query scans all of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import (
-    Collection,
-    Iterable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
 from holdfast.engines.contract import Counts
@@ -48,16 +42,16 @@ T = TypeVar("T")
 class MemoryState:
     """A dict of jobs."""
 
-    def __init__(self, past: MemoryHistory) -> None:
+    def __init__(self, history: MemoryHistory) -> None:
         self.seq = 0
         self.last_at_us = 0
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
-        self._past = past
+        self._history = history
         self._forget_before_us = 0
-        self._jobs = past.jobs
+        self._jobs = history.jobs
         self._turns: dict[tuple[str, str], int] = {}
         self._spent_until_us: dict[str, int] = {}
 
@@ -72,14 +66,14 @@ class MemoryState:
         for job in self._in(State.COMPLETED, State.CANCELLED):
             if job.finished_at_us < before_us:
                 del self._jobs[job.tenant, job.id]
-                self._past.drop((job.tenant, job.id))
+                self._history.drop((job.tenant, job.id))
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
-        """Take in the effect of this sequence number; return its job as it is now."""
+        """Apply the effect of this sequence number; return its job as it is now."""
         self.seq, self.last_at_us = seq, effect.at_us
         if isinstance(effect, Audited):
             self.audit_head = head_of(effect.record)
-            self._past.record(AppliedEffect(seq, effect, None, None))
+            self._history.record(AppliedEffect(seq, effect, None, None))
         elif isinstance(effect, PolicySet):
             _put(self.policies, effect.queue, effect.policy)
             self._turns = {key: n for key, n in self._turns.items() if key[0] != effect.queue}
@@ -96,7 +90,7 @@ class MemoryState:
         name = job_key(effect)
         old = self._jobs.get(name)
         job = folding.apply(old, effect, seq)
-        self._past.record(AppliedEffect(seq, effect, old, job))
+        self._history.record(AppliedEffect(seq, effect, old, job))
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -114,7 +108,7 @@ class MemoryState:
         return job
 
     def load(self, record: DumpRecord) -> None:
-        """Take in a record of a dump."""
+        """Load a record of a dump."""
         if isinstance(record, DumpHead):
             self.seq, self.last_at_us = record.last_seq, record.at_us
         elif isinstance(record, DumpedJob):
@@ -197,16 +191,18 @@ class MemoryState:
             and caller.reaches(job.tenant, job.scope)
             and self._first_of_its_key(job)
         ]
-        flying = list(self._in(State.IN_FLIGHT))
+        in_flight = list(self._in(State.IN_FLIGHT))
         turns, spent_us = dict(self._turns), dict(self._spent_until_us)
         picked: list[Job] = []
         while len(picked) < limit:
-            offers = [self._offer(queue, due, flying, turns, spent_us, now_us) for queue in queues]
+            offers = [
+                self._offer(queue, due, in_flight, turns, spent_us, now_us) for queue in queues
+            ]
             best = min(filter(None, offers), key=_order, default=None)
             if best is None:
                 break
             due.remove(best)
-            flying.append(best)
+            in_flight.append(best)
             picked.append(best)
             turns[best.queue, best.tenant] = 2**62 + len(picked)
             policy = self._policy(best.queue)
@@ -217,14 +213,14 @@ class MemoryState:
         self,
         queue: str,
         due: Sequence[Job],
-        flying: Sequence[Job],
+        in_flight: Sequence[Job],
         turns: Mapping[tuple[str, str], int],
         spent_us: Mapping[str, int],
         now_us: int,
     ) -> Job | None:
         """Return the job that this queue hands out next, if it may."""
         policy = self._policy(queue)
-        here = [job for job in flying if job.queue == queue]
+        here = [job for job in in_flight if job.queue == queue]
         if policy.room(len(here), spent_us.get(queue, 0), now_us) == 0:
             return None
         tenants = Counter(job.tenant for job in here)
@@ -312,7 +308,7 @@ class MemoryState:
         return count_jobs(self._jobs.values(), caller)
 
     def survey(self, now_us: int) -> Mapping[str, QueueStats]:
-        """Return what a watcher wants to know of each queue."""
+        """Return statistics of each queue."""
         counts = self.counts(SYSTEM)
         return {
             queue: self._survey(queue, counts.get(queue, Counts()), now_us)
@@ -347,7 +343,7 @@ class MemoryState:
         )
 
     def discount(self, gone: StateCounts) -> None:
-        """Have counted them already."""
+        """Do nothing: the counts are computed from the jobs."""
 
     def problems(self) -> list[str]:
         """Return what is inconsistent: a dict of jobs cannot be."""

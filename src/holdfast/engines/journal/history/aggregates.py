@@ -1,8 +1,7 @@
-"""What the cold store counts: tallies, kinds, and groups of dead letters.
+"""Counts in the store: tallies, kinds, and groups of dead letters.
 
-Each is kept by differences, in the transaction that makes them, so that reading it never means
-looking at every job. ``AggregateChanges`` holds the differences of one batch; ``write`` stores
-them.
+They are updated by differences in the same transaction, so that reading them never scans every
+job. ``AggregateChanges`` holds the differences of one batch; ``write`` stores them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _LEFT = msgspec.json.Decoder(list[tuple[int, str, str, str, str, int, int, int, 
 
 
 class RemovedLetter(NamedTuple):
-    """A row of the dead that goes, with everything that is counted of it."""
+    """A row that leaves the dead table, with everything that is counted of it."""
 
     seq: int
     tenant: str
@@ -43,19 +42,19 @@ class RemovedLetter(NamedTuple):
 
 
 def read_left(found: bytes) -> list[RemovedLetter]:
-    """Return the rows that a statement says will go."""
+    """Return the rows that a statement found."""
     return [RemovedLetter(*row) for row in _LEFT.decode(found)]
 
 
 class InternedNames:
-    """The numbers of kinds and shapes; those in use are remembered."""
+    """The numbers of kinds and shapes, cached."""
 
     def __init__(self) -> None:
         self._kinds: dict[Kind, int] = {}
         self._shapes: dict[str, int] = {}
 
     def forget(self) -> None:
-        """Forget the numbers: they may have been given in a transaction that never was."""
+        """Clear the cache: its numbers may come from a transaction that was rolled back."""
         self._kinds.clear()
         self._shapes.clear()
 
@@ -76,7 +75,7 @@ class InternedNames:
 def _numbered(
     connection: sqlite3.Connection, table: str, names: list[Kind] | list[str]
 ) -> list[int]:
-    """Return the numbers of these, in their order; what is new is given one."""
+    """Return the numbers of these, in order; new ones get a number."""
     values = {table: as_json(names)}
     run(connection, f"intern_{table}", values)
     found = ask(connection, statement(f"look_up_{table}"), values)
@@ -104,7 +103,7 @@ class AggregateChanges:
         self._scopes: Counter[tuple[int, int, int, str, str]] = Counter()
 
     def enter(self, job: Job, kind: int, shape: int) -> None:
-        """Count a job that is among the dead now."""
+        """Count a job that enters the dead table."""
         self.tallies[job.tenant, job.queue, job.state] += 1
         self._kinds[kind] += 1
         if job.state is State.DEAD and job.failure is not None:
@@ -113,7 +112,7 @@ class AggregateChanges:
             group.last_at_us = max(group.last_at_us, job.finished_at_us)
 
     def leave(self, left: RemovedLetter) -> None:
-        """Count one that was among them before."""
+        """Count a job that leaves it."""
         self.tallies[left.tenant, left.queue, left.state] -= 1
         self._kinds[left.kind] -= 1
         if left.state == State.DEAD and left.failure_class:
@@ -133,7 +132,7 @@ class AggregateChanges:
         return group
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Settle the differences, in the transaction that is open."""
+        """Write the differences, in the open transaction."""
         write_tallies(connection, self.tallies)
         kinds = [change for change in self._kinds.items() if change[1]]
         if kinds:
@@ -167,7 +166,7 @@ class AggregateChanges:
 def write_tallies(
     connection: sqlite3.Connection, tallies: Mapping[tuple[str, str, str], int]
 ) -> None:
-    """Settle the differences of the tallies."""
+    """Write the differences of the tallies."""
     changes = [(*key, count) for key, count in tallies.items() if count]
     if changes:
         run(connection, "count_tallies", {"changes": as_json(changes)})
@@ -180,7 +179,7 @@ def _write_hits(
     table: str,
     hits: Mapping[tuple[int, int, int, str], int] | Mapping[tuple[int, int, int, str, str], int],
 ) -> Counter[GroupId]:
-    """Settle who is hit by each group; return how many more are hit than before."""
+    """Write which tenants or scopes each group affects; return how many more than before."""
     changed = [(hit, by) for hit, by in hits.items() if by]
     found = ask(
         connection,

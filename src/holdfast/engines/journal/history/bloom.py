@@ -1,4 +1,4 @@
-"""A Bloom filter over job names: it says in a microsecond that a fresh id is not in the store."""
+"""A Bloom filter over job names: it tells in a microsecond that a new id is not stored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PATTERNS = [
     for first in range(64)
     for second in range(64)
 ]
-"""Which bits of a word are a name's, by twelve bits of its hash."""
+"""The bits of a word that belong to a name, by twelve bits of its hash."""
 
 
 class BloomFilter:
-    """A set of names that may answer yes for one that it was never given, about once in fifty.
+    """A set of names with about two per cent of false positives.
 
-    All bits of a name are in one word, so that a question is one look into the array.
+    All bits of a name are in one word, so that a query reads the array once.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -33,7 +33,7 @@ class BloomFilter:
 
     @property
     def full(self) -> bool:
-        """Whether it holds more names than it was made for."""
+        """Whether it holds more names than its capacity."""
         return self.added > self.capacity
 
     def add_all(self, names: Sequence[Name]) -> None:
@@ -51,10 +51,10 @@ class BloomFilter:
 
 
 class KnownNames:
-    """The names in the store, as a filter that is filled while the store is in use.
+    """The names in the store, in a filter that is filled while the store is in use.
 
-    Until it is filled every name may be known. A name that comes while it is being filled, again
-    and larger perhaps, is added to the old one and to the new one.
+    Until it is filled, every name may be known. A name that is stored during a refill is added to
+    the old filter and to the new one.
     """
 
     def __init__(self) -> None:
@@ -68,32 +68,32 @@ class KnownNames:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to fill a larger one."""
+        """Whether a larger filter is needed."""
         return self._filling is None and self._ready is not None and self._ready.full
 
     def begin(self, count: int) -> None:
-        """Begin to fill one for this many names and three times as many again."""
+        """Start to fill a filter for four times this many names."""
         with self._lock:
             self._filling = BloomFilter(4 * count)
 
     def fill(self, names: Sequence[Name]) -> None:
-        """Add names that were in the store before."""
+        """Add names that were stored before."""
         with self._lock:
             if self._filling is not None:
                 self._filling.add_all(names)
 
     def abandon(self) -> None:
-        """Give up filling; the old one, if there is one, goes on."""
+        """Stop filling; keep the old filter, if any."""
         with self._lock:
             self._filling = None
 
     def finish(self) -> None:
-        """Use what was filled."""
+        """Use the filled filter."""
         with self._lock:
             self._ready, self._filling = self._filling, None
 
     def add_all(self, names: Sequence[Name]) -> None:
-        """Add names that have just come into the store."""
+        """Add names that were just stored."""
         with self._lock:
             for bloom in (self._ready, self._filling):
                 if bloom is not None:

@@ -1,4 +1,4 @@
-"""Checking the cold store as a whole: pages, rows, counts, and the chain of the audit."""
+"""Checks the whole store: pages, rows, counts, and the chain of the audit."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[
 def _jobs(
     store: SqliteHistory, connection: sqlite3.Connection, table: str, bodies: BodyReader[Job]
 ) -> Iterator[str]:
-    """Say which rows are not what their bodies say."""
+    """Yield which rows differ from their bodies."""
     for number, row, job, problem in _kept_in(store, connection, table, bodies):
         if job is None:
             yield problem
@@ -95,7 +95,7 @@ def _jobs(
 def _kept_in(
     store: SqliteHistory, connection: sqlite3.Connection, table: str, bodies: BodyReader[T]
 ) -> Iterator[tuple[int, list[object], T | None, str]]:
-    """Go through a table: the number, the columns, what the body holds or what is wrong."""
+    """Yield each row of a table: number, columns, and the body or what is wrong with it."""
     after = 0
     while True:
         rows = connection.execute(
@@ -120,7 +120,7 @@ def _audit(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[str
             head = None
             continue
         if head is None:
-            # A store that was begun anew begins in the middle of the chain.
+            # A store that was created anew starts in the middle of the chain.
             head = AuditHead(record.number - 1, record.previous_hash)
         if record.number != number or not follows(head, record):
             yield f"{store.file}: audit record {number} does not follow the one before it"

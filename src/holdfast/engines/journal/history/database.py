@@ -1,4 +1,4 @@
-"""Opening the cold store's database: making a new one, and refusing what cannot be trusted."""
+"""Opens the database: creates a new one, refuses a damaged one; its checkpoint and errors."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from holdfast.model.errors import (
 from .statements import run, schema, statement
 
 APPLICATION_ID = 0x48464344
-"""Says to whom the file belongs: HFCD."""
+"""Identifies the file as ours: HFCD."""
 SCHEMA_VERSION = 1
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
-"""Files up to this size are checked as a whole at every open: it takes about a second."""
+"""Files up to this size are checked completely at every open: it takes about a second."""
 
 _WRITER_CACHE_KIB = 16 * 1024
 _READER_CACHE_KIB = 4 * 1024
 _PAGE_BYTES = 8_192
 _WAL_PAGES = 4_000
-"""After how many changed pages they are folded into the file."""
+"""After how many changed pages SQLite checkpoints its own log."""
 
 
 class HistoryCheckpoint(NamedTuple):
-    """Up to which seq everything is in the store, and what is as if it were not."""
+    """The seq up to which the store is complete, and before when jobs are forgotten."""
 
     seq: int
     forget_before_us: int
 
 
 def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
-    """Return a connection that is set up; texts come as bytes, to be decoded as JSON."""
+    """Return a configured connection; texts come as bytes, to be decoded as JSON."""
     connection = database.connect()
     connection.text_factory = bytes
     try:
@@ -67,7 +67,7 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
 def open_writer(
     database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int
 ) -> tuple[sqlite3.Connection, HistoryCheckpoint]:
-    """Return the connection that writes, to a database that is whole, and its checkpoint."""
+    """Return the writing connection to an intact database, and its checkpoint."""
     if not database.exists() and expected_seq > 0:
         raise HistoryMissing(database.file, None, expected_seq)
     connection = connect(database, writes=True)
@@ -100,7 +100,7 @@ def read_checkpoint(connection: sqlite3.Connection, file: str) -> HistoryCheckpo
 
 
 def write_checkpoint(connection: sqlite3.Connection, checkpoint: HistoryCheckpoint) -> None:
-    """Write the checkpoint, in the transaction that is open."""
+    """Write the checkpoint, in the open transaction."""
     seq, forget_before_us = checkpoint
     run(
         connection,
@@ -122,7 +122,7 @@ def quick_check(connection: sqlite3.Connection) -> list[str]:
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing is in it yet: a process may have ended while it made the file."""
+    """Whether it has no content yet: a process may have ended while creating it."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
     return not tables and _pragma(connection, "application_id") == 0
 
@@ -157,7 +157,7 @@ def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> Non
 
 
 def _check_reach(file: str, seq: int, expected_seq: int, last_seq: int | None) -> None:
-    """Raise unless the checkpoint is where the snapshots and the log say that it may be."""
+    """Raise unless the checkpoint is within what the snapshots and the log allow."""
     if seq < expected_seq:
         raise HistoryMissing(file, seq, expected_seq)
     if last_seq is not None and seq > last_seq:
@@ -177,11 +177,11 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def translated(error: Exception, file: str) -> HoldfastError:
-    """Return what went wrong with this file, for people and programs."""
+    """Return an error of SQLite or the disk as one of Holdfast's own."""
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, sqlite3.IntegrityError):
-        return InvariantViolation(f"{file} has already what it is told now: {error}")
+        return InvariantViolation(f"{file} already has what it should store now: {error}")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _DAMAGED:
         return CorruptHistory(file, "", "", str(error))

@@ -1,4 +1,4 @@
-"""Everything in the cold store as records of a dump, and back."""
+"""Exports the store as records of a dump, and imports them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from .writer import insert, write
 
 T = TypeVar("T")
 
-_REMARKS = msgspec.json.Decoder(list[tuple[int, int, str, str, str, int]])
+_DETAILS = msgspec.json.Decoder(list[tuple[int, int, str, str, str, int]])
 
 
 def records(source: ReadSnapshot) -> Iterator[list[DumpRecord]]:
-    """Go through everything that the source sees: jobs, attempts, notes, the audit."""
+    """Yield everything that the source sees: jobs, attempts, notes, the audit."""
     for batch in _jobs(source, "list_done", DONE_BODIES):
         yield [DumpedJob(job) for job in batch]
     for batch in _jobs(source, "list_dead_bodies", DEAD_BODIES):
         yield [DumpedJob(job) for job in batch]
-    yield from _remarks(source, "attempts", AttemptRecord, DumpedAttempt)
-    yield from _remarks(source, "notes", Note, DumpedNote)
+    yield from _details(source, "attempts", AttemptRecord, DumpedAttempt)
+    yield from _details(source, "notes", Note, DumpedNote)
     after = 0
     while True:
         values = {"after": after, "limit": BLOCK_RECORDS}
@@ -65,14 +65,14 @@ def _jobs(source: ReadSnapshot, name: str, bodies: BodyReader[Job]) -> Iterator[
         after = found[-1][0]
 
 
-def _remarks(
+def _details(
     source: ReadSnapshot, table: str, kind: type[T], make: Callable[[str, str, int, T], DumpRecord]
 ) -> Iterator[list[DumpRecord]]:
     decoder = msgspec.json.Decoder(kind)
     after = 0
     while True:
         values = {"after": after, "limit": BLOCK_RECORDS}
-        rows = _REMARKS.decode(ask(source.connection, statement(f"list_{table}"), values))
+        rows = _DETAILS.decode(ask(source.connection, statement(f"list_{table}"), values))
         if not rows:
             return
         batch: list[DumpRecord] = []

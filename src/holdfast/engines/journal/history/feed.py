@@ -1,4 +1,4 @@
-"""The journal's past: it is told on the event loop, and kept in the cold store beside it."""
+"""Records effects on the event loop and feeds them to the SQLite store in the background."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ T = TypeVar("T")
 FEED_AFTER_SECONDS = 0.25
 FEED_FROM = 5_000
 FEED_MOST = 5_000
-"""How many things one transaction takes."""
+"""How many effects one transaction takes."""
 MOST_UNFED = 100_000
 _REST = 3
-"""How many times as long as it took is waited before the next time, while there is room."""
+"""The pause after a feed, as a multiple of its duration, while there is room."""
 _HEAVY = 4
-"""By how much more than a completion anything else counts."""
+"""How much more than a completion any other effect counts."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
-_NAMES_AT_A_TIME = 500
-_NAMES_AT_ONCE = 200
+_NAMES_PER_STEP = 500
+_NAMES_PER_SLICE = 200
 
 
 class HistoryFeed:
-    """Satisfies ``HistoryStore``. It belongs to one event loop.
+    """A ``HistoryStore``. It belongs to one event loop.
 
-    ``durable_seq`` makes everything that was told so far durable in the log and returns a seq up
-    to which all is durable and told: only that is fed. ``fed`` is called on the event loop
-    with the new checkpoint: what it covers need not be in memory any more. ``inline`` does
-    everything on the event loop, for deterministic tests; else ``threads`` makes so many.
+    ``durable_seq`` makes everything recorded so far durable in the log and returns a seq up to
+    which all is durable and recorded: only that is fed. ``fed`` is called on the event loop with
+    the new checkpoint: memory need not keep what it covers. ``inline`` does everything on the
+    event loop, for deterministic tests; otherwise ``threads`` makes the executors.
     """
 
     def __init__(
@@ -65,41 +65,41 @@ class HistoryFeed:
         threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self.failure: HoldfastError | None = None
-        """Why nothing can be kept at the moment; it is tried again, and nothing is lost."""
+        """Why nothing can be stored at the moment; it is retried, and nothing is lost."""
         self.store = store
         self._durable_seq = durable_seq
         self._fed = fed
         self._most_unfed = most_unfed
         self._loop = asyncio.get_running_loop()
         self._unfed: list[AppliedEffect] = []
-        self._kept = 0
-        """How many things were put into the store, ever."""
+        self._stored = 0
+        """How many effects were stored since opening."""
         self._heavy = 0
-        """How many unfed things are not completions: those have no payload and no traceback."""
+        """How many unfed effects are not completions, which have no payload and no traceback."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._feed_from = FEED_FROM
-        """At how many it begins at once: more while it rests."""
+        """How many unfed effects start a feed at once: more during a pause."""
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._writing = asyncio.Lock()
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._pins = 0
-        self._unsaid: int | None = None
-        """The checkpoint of which nobody has heard, because something was pinned."""
+        self._unannounced: int | None = None
+        """The checkpoint for which ``fed`` was not called yet, because memory is pinned."""
         self._closed = False
         self._feeder: Executor | None = None
         self._readers: Executor | None = None
         if not inline:
-            self._feeder = threads(1, "holdfast-past")
-            self._readers = threads(READERS, "holdfast-look")
+            self._feeder = threads(1, "holdfast-history")
+            self._readers = threads(READERS, "holdfast-history-read")
         self._known = KnownNames()
         self._filling: asyncio.Task[None] | None = None
         self._fill_known()
 
-    # --- tell --------------------------------------------------------------------------------
+    # --- record ------------------------------------------------------------------------------
 
     def record(self, applied: AppliedEffect) -> None:
-        """See ``HistoryStore.tell``; what leaves no trace is dropped at once."""
+        """See ``HistoryStore.record``; effects that leave no row are dropped at once."""
         kind = type(applied.effect)
         if kind is not Completed:
             if kind not in KEPT:
@@ -114,13 +114,13 @@ class HistoryFeed:
 
     @property
     def unfed(self) -> int:
-        """How many things are told and not kept yet."""
+        """How many effects are recorded and not stored yet."""
         return len(self._unfed)
 
     @property
-    def _told(self) -> int:
-        """How many things were told and are to be kept, ever."""
-        return self._kept + len(self._unfed)
+    def _recorded(self) -> int:
+        """How many effects were recorded since opening."""
+        return self._stored + len(self._unfed)
 
     @property
     def behind(self) -> bool:
@@ -133,19 +133,20 @@ class HistoryFeed:
         return self.store.checkpoint
 
     async def flush(self) -> None:
-        """See ``HistoryStore.flush``. Raise ``StorageError`` while things cannot be kept."""
-        told = self._told
-        while self._kept < told:
+        """See ``HistoryStore.flush``. Raise ``StorageError`` while nothing can be stored."""
+        recorded = self._recorded
+        while self._stored < recorded:
             await self._feed()
 
     async def cover(self) -> int:
-        """Keep everything told so far; return the checkpoint, which leaves nothing out.
+        """Store everything recorded so far; return the checkpoint.
 
-        Unlike after ``flush``, it covers what left no trace too: log segments up to it may go.
+        Unlike after ``flush``, it covers effects that leave no row too: log segments up to it may
+        be deleted.
         """
-        told = self._told
+        recorded = self._recorded
         await self._feed()
-        while self._kept < told:
+        while self._stored < recorded:
             await self._feed()
         return self.checkpoint
 
@@ -166,12 +167,12 @@ class HistoryFeed:
             yield
         finally:
             self._pins -= 1
-            self._say()
+            self._announce()
 
     # --- feed --------------------------------------------------------------------------------
 
     def _feed_soon(self) -> asyncio.Task[HoldfastError | None]:
-        """Begin to feed, unless that is under way; return the task, which never raises."""
+        """Start feeding, unless it is under way; return the task, which never raises."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -180,13 +181,13 @@ class HistoryFeed:
         return self._feeding
 
     async def _feed(self) -> None:
-        """Feed what can be fed now, or raise what is in the way."""
+        """Feed what can be fed now, or raise what prevents it."""
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
-        # Whoever asked may be cancelled: what is under way goes on.
+        # The caller may be cancelled: the feed goes on.
         failure = await asyncio.shield(self._feed_soon())
         if failure is not None:
-            raise _again(failure)
+            raise _copy_of(failure)
 
     async def _feed_all(self) -> HoldfastError | None:
         failure: HoldfastError | None = None
@@ -196,16 +197,16 @@ class HistoryFeed:
             more = True
             while more:
                 more = await self._feed_some(seq)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again and told
+        except Exception as error:  # noqa: BLE001 - it is retried and reported
             failure = translated(error, self.store.file)
             if failure is not error:
                 failure.__cause__ = error
         self._feeding = None
-        self._note(failure, self._loop.time() - began)
+        self._plan_next(failure, self._loop.time() - began)
         return failure
 
     async def _feed_some(self, seq: int) -> bool:
-        """Feed as much as one transaction takes; return whether there is more up to this seq."""
+        """Feed what one transaction takes; return whether there is more up to this seq."""
         batch = self._unfed[:FEED_MOST]
         more = len(self._unfed) > len(batch)
         if batch and batch[-1].seq > seq:
@@ -213,39 +214,39 @@ class HistoryFeed:
         checkpoint = batch[-1].seq if more else seq
         if batch or checkpoint > self.store.checkpoint:
             async with self._writing:
-                await self._on(self._feeder, partial(self._keep, batch, checkpoint))
+                await self._on(self._feeder, partial(self._store, batch, checkpoint))
         del self._unfed[: len(batch)]
-        self._kept += len(batch)
+        self._stored += len(batch)
         if self._heavy:
             self._heavy -= sum(type(one.effect) is not Completed for one in batch)
-        self._unsaid = self.store.checkpoint
-        self._say()
+        self._unannounced = self.store.checkpoint
+        self._announce()
         if not self.behind:
             self._wake()
         if self._known.full:
             self._fill_known()
         return more
 
-    def _keep(self, batch: Sequence[AppliedEffect], checkpoint: int) -> None:
+    def _store(self, batch: Sequence[AppliedEffect], checkpoint: int) -> None:
         self.store.feed(batch, checkpoint)
-        for start in range(0, len(batch), _NAMES_AT_ONCE):
+        for start in range(0, len(batch), _NAMES_PER_SLICE):
             if start:
-                time.sleep(0)  # the event loop may wait for the interpreter's lock
+                time.sleep(0)  # lets the event loop have the interpreter lock
             names = [
                 (job.tenant, job.id)
-                for one in batch[start : start + _NAMES_AT_ONCE]
+                for one in batch[start : start + _NAMES_PER_SLICE]
                 if (job := one.job) is not None
                 and (type(one.effect) is Completed or job.state.finished)
             ]
             self._known.add_all(names)
 
-    def _note(self, failure: HoldfastError | None, took_seconds: float) -> None:
-        """Say once that it fails, once that it goes on, and try again later if need be."""
+    def _plan_next(self, failure: HoldfastError | None, took_seconds: float) -> None:
+        """Log the first failure and the recovery, and schedule the next feed."""
         if failure is None:
             if self.failure is not None:
                 log.emit("history.recovered", file=self.store.file)
             self.failure, self._pause_seconds = None, _FIRST_PAUSE_SECONDS
-            # While there is room, whoever works has the interpreter most of the time.
+            # While there is room, pause: workers need the interpreter more.
             busy = len(self._unfed) >= FEED_FROM
             self._feed_from = max(FEED_FROM, self._most_unfed // 2) if busy else FEED_FROM
             if self._unfed and not self._closed:
@@ -259,9 +260,9 @@ class HistoryFeed:
             self._timer = self._loop.call_later(self._pause_seconds, self._feed_soon)
             self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    def _say(self) -> None:
-        if not self._pins and self._unsaid is not None:
-            checkpoint, self._unsaid = self._unsaid, None
+    def _announce(self) -> None:
+        if not self._pins and self._unannounced is not None:
+            checkpoint, self._unannounced = self._unannounced, None
             self._fed(checkpoint)
 
     def _wake(self) -> None:
@@ -270,7 +271,7 @@ class HistoryFeed:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # --- look --------------------------------------------------------------------------------
+    # --- read --------------------------------------------------------------------------------
 
     def get(self, tenant: str, job_id: str) -> Job | None:
         """See ``HistoryStore.get``."""
@@ -305,7 +306,7 @@ class HistoryFeed:
         """See ``HistoryStore.dump``."""
         batches = self.store.dump()
         if self._readers is None:
-            batches = iter(list(batches))  # a database in memory has readers wait for writers
+            batches = iter(list(batches))  # in a database in memory, readers wait for writers
         return self._dump(batches)
 
     async def _dump(self, batches: Iterator[list[DumpRecord]]) -> AsyncIterator[list[DumpRecord]]:
@@ -331,7 +332,7 @@ class HistoryFeed:
         return gone
 
     async def close(self) -> None:
-        """See ``HistoryStore.close``. Raise ``StorageError`` if something could not be kept."""
+        """See ``HistoryStore.close``. Raise ``StorageError`` if something could not be stored."""
         if self._closed:
             return
         try:
@@ -341,9 +342,9 @@ class HistoryFeed:
             if self._timer is not None:
                 self._timer.cancel()
             self._wake()
-            await self._let_go()
+            await self._release()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         for task in (self._filling, self._feeding):
             if task is not None:
                 task.cancel()
@@ -356,10 +357,10 @@ class HistoryFeed:
     # --- threads -----------------------------------------------------------------------------
 
     async def _on(self, executor: Executor | None, work: Callable[[], T]) -> T:
-        """Do the work on one of these threads, or, without any, here and now."""
+        """Run the work on one of these threads or, without any, inline."""
         if executor is None:
             return work()
-        # To the end, even if nobody waits any more: two may not write at a time.
+        # To the end, even if the caller is cancelled: only one may write at a time.
         future = self._loop.run_in_executor(executor, work)
         try:
             return await asyncio.shield(future)
@@ -372,20 +373,20 @@ class HistoryFeed:
             for _ in self._fill_steps():
                 pass
         elif self._filling is None or self._filling.done():
-            self._filling = self._loop.create_task(self._fill_beside())
+            self._filling = self._loop.create_task(self._fill_in_background())
 
     def _fill_steps(self) -> Iterator[None]:
         self._known.begin(sum(self.store.tallies().values()))
         for table in ("done", "dead"):
             after: int | None = 0
             while after is not None:
-                names, after = self.store.names(table, after, _NAMES_AT_A_TIME)
+                names, after = self.store.names(table, after, _NAMES_PER_STEP)
                 self._known.fill(names)
                 yield
         self._known.finish()
 
-    async def _fill_beside(self) -> None:
-        """Fill the filter, a step at a time: until it is done, ``get`` asks the store."""
+    async def _fill_in_background(self) -> None:
+        """Fill the filter step by step: until it is done, ``get`` reads the store."""
         steps = self._fill_steps()
         try:
             while await self._on(self._readers, lambda: next(steps, steps)) is not steps:
@@ -395,8 +396,8 @@ class HistoryFeed:
             log.emit("history.unfiltered", error=error)
 
 
-def _again(failure: HoldfastError) -> HoldfastError:
-    """Return the failure as an exception of its own: a shared one would hoard tracebacks."""
+def _copy_of(failure: HoldfastError) -> HoldfastError:
+    """Return a copy of the failure: a shared exception would collect tracebacks."""
     again = StorageError(str(failure))
     if isinstance(failure, StorageError):
         again = type(failure).__new__(type(failure), *failure.args)

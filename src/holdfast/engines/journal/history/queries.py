@@ -1,6 +1,6 @@
-"""Looking into the cold store: pages, groups, histories and the audit.
+"""Queries on the store: pages, groups, histories and the audit.
 
-Every statement gives one JSON text, see ``statements.ask``, and is run inside a read transaction,
+Every statement returns one JSON text, see ``statements.ask``, and runs inside a read transaction,
 so that a job that moves from one table to another meanwhile is seen once.
 """
 
@@ -33,16 +33,16 @@ from .rows import (
 from .statements import Value, ask, composed, statement
 from .where_clause import (
     WhereClause,
-    can_be_said,
+    is_storable,
     on_dead,
     on_done,
     on_kinds,
 )
 
 MERGE_MOST = 50_000
-"""Up to how many rows may be gathered, kind by kind, to find the first few of them all."""
+"""How many rows may be merged, kind by kind, to find the first few of all."""
 MOSTLY = 4
-"""A text is looked for in every row if otherwise at least one in so many would be looked at."""
+"""Search a text in every row if an index would still visit at least one row in so many."""
 
 _COUNTS = msgspec.json.Decoder(list[tuple[int, int]])
 _GROUPS = msgspec.json.Decoder(
@@ -59,7 +59,7 @@ class ReadSnapshot(NamedTuple):
 
 
 class PageQuery(NamedTuple):
-    """What a page is to hold."""
+    """The query of a page."""
 
     filter: Filter
     caller: Caller
@@ -69,18 +69,18 @@ class PageQuery(NamedTuple):
 
 def find(source: ReadSnapshot, wanted: PageQuery, after: Place | None) -> list[Job]:
     """Return the first matching jobs after this place, or the last before it."""
-    if not can_be_said(wanted.filter, wanted.caller):
+    if not is_storable(wanted.filter, wanted.caller):
         return []
     found: list[Job] = []
     done = on_done(wanted.filter, wanted.caller, source.forget_before_us)
     if done is not None:
-        path = _way_to_done(wanted.filter, done)
+        path = _statement_for_done(wanted.filter, done)
         found += _page(source, wanted, after, path, done, DONE_BODIES)
     dead = on_dead(wanted.filter, wanted.caller, _shape(source, wanted.filter))
     if dead is not None:
-        way = _way(source, wanted, dead)
-        if way is not None:
-            found += _page(source, wanted, after, way, dead, DEAD_BODIES)
+        path = _statement_for_dead(source, wanted, dead)
+        if path is not None:
+            found += _page(source, wanted, after, path, dead, DEAD_BODIES)
     found.sort(key=place_of, reverse=wanted.newest)
     return found[: wanted.limit]
 
@@ -115,18 +115,20 @@ def _shape(source: ReadSnapshot, wanted: Filter) -> int | None:
     return rows[0][0] if rows else None
 
 
-def _way_to_done(wanted: Filter, conditions: WhereClause) -> str:
+def _statement_for_done(wanted: Filter, conditions: WhereClause) -> str:
     if wanted.ids:
         return "find_done_by_name"
     cancelled = conditions.values.get("state") is State.CANCELLED
     return "find_done_cancelled" if cancelled else "find_done_by_place"
 
 
-def _way(source: ReadSnapshot, wanted: PageQuery, conditions: WhereClause) -> str | None:
-    """Choose how to go through the dead, and complete the conditions; None if none can match.
+def _statement_for_dead(
+    source: ReadSnapshot, wanted: PageQuery, conditions: WhereClause
+) -> str | None:
+    """Choose a statement for the dead table, and complete the conditions; None if none matches.
 
-    The choice is between going through all in their order, those of one tenant in theirs, the
-    first few of each kind, those of some ids, and every row of the table in any order.
+    The choice is between all rows in order, those of one tenant in order, the first few of each
+    kind, those of some ids, and every row of the table in any order.
     """
     tenant = wanted.caller.tenant or wanted.filter.tenant
     in_all, of_tenant = source.connection.execute(
@@ -150,15 +152,15 @@ def _way(source: ReadSnapshot, wanted: PageQuery, conditions: WhereClause) -> st
     elif wanted.filter.text and fewest * MOSTLY >= in_all:
         path = "find_dead_by_text"
     if kinds:
-        # Going by kind, the statement itself asks for them.
+        # By kind, the statement itself selects them.
         numbers = [kind for kind, _count in kinds]
         conditions.add_kinds(numbers, bound_only=path == "find_dead_by_kind")
     return path
 
 
 def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-    """Return the dead letters in groups, most first."""
-    if not can_be_said(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
+    """Return the dead letters in groups, largest first."""
+    if not is_storable(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
         return []
     shape = _shape(source, wanted)
     conditions = on_dead(wanted, caller, shape)
@@ -166,7 +168,7 @@ def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Failure
         return []
     if not conditions.exact:
         return group_letters(_every_dead(source, wanted, caller))
-    if _is_about_groups(wanted, caller):
+    if _selects_whole_groups(wanted, caller):
         kinds = on_kinds(wanted) or WhereClause()
         if wanted.asks_for_failures and shape is not None:
             kinds.add("group_shape", shape, "shape")
@@ -182,8 +184,8 @@ def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Failure
     return sorted(map(_group, rows), key=lambda g: (-g.count, -g.last_at_us, key_of(g)))
 
 
-def _is_about_groups(wanted: Filter, caller: Caller) -> bool:
-    """Whether the filter speaks only of what all members of a group have in common."""
+def _selects_whole_groups(wanted: Filter, caller: Caller) -> bool:
+    """Whether the filter uses only what all members of a group have in common."""
     common = Filter(
         queues=wanted.queues,
         error_reasons=wanted.error_reasons,
@@ -234,7 +236,7 @@ def history(
     }
     attempts = only(ATTEMPTS.read(ask(connection, statement("read_attempts"), values), file))
     notes = only(NOTES.read(ask(connection, statement("read_notes"), values), file))
-    # The attempt that completed it has no row: everything about it is in the job.
+    # The completing attempt has no row: everything about it is in the job.
     last = completing_attempt(job)
     if last is not None:
         attempts.append(last)

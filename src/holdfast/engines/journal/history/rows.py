@@ -1,6 +1,6 @@
-"""What is stored of a job, an attempt, a note and an audit record: columns, a body, its CRC.
+"""How jobs, attempts, notes and audit records are stored: columns, a body, its CRC.
 
-The body is JSON and is the truth; the columns beside it are there to be found by.
+The body, JSON, is authoritative; the columns are for searching.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _COLUMNS = attrgetter(
     "tenant", "id", "scope", "queue", "task", "created_at_us", "finished_at_us", "attempt"
 )
 _WORDS = {state: state.value for state in State}
-"""States as plain text: SQLite's module takes its time with other kinds of it."""
+"""States as plain str: the sqlite3 module is slow with subclasses."""
 _ENVELOPE = msgspec.json.Decoder(list[tuple[int, int, str]])
 _MARK = "\x01"
 
 
 def body_of(value: Job | AttemptRecord | Note | AuditRecord) -> tuple[int, str]:
-    """Return the CRC and the text of what is to be stored."""
+    """Return the CRC and the text of a body."""
     body = _encode(value)
     return crc32(body), body.decode()
 
 
 def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
-    """Return the rows of completed and cancelled jobs, one value after the other."""
+    """Return the rows of completed and cancelled jobs as one flat list of values."""
     lines = _ENCODER.encode_lines([job for _seq, job in done]).removesuffix(b"\n")
     values: list[str | int] = []
     for (seq, job), body, text in zip(
@@ -63,7 +63,7 @@ def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
 
 
 def done_columns(seq: int, job: Job) -> list[object]:
-    """Return what the row of a completed or cancelled job says beside its body."""
+    """Return the columns of a completed or cancelled job, without its body."""
     return [seq, *_COLUMNS(job), job.state]
 
 
@@ -112,42 +112,40 @@ def original(text: str) -> str:
 
 
 def searchable(text: str) -> str:
-    """Return a message as it is searched: folded, and without NUL."""
-    # The same as folded, and much quicker, for what nearly all messages are.
+    """Return a message in the form that is searched: folded, without NUL."""
+    # The same as folded, and much faster, for ASCII.
     small = text.lower() if text.isascii() else folded(text)
     return small.replace("\0", _MARK)
 
 
 def searches_exactly(text: str) -> bool:
-    """Whether what is found by ``searchable`` is really there."""
+    """Whether a match by ``searchable`` is a real match."""
     return "\0" not in text and _MARK not in text
 
 
 class BodyReader(Generic[T]):
-    """Reads the bodies of one table, and trusts none whose CRC is not right."""
+    """Reads the bodies of one table, and checks their CRC."""
 
     def __init__(self, table: str, kept: type[T]) -> None:
         self._table = table
         self._decoder = msgspec.json.Decoder(kept)
 
     def read(self, found: bytes, file: str) -> list[tuple[int, T]]:
-        """Return what a statement found, with its numbers and in their order.
+        """Return what a statement found, with its numbers, in order.
 
         Raise ``CorruptHistory``.
         """
         try:
             rows = _ENVELOPE.decode(found)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise CorruptHistory(
-                file, self._table, "", f"what it holds is no text ({error})"
-            ) from None
+            raise CorruptHistory(file, self._table, "", f"it is not valid text ({error})") from None
         return [
             (number, self.one(number, crc, body.encode(), file))
             for number, crc, body in sorted(rows)
         ]
 
     def one(self, number: int, crc: int, body: bytes, file: str) -> T:
-        """Return what one row holds."""
+        """Return the body of one row, decoded."""
         if crc32(body) != crc:
             raise CorruptHistory(file, self._table, str(number), "its checksum is wrong")
         try:

@@ -1,4 +1,4 @@
-"""The SQL of the cold store: one statement to a file, named by what it does."""
+"""The SQL of the store: one statement per file, named by what it does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def statement(name: str) -> str:
 
 @lru_cache(maxsize=512)
 def composed(name: str, where: str, order: str = "ASC") -> str:
-    """Return the statement with its conditions, which are fragments of ours, put in."""
+    """Return the statement with these conditions, which are our own fragments."""
     return statement(name).replace("{where}", where).replace("{order}", order)
 
 
@@ -35,7 +35,7 @@ def inserting(table: str, rows: int) -> str:
 
 
 def schema() -> list[str]:
-    """Return the statements that make an empty database ours, in order."""
+    """Return the statements that create the schema, in order."""
     names = sorted(entry.name for entry in (_SQL / "schema").iterdir())
     return [statement(f"schema/{name.removesuffix('.sql')}") for name in names]
 
@@ -52,15 +52,15 @@ def ask(
 ) -> bytes:
     """Return the one text that a statement finds.
 
-    Many rows come as one JSON array: each row that Python is handed costs a turn of the
-    interpreter's lock, for which a thread beside a busy event loop waits milliseconds.
+    Many rows come as one JSON array: each row that Python fetches costs a switch of the
+    interpreter lock, for which a thread beside a busy event loop waits milliseconds.
     """
     found = connection.execute(sql, _bound(values)).fetchall()[0][0]
     return found if isinstance(found, bytes) else b"null"
 
 
 def _bound(values: Mapping[str, Value | bytes] | None) -> dict[str, Value]:
-    """Return the values with JSON, which is encoded to bytes, as the text that it is."""
+    """Return the values with JSON bytes as text."""
     if values is None:
         return {}
     return {
@@ -73,5 +73,5 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def as_json(rows: object) -> bytes:
-    """Return rows as the JSON that a statement takes apart again."""
+    """Return rows as JSON for a statement."""
     return _ENCODER.encode(rows)

@@ -1,8 +1,8 @@
-"""The cold store: finished jobs, attempts, notes and the audit in one SQLite database.
+"""The store of finished jobs, attempts, notes and the audit: one SQLite database.
 
-It is a projection of the log: what it holds follows from what it was fed, and its checkpoint says
-how far that goes, in the same transaction. It is synchronous: ``ColdPast`` keeps it off the event
-loop. One thread at a time feeds and forgets; any may look.
+It is a projection of the log; its checkpoint is written in the same transaction as the rows. It
+is synchronous: ``HistoryFeed`` keeps it off the event loop. One thread at a time feeds and
+forgets; any thread may read.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class SqliteHistory:
         self.database = database
         self.file = database.file
         self.checkpoint = checkpoint.seq
-        """Everything up to this seq is in here."""
+        """Everything up to this seq is stored."""
         self.forget_before_us = checkpoint.forget_before_us
-        """Completed and cancelled jobs that finished before this are as if they were not there."""
+        """Completed and cancelled jobs that finished before this are hidden."""
         self._writer = writer
         self._getter = connect(database, writes=False)
         self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
@@ -70,7 +70,7 @@ class SqliteHistory:
             self._readers.put(connect(database, writes=False))
         self._kinds = InternedNames()
         self._oldest_us = 0
-        """Nothing that finished before this is left to forget."""
+        """No job that finished before this is left to forget."""
 
     @classmethod
     def open(
@@ -81,7 +81,7 @@ class SqliteHistory:
         last_seq: int | None = None,
         begin_at: int = 0,
     ) -> SqliteHistory:
-        """Open the database, or make one whose checkpoint is ``begin_at``.
+        """Open the database, or create one whose checkpoint is ``begin_at``.
 
         ``expected_seq`` is what the snapshots rely on it to cover, ``last_seq`` where the log
         ends. Raise ``HistoryMissing``, ``CorruptHistory``, ``UnknownFormat`` or ``StorageError``.
@@ -95,16 +95,16 @@ class SqliteHistory:
             raise translated(error, database.file) from error
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._getter.close()
         for _ in range(READERS):
             self._readers.get().close()
-        self._writer.close()  # the last one: it folds the log of changes into the file
+        self._writer.close()  # last: SQLite then checkpoints its own log
 
     # --- write -------------------------------------------------------------------------------
 
     def feed(self, applied: Sequence[AppliedEffect], checkpoint: int) -> None:
-        """Keep what happened, up to this seq, in one transaction; what is in already is skipped.
+        """Store these effects up to this seq in one transaction; skip those already stored.
 
         Raise ``StorageError``; then nothing has changed.
         """
@@ -121,7 +121,7 @@ class SqliteHistory:
     def forget(self, before_us: int, *, after: int = 0) -> tuple[StateCounts, int | None]:
         """Drop some completed and cancelled jobs that finished before this.
 
-        Return how many went, and where the next step goes on; None when nothing is left.
+        Return how many were dropped, and where the next step starts; None when none is left.
         """
         self.hide(before_us)
         gone: dict[tuple[str, str, State], int] = {}
@@ -135,7 +135,7 @@ class SqliteHistory:
                 statement("step_to_forget"), {"after": after, "limit": FORGET_STEP}
             ).fetchall()[0]
             if until is None or oldest_us >= before_us:
-                # Jobs are here in the order in which they finished: those behind are younger.
+                # Rows are ordered by when jobs finished: the later ones are younger.
                 self._oldest_us = before_us if until is None or after else oldest_us
                 until = None
                 return None
@@ -146,17 +146,17 @@ class SqliteHistory:
         return gone, until
 
     def has_forgotten(self, before_us: int) -> bool:
-        """Whether nothing is left that finished before this, for sure."""
+        """Whether certainly no job that finished before this is left."""
         return before_us <= self._oldest_us
 
     def hide(self, before_us: int) -> None:
-        """Show no completed or cancelled job any more that finished before this."""
+        """Hide completed and cancelled jobs that finished before this."""
         self.forget_before_us = max(self.forget_before_us, before_us)
 
     def _transact(
         self, work: Callable[[sqlite3.Connection, HistoryCheckpoint], HistoryCheckpoint | None]
     ) -> None:
-        """Do this work and move the checkpoint to what it returns; with None nothing changes."""
+        """Run this in a transaction with the checkpoint it returns; None rolls it back."""
         connection = self._writer
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -176,7 +176,7 @@ class SqliteHistory:
             raise
         self.checkpoint = checkpoint.seq
 
-    # --- look --------------------------------------------------------------------------------
+    # --- read --------------------------------------------------------------------------------
 
     def get(self, tenant: str, job_id: str) -> Job | None:
         """Return the finished job, unless it is forgotten. One caller at a time."""
@@ -236,10 +236,10 @@ class SqliteHistory:
         return found
 
     def dump(self) -> Iterator[list[DumpRecord]]:
-        """Return everything that is in here now, whatever is written meanwhile."""
+        """Return everything that is stored now, whatever is written meanwhile."""
         connection = connect(self.database, writes=False)
         connection.execute("BEGIN")
-        read_checkpoint(connection, self.file)  # from here on it sees this moment
+        read_checkpoint(connection, self.file)  # fixes what this connection sees
         source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
 
         def batches() -> Iterator[list[DumpRecord]]:
@@ -263,13 +263,13 @@ class SqliteHistory:
         return self.checkpoint
 
     def jobs(self) -> list[Job]:
-        """Return every finished job, for a test."""
+        """Return every finished job, for tests."""
         return [
             record.job for batch in self.dump() for record in batch if isinstance(record, DumpedJob)
         ]
 
     def tallies(self) -> dict[tuple[str, str, State], int]:
-        """Return how many jobs of each tenant, queue and state are in here."""
+        """Return how many jobs of each tenant, queue and state are stored."""
         with self.reading() as connection:
             return read_tally(ask(connection, statement("read_tallies")))
 
@@ -283,7 +283,7 @@ class SqliteHistory:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection that sees one moment of the store."""
+        """Yield a connection in a read transaction."""
         connection = self._readers.get()
         try:
             connection.execute("BEGIN")

@@ -19,7 +19,7 @@ _BODY_PATHS: dict[str, Value | bytes] = {
         ("failure", "failure", ""),
     )
 }
-"""Where in a stored job these are."""
+"""Paths in the JSON of a stored job."""
 
 _FRAGMENTS = {
     "ids": "id IN (SELECT value FROM json_each(:ids))",
@@ -85,7 +85,7 @@ class WhereClause:
             self.values[name or fragment] = value
 
     def add_kinds(self, kinds: Sequence[int], *, bound_only: bool = False) -> None:
-        """Add that the kind is one of these; or only bind them, for a statement that asks so."""
+        """Restrict to these kinds; or only bind them, for a statement that uses them itself."""
         self.values["kinds"] = as_json(kinds)
         if not bound_only:
             self.add("kinds")
@@ -135,7 +135,7 @@ def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> WhereClaus
 
 
 def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> WhereClause | None:
-    """Return the conditions on dead and archived jobs, but for their kinds."""
+    """Return the conditions on dead and archived jobs, except their kinds."""
     found = _on_both(wanted, caller, DEAD)
     if found is None:
         return None
@@ -156,7 +156,7 @@ def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> WhereClause | 
 
 
 def on_kinds(wanted: Filter) -> WhereClause | None:
-    """Return the conditions on kinds; None if every kind will do."""
+    """Return the conditions on kinds; None if every kind matches."""
     found = WhereClause()
     if wanted.queues:
         found.add("kind_queues", as_json(wanted.queues), "queues")
@@ -170,8 +170,8 @@ def on_kinds(wanted: Filter) -> WhereClause | None:
     return None if found.where == "true" else found
 
 
-def can_be_said(wanted: Filter, caller: Caller) -> bool:
-    """Whether every text is one that can be stored: what has half a character is nowhere."""
+def is_storable(wanted: Filter, caller: Caller) -> bool:
+    """Whether every text can be stored: one with an unpaired surrogate matches nothing."""
     try:
         as_json((wanted, caller))
     except UnicodeEncodeError:

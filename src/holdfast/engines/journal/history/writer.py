@@ -1,7 +1,7 @@
-"""Writing a batch into the cold store: a few statements, whatever the number of jobs.
+"""Writes a batch of effects into the store: a few statements, whatever the number of jobs.
 
-Many rows go into one statement, bound or as JSON that SQLite takes apart: one at a time each
-would cost a turn of the interpreter's lock.
+Many rows go into one statement, bound or as JSON that SQLite parses: single rows would each cost
+a switch of the interpreter lock.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .rows import (
 from .statements import as_json, ask, inserting, run, statement
 
 PART = 256
-"""How many things are looked at before the interpreter's lock is let go."""
+"""How many effects are processed before the interpreter lock is released."""
 _ROWS_AT_ONCE = (PART, 16, 1)
-"""How many rows a statement for completed jobs has; few sizes, so that each is prepared once."""
+"""How many rows an insert of completed jobs has; few sizes, so that each is prepared once."""
 CHUNK_BYTES = 256 * 1024
-"""How much JSON one statement is given, about."""
+"""About how much JSON one statement gets."""
 
 _LONG = frozenset({"attempts", "notes", "dead_bodies", "audit"})
 _CREATED = msgspec.json.Decoder(list[tuple[int, int | None]])
@@ -65,22 +65,22 @@ KEPT = frozenset(
         fx.Audited,
     }
 )
-"""The effects that leave something here; the others need not be told."""
+"""The effects that leave a row; the others need not be recorded."""
 
 
 class RowChanges:
-    """The changes of a batch, to be written in this order: what goes, then what comes."""
+    """The row changes of a batch: deletions first, then insertions. It touches no database."""
 
     def __init__(self) -> None:
         self.purged: dict[Name, int | None] = {}
-        """Jobs to be rid of, and when they were made, if that is known."""
-        self.remarks: list[tuple[int, Name, Note]] = []
-        """Notes on jobs that only the store knows."""
+        """Jobs to delete, and when they were created, if known."""
+        self.notes_on_stored: list[tuple[int, Name, Note]] = []
+        """Notes on jobs that only the store has."""
         self.done: list[tuple[int, Job]] = []
         self.dying: dict[Name, tuple[int, Job]] = {}
-        """Jobs that are among the dead afterwards: each with the effect that made it so."""
+        """Jobs that are in the dead table afterwards, each with the seq of its effect."""
         self.leaving: set[Name] = set()
-        """Jobs that may have been among the dead before."""
+        """Jobs that may have been in the dead table before."""
         self.attempts: list[JobBodyRow] = []
         self.notes: list[JobBodyRow] = []
         self.audit: list[BodyRow] = []
@@ -88,15 +88,15 @@ class RowChanges:
     @property
     def empty(self) -> bool:
         """Whether nothing changes."""
-        return self.settled and not (self.purged or self.remarks or self.audit)
+        return self.settled and not (self.purged or self.notes_on_stored or self.audit)
 
     @property
     def settled(self) -> bool:
-        """Whether what is looked up in the store now is as it was when these happened."""
+        """Whether the store is as it was when these effects were applied."""
         return not (self.done or self.leaving or self.attempts or self.notes)
 
     def take(self, applied: AppliedEffect) -> bool:
-        """Take one in; False if those before it must be written first."""
+        """Add an effect; False if those before it must be written first."""
         seq, effect, old, job = applied.seq, applied.effect, applied.old, applied.job
         if isinstance(effect, fx.Audited):
             self.audit.append((effect.record.number, *body_of(effect.record)))
@@ -123,12 +123,12 @@ class RowChanges:
             self.leaving.add(name)
 
     def _ask(self, seq: int, effect: fx.JobEffect, old: Job | None) -> bool:
-        """Take in what needs a look into the store before it can be written."""
+        """Add what needs a lookup in the store before it can be written."""
         name = fx.job_key(effect)
         if isinstance(effect, fx.Purged):
             self.purged[name] = None if old is None else old.created_at_us
         elif (note := note_of(effect)) is not None:
-            self.remarks.append((seq, name, note))
+            self.notes_on_stored.append((seq, name, note))
         return True
 
     def _keep_history(self, seq: int, effect: fx.JobEffect, old: Job | None, job: Job) -> None:
@@ -144,7 +144,7 @@ class RowChanges:
 def write(
     connection: sqlite3.Connection, applied: Sequence[AppliedEffect], kinds: InternedNames
 ) -> None:
-    """Write what these things change, in the transaction that is open."""
+    """Write the changes of these effects, in the open transaction."""
     changes = RowChanges()
     for start in range(0, len(applied), PART):
         part = applied[start : start + PART]
@@ -156,18 +156,18 @@ def write(
         for one in part:
             if changes.take(one):
                 continue
-            # It asks for what is in the store: that must be as it was when this one happened.
+            # It needs a lookup: the store must be as it was before this effect.
             changes = _written(connection, changes, kinds)
             if not changes.take(one):
-                raise InvariantViolation(f"{one.effect!r} cannot be kept")
-        sleep(0)  # the event loop may wait for the interpreter's lock
+                raise InvariantViolation(f"{one.effect!r} cannot be stored")
+        sleep(0)  # lets the event loop have the interpreter lock
     _written(connection, changes, kinds)
 
 
 def _written(
     connection: sqlite3.Connection, changes: RowChanges, kinds: InternedNames
 ) -> RowChanges:
-    """Write these changes, if there are any; return an empty record for those that follow."""
+    """Write these changes, if any; return an empty ``RowChanges`` for the next ones."""
     if changes.empty:
         return changes
     _write(connection, changes, kinds)
@@ -175,36 +175,38 @@ def _written(
 
 
 def _write(connection: sqlite3.Connection, changes: RowChanges, kinds: InternedNames) -> None:
-    ledger = AggregateChanges()
+    aggregates = AggregateChanges()
     if changes.purged:
-        _purge(connection, changes, ledger)
-    if changes.remarks:
-        _remark(connection, changes)
+        _purge(connection, changes, aggregates)
+    if changes.notes_on_stored:
+        _add_notes(connection, changes)
     if changes.leaving:
-        _leave(connection, sorted(changes.leaving), ledger)
+        _leave(connection, sorted(changes.leaving), aggregates)
     if changes.dying:
-        _die(connection, changes, kinds, ledger)
+        _die(connection, changes, kinds, aggregates)
     if changes.done:
         _finish(connection, changes.done)
     insert(connection, "attempts", changes.attempts)
     insert(connection, "notes", changes.notes)
     insert(connection, "audit", changes.audit)
-    ledger.write(connection)
+    aggregates.write(connection)
 
 
 def _finish(connection: sqlite3.Connection, done: Sequence[tuple[int, Job]]) -> None:
-    """Insert and count completed and cancelled jobs, which are in the order of their seqs."""
+    """Insert and count completed and cancelled jobs, which are ordered by seq."""
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // DONE_ROW_VALUES
     start = 0
     while start < len(done):
-        bearable = min(most, len(done) - start)
-        size = next(size for size in _ROWS_AT_ONCE if size <= bearable)
+        fitting = min(most, len(done) - start)
+        size = next(size for size in _ROWS_AT_ONCE if size <= fitting)
         connection.execute(inserting("done", size), done_values(done[start : start + size]))
         start += size
     run(connection, "count_done", {"first": done[0][0], "last": done[-1][0]})
 
 
-def _purge(connection: sqlite3.Connection, changes: RowChanges, ledger: AggregateChanges) -> None:
+def _purge(
+    connection: sqlite3.Connection, changes: RowChanges, aggregates: AggregateChanges
+) -> None:
     names = list(changes.purged)
     created = _created(connection, [name for name in names if changes.purged[name] is None])
     known = {name: made for name, made in changes.purged.items() if made is not None}
@@ -212,37 +214,39 @@ def _purge(connection: sqlite3.Connection, changes: RowChanges, ledger: Aggregat
     values = {"jobs": as_json(jobs)}
     rows = _PURGED.decode(ask(connection, statement("look_up_done"), values))
     for _seq, tenant, queue, state in rows:
-        ledger.tallies[tenant, queue, state] -= 1
+        aggregates.tallies[tenant, queue, state] -= 1
     run(connection, "delete_done", {"seqs": as_json([row[0] for row in rows])})
-    _leave(connection, names, ledger)
+    _leave(connection, names, aggregates)
     run(connection, "purge_attempts", values)
     run(connection, "purge_notes", values)
 
 
-def _remark(connection: sqlite3.Connection, changes: RowChanges) -> None:
-    created = _created(connection, list({name for _seq, name, _note in changes.remarks}))
-    for seq, name, note in changes.remarks:
+def _add_notes(connection: sqlite3.Connection, changes: RowChanges) -> None:
+    created = _created(connection, list({name for _seq, name, _note in changes.notes_on_stored}))
+    for seq, name, note in changes.notes_on_stored:
         made = created.get(name)
-        if made is not None:  # otherwise it is gone, and so are its notes
+        if made is not None:  # otherwise the job and its notes are gone
             crc, body = body_of(note)
             changes.notes.append((seq, *name, made, crc, body))
 
 
 def _created(connection: sqlite3.Connection, names: Sequence[Name]) -> dict[Name, int]:
-    """Return when the jobs of these names were made, as far as they are in the store."""
+    """Return when these jobs were created, as far as they are in the store."""
     if not names:
         return {}
     found = ask(connection, statement("look_up_created"), {"names": as_json(names)})
     return {names[at]: made for at, made in _CREATED.decode(found) if made is not None}
 
 
-def _leave(connection: sqlite3.Connection, names: Sequence[Name], ledger: AggregateChanges) -> None:
-    """Take these out of the dead, if they are there."""
+def _leave(
+    connection: sqlite3.Connection, names: Sequence[Name], aggregates: AggregateChanges
+) -> None:
+    """Delete these from the dead table, if they are there."""
     left = read_left(ask(connection, statement("look_up_dead"), {"names": as_json(names)}))
     if not left:
         return
     for row in left:
-        ledger.leave(row)
+        aggregates.leave(row)
     values = {"seqs": as_json([row.seq for row in left])}
     run(connection, "delete_dead", values)
     run(connection, "delete_dead_bodies", values)
@@ -252,14 +256,14 @@ def _die(
     connection: sqlite3.Connection,
     changes: RowChanges,
     kinds: InternedNames,
-    ledger: AggregateChanges,
+    aggregates: AggregateChanges,
 ) -> None:
     rows: list[DeadRow] = []
     bodies: list[BodyRow] = []
     seqs = [seq for seq, _job in changes.dying.values()]
     jobs = [job for _seq, job in changes.dying.values()]
     for seq, (job, kind, shape) in zip(seqs, kinds.of(connection, jobs), strict=True):
-        ledger.enter(job, kind, shape)
+        aggregates.enter(job, kind, shape)
         rows.append(dead_row(seq, job, kind, shape))
         bodies.append((seq, *body_of(job)))
     insert(connection, "dead", rows)
@@ -271,7 +275,7 @@ def insert(
     table: str,
     rows: Sequence[DeadRow | BodyRow | JobBodyRow],
 ) -> None:
-    """Insert rows whose last column is a text: as many at a time as make a bearable JSON."""
+    """Insert rows whose last column is a text, in chunks of bounded JSON."""
     encode = _bodies_apart if table in _LONG else as_json
     start = size = 0
     for at, row in enumerate(rows):
@@ -284,7 +288,7 @@ def insert(
 
 
 def _bodies_apart(rows: Sequence[DeadRow | BodyRow | JobBodyRow]) -> bytes:
-    """Return the rows as an object: the other columns, as JSON, are the name of the body.
+    """Return the rows as an object: the other columns, as JSON, are the key of the body.
 
     SQLite parses a row again for each of its columns: a long body must not be part of it.
     """

@@ -1,4 +1,4 @@
-"""What a verb checks of its arguments before it looks at anything else."""
+"""Checks of the arguments of verbs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 def check_limit(limit: int) -> None:
-    """Raise ``InvalidInput`` unless it is a whole number that a verb takes."""
+    """Raise ``InvalidInput`` unless it is a whole number within the limits."""
     if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
 
 
 def check_reach(tenant: str, scope: str, caller: Caller) -> None:
-    """Raise ``AccessDenied`` if the caller may have no job there, ``InvalidInput`` for nonsense."""
+    """Raise ``AccessDenied`` if the caller may not have jobs there, or ``InvalidInput``."""
     if caller.tenant is not None and tenant != caller.tenant:
         raise AccessDenied("tenant", tenant)
     if not isinstance(scope, str):
@@ -59,14 +59,14 @@ def check_all(field: str, items: Iterable[T], kind: type[T]) -> list[T]:
 
 
 def check_filter(wanted: Filter) -> Filter:
-    """Return a filter whose conditions make sense, or raise ``InvalidInput``."""
+    """Return the filter, or raise ``InvalidInput`` if it is not valid."""
     _check_kind("wanted", wanted, Filter)
     wanted.check()
     return wanted
 
 
 def for_states(wanted: Filter, states: frozenset[State]) -> Filter:
-    """Return the filter, confined to the states in which this can be done."""
+    """Return the filter, restricted to the states in which the action is allowed."""
     wanted = check_filter(wanted)
     asked = frozenset(wanted.states) & states if wanted.states else states
     if not asked:
@@ -76,39 +76,39 @@ def for_states(wanted: Filter, states: frozenset[State]) -> Filter:
 
 
 def check_attribution(attribution: Attribution) -> None:
-    """Raise ``InvalidInput`` unless it says who and why."""
+    """Raise ``InvalidInput`` unless it names who and why."""
     _check_kind("operation", attribution, Attribution)
     attribution.check()
 
 
 def check_action(action: AnyAction) -> None:
-    """Raise ``InvalidInput`` unless it is an action that makes sense."""
+    """Raise ``InvalidInput`` unless it is a valid action."""
     if not isinstance(action, Action):
         raise InvalidInput("action", f"a {type(action).__name__} is not an Action")
     action.check()
 
 
 def check_edit(changes: Edit, max_payload_bytes: int) -> None:
-    """Raise ``InvalidInput`` unless a job could be changed like this."""
+    """Raise ``InvalidInput`` unless the edit is valid."""
     _check_kind("changes", changes, Edit)
     changes.check(max_payload_bytes)
 
 
 def check_policy(policy: QueuePolicy | None) -> None:
-    """Raise ``InvalidInput`` unless a queue could have this policy."""
+    """Raise ``InvalidInput`` unless the policy is valid."""
     if policy is not None:
         _check_kind("policy", policy, QueuePolicy)
         policy.check()
 
 
 def check_switch(on: bool | None) -> None:  # noqa: FBT001
-    """Raise ``InvalidInput`` unless a flag could be switched so."""
+    """Raise ``InvalidInput`` unless it is true, false or None."""
     if on is not None and type(on) is not bool:
         raise InvalidInput("on", f"{on!r} is not true, false or nothing")
 
 
 def check_schedule(schedule: ScheduleState | None) -> None:
-    """Raise ``InvalidInput`` unless it is a schedule, or none."""
+    """Raise ``InvalidInput`` unless it is a schedule or None."""
     if schedule is not None:
         _check_kind("schedule", schedule, ScheduleState)
 

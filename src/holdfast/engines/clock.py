@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 monotonic = time.monotonic
-"""Seconds for measuring how long something takes; never for judging a lease."""
+"""Seconds for measuring durations; never for leases."""
 
 
 def utc_now() -> datetime:
-    """Return the wall clock's time, for what people read."""
+    """Return the wall clock's time, for people to read."""
     return datetime.now(UTC)
 
 
 class Timer(Protocol):
-    """Something due later that can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off; harmless when it already fired."""
+        """Cancel it; harmless if it already fired."""
 
 
 class Clock(Protocol):
-    """What an engine needs to know of time. ``holdfast.testing.VirtualClock`` is another one."""
+    """The time of an engine. ``holdfast.testing.VirtualClock`` is another one."""
 
     def now_us(self) -> int:
         """Return microseconds since the epoch; never less than before."""
@@ -35,10 +35,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock, made safe to judge leases by.
+    """The wall clock, made safe for leases.
 
-    A step back (NTP, an operator) is absorbed: time goes on at its own pace, ahead of the wall.
-    A step forward, a resumed machine included, is followed at once.
+    A step back (NTP, an operator) is absorbed: time continues at its own pace, ahead of the wall
+    clock. A step forward, a resumed machine included, is followed at once.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SystemClock:
         wall_ns: Callable[[], int] | None = None,
         monotonic_ns: Callable[[], int] | None = None,
     ) -> None:
-        """Take what to read instead of this machine's clocks, if need be."""
+        """Take other clocks to read, for tests."""
         self._wall_ns = wall_ns or time.time_ns
         self._monotonic_ns = monotonic_ns or time.monotonic_ns
         self._offset_ns = self._wall_ns() - self._monotonic_ns()

@@ -1,6 +1,6 @@
 """Random bytes for ids and salts, fetched from the system in large pieces.
 
-Each fetch lets go of the interpreter lock, which costs a busy event loop more than the bytes do.
+Each fetch releases the interpreter lock, which costs a busy event loop more than the bytes do.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _PIECE_BYTES = 8_192
 
 
 class RandomPool:
-    """Hands out random bytes; no two calls, in whatever process, get the same ones."""
+    """A pool of random bytes; no two calls, in any process, get the same ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pool = b""
         self._used = 0
         if hasattr(os, "register_at_fork"):
-            # A forked child would hand out what its parent hands out.
+            # A forked child would return the same bytes as its parent.
             os.register_at_fork(after_in_child=self.clear)
 
     def __call__(self, count: int) -> bytes:
@@ -36,7 +36,7 @@ class RandomPool:
             return taken
 
     def clear(self) -> None:
-        """Forget what is left."""
+        """Drop what is left."""
         self._lock = threading.Lock()
         self._pool, self._used = b"", 0
 

@@ -1,4 +1,4 @@
-"""Counting how often something was how large: plain arithmetic, cheap enough for a hot path."""
+"""A histogram: plain arithmetic, cheap enough for a hot path."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """How many of what was observed were at most each bound, and their sum.
+    """How many observed values were at most each bound, and their sum.
 
-    One thread observes; another one may read meanwhile, and may then miss the last.
+    One thread observes; another may read meanwhile, and may then miss the last value.
     """
 
     __slots__ = ("bounds", "buckets", "total")
@@ -20,12 +20,12 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Take note of one."""
+        """Add a value."""
         self.buckets[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def add(self, buckets: Sequence[int], total: float) -> None:
-        """Take note of what another one of these bounds has observed."""
+        """Add what another histogram with the same bounds has observed."""
         self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, buckets, strict=True)]
         self.total += total
 

@@ -1,4 +1,4 @@
-"""What somebody who watches a store wants to know of its queues."""
+"""Statistics of a store and its queues, for monitoring."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class QueueStats(msgspec.Struct, frozen=True):
 
     counts: Counts = Counts()
     scheduled: int = 0
-    """How many of the pending jobs are for later, retries included."""
+    """How many pending jobs are due later, retries included."""
     held: int = 0
     """How many unfinished jobs wait behind a dead one of their key."""
     oldest_due_us: int | None = None
-    """Since when the job is due that could be claimed and has waited longest."""
+    """When the claimable job that has waited longest became due."""
     stuck: int = 0
-    """How many jobs in flight have a lease that ran out and was not ended yet."""
+    """How many jobs in flight have a lease that ran out and was not reclaimed yet."""
     paused: bool = False
     outage: bool = False
 
@@ -42,7 +42,7 @@ class StoreStats(msgspec.Struct, frozen=True):
 
 
 class StoreMetrics(msgspec.Struct, frozen=True):
-    """A store at one moment, for whoever watches it."""
+    """The metrics of a store at one moment."""
 
     survey: StoreStats
     fsync_seconds: Histogram

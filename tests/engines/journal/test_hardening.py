@@ -321,7 +321,7 @@ async def test_nothing_is_kept_of_tenants_and_queues_without_jobs():
     assert await engine.counts() == {}
     state = engine._state
     assert not state._tenants
-    assert not state._lines
+    assert not state._ready
 
 
 FAILURES = [

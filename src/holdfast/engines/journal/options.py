@@ -18,12 +18,12 @@ DEFAULT_COMPACT_BYTES = 64 * 1024 * 1024
 
 
 class DamagedHistory(enum.StrEnum):
-    """What to do when the file of finished work is damaged or missing."""
+    """What to do when the history file is damaged or missing."""
 
     REQUIRED = "required"
-    """Refuse to start, and say so."""
+    """Refuse to start."""
     ANEW = "anew"
-    """Set it aside and begin a new one: unfinished work goes on, and the rest is not seen."""
+    """Set it aside and create a new one: unfinished work continues, the rest is not visible."""
 
 
 class JournalOptions(EngineOptions, frozen=True, kw_only=True):
@@ -36,18 +36,18 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     compact_bytes: int = DEFAULT_COMPACT_BYTES
     """Compact when this much is sealed, and at least as much as the last snapshot."""
     keep_segments: int = 0
-    """How many needless segments to keep, renamed, for a person to look at."""
+    """How many needless segments to keep, renamed, for inspection."""
     history: DamagedHistory = DamagedHistory.REQUIRED
     most_unkept: int = 100_000
-    """How many completions may be ahead of where they are kept before claims wait; other ends of
-    an attempt, which keep a payload or a traceback in memory, count five times."""
+    """How many completions may wait to be stored before claims wait; other ends of an attempt,
+    which keep a payload or a traceback in memory, count five times."""
     inline: bool = False
-    """Do everything on the event loop, one thing after another: for deterministic tests."""
+    """Do everything on the event loop, sequentially: for deterministic tests."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.sync, SyncMode):
-            # A word from a settings file; anything unknown must not pass for "do not sync".
+            # Text from a settings file; an unknown value must not mean "do not sync".
             if self.sync not in list(SyncMode):
                 raise InvalidInput("sync", f"{self.sync!r} is not one of {', '.join(SyncMode)}")
             force_setattr(self, "sync", SyncMode(self.sync))

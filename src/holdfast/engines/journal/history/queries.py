@@ -74,8 +74,8 @@ def find(source: ReadSnapshot, wanted: PageQuery, after: Place | None) -> list[J
     found: list[Job] = []
     done = on_done(wanted.filter, wanted.caller, source.forget_before_us)
     if done is not None:
-        path = _statement_for_done(wanted.filter, done)
-        found += _page(source, wanted, after, path, done, DONE_BODIES)
+        name = _statement_for_done(wanted.filter, done)
+        found += _page(source, wanted, after, name, done, DONE_BODIES)
     dead = on_dead(wanted.filter, wanted.caller, _shape(source, wanted.filter))
     if dead is not None:
         path = _statement_for_dead(source, wanted, dead)

@@ -1,4 +1,4 @@
-"""Compaction: fold what is sealed into a new snapshot, then let go of what it covers.
+"""Compaction: fold sealed segments into a new snapshot, then delete what it covers.
 
 The folding is done by another process (``compactor``), which only ever writes a temporary file.
 The owner checks that file, puts it in place and deletes. Two snapshots are kept, and every
@@ -45,23 +45,23 @@ class CompactionRequest(msgspec.Struct, frozen=True):
 
 
 class CompactionResult(msgspec.Struct, frozen=True):
-    """What it answers."""
+    """What the compacting process wrote."""
 
     unfinished: str
     size: int
     last_seq: int
 
 
-def compact(disk: Disk, order: CompactionRequest) -> CompactionResult:
+def compact(disk: Disk, request: CompactionRequest) -> CompactionResult:
     """Write the snapshot up to the end of ``last_segment`` under a temporary name.
 
-    The past must have everything up to there: finished jobs do not get into the snapshot, but for
-    dead ones that hold up others of their key.
+    History must have everything up to there: the snapshot leaves out finished jobs, except dead
+    ones that hold up others of their key.
     """
     start = starting_point(disk, JournalState(history_seq=MAX_TIME_US))
     state, reader = start.state, start.reader
-    reader.read(start.first_segment, FrameApplier(state), last=order.last_segment)
-    head = head_of(state, reader.prev_crc, order.last_segment + 1, order.salt)
+    reader.read(start.first_segment, FrameApplier(state), last=request.last_segment)
+    head = head_of(state, reader.prev_crc, request.last_segment + 1, request.salt)
     unfinished, size = write_unfinished(disk, head, chain(state.jobs(), state.holds()))
     return CompactionResult(unfinished, size, state.seq)
 
@@ -77,7 +77,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         cold=True,
         last_token=state.last_token,
         policies=state.policies,
-        gates=state.gates.states,
+        gates=state.limits.states,
         flags=state.flags,
         schedules=state.schedules,
         audit_head=state.audit_head,
@@ -91,10 +91,10 @@ def adopt(
     *,
     keep_snapshots: int = KEPT_SNAPSHOTS,
 ) -> None:
-    """Put a compacted snapshot in place and let go of everything that it makes needless."""
+    """Put a compacted snapshot in place and delete everything that it replaces."""
     name = put_in_place(disk, compacted.unfinished)
     log.emit("journal.snapshot_written", file=name, bytes=compacted.size)
-    # Only whole snapshots count: a damaged one must not push out the one that stands in for it.
+    # Only whole snapshots count: a damaged one must not displace a whole one.
     names = snapshot_names(disk)
     kept = [old for old in names if old == name or is_whole(disk, old)][:keep_snapshots]
     for old in names:
@@ -103,11 +103,11 @@ def adopt(
     disk.sync_directory(SNAPSHOTS)
     if len(kept) == keep_snapshots:
         needed_from = read_head(disk, kept[-1]).first_segment
-        _let_go(disk, lambda number: number < needed_from, keep_segments)
+        _delete_segments(disk, lambda number: number < needed_from, keep_segments)
 
 
-def _let_go(disk: Disk, needless: Callable[[int], bool], keep_segments: int) -> None:
-    """Delete needless segments; the last few stay under another name for a person to look at."""
+def _delete_segments(disk: Disk, needless: Callable[[int], bool], keep_segments: int) -> None:
+    """Delete needless segments; keep the last few under another name, for inspection."""
     numbers = [number for number in segment_numbers(disk) if needless(number)]
     for number in numbers:
         if keep_segments:

@@ -1,4 +1,4 @@
-"""Snapshots: the whole state as one file, written beside the log and put in place at once.
+"""Snapshots: the whole state in one file, written beside the log and put in place by a rename.
 
 A HEAD frame says what it covers, JOBS frames hold the jobs compressed, an END frame closes it.
 """
@@ -34,17 +34,17 @@ _MOST_CHUNK_BYTES = frames.MAX_FRAME_BYTES // 2
 
 
 class SnapshotHead(msgspec.Struct, frozen=True):
-    """What a snapshot says of itself."""
+    """The first frame of a snapshot: what it covers."""
 
     last_seq: Whole
     last_at_us: Whole
     last_crc: Whole
-    """The CRC of the log frame in which ``last_seq`` stands: the log goes on from there."""
+    """The CRC of the log frame that holds ``last_seq``: the log continues from there."""
     first_segment: Whole
     """The first segment that holds something newer."""
     salt: Whole
     cold: bool = False
-    """Whether finished jobs are in the past; if not, they are among its jobs."""
+    """Whether finished jobs are in the history; if not, they are in the snapshot."""
     last_token: Whole = 0
     """No token up to this one is ever issued again."""
     policies: dict[str, QueuePolicy] = {}
@@ -139,14 +139,14 @@ def discard_unfinished(disk: Disk) -> None:
 
 def read_head(disk: Disk, name: str) -> SnapshotHead:
     """Return a snapshot's head; raise ``CorruptLog`` if that much cannot be read."""
-    return _head(_first(_frames(read_all(disk, name), name)), name)
+    return _head(next(_frames(read_all(disk, name), name)), name)
 
 
 def read_snapshot(
     disk: Disk, name: str, load: Callable[[Iterator[Job], SnapshotHead], None]
 ) -> SnapshotHead:
-    """Read a snapshot whole, handing its jobs to ``load``; raise ``CorruptLog`` if damaged."""
-    # Every checksum before the first job: what is loaded is whole.
+    """Read a whole snapshot and pass its jobs to ``load``; raise ``CorruptLog`` if damaged."""
+    # Check every checksum before the first job is loaded.
     whole = list(_frames(read_all(disk, name), name))
     head = _head(whole[0], name)
     reader = RecordReader(name)
@@ -157,7 +157,7 @@ def read_snapshot(
                 yield from reader.jobs(_unpack(frame.payload), frame.schema)
             return
         with ThreadPoolExecutor(1) as ahead:
-            # zlib lets go of the interpreter: unpack one chunk while another is decoded.
+            # zlib releases the interpreter lock: unpack one chunk while another is decoded.
             waiting: deque[tuple[int, Future[bytes]]] = deque()
             for frame in whole[1:-1]:
                 waiting.append((frame.schema, ahead.submit(_unpack, frame.payload)))
@@ -192,7 +192,7 @@ def _unpack(payload: bytes) -> bytes:
 
 
 def _frames(data: bytes, name: str) -> Iterator[Frame]:
-    """Go through the frames of a snapshot, checking everything but what the jobs mean."""
+    """Yield the frames of a snapshot; check everything but the content of the jobs."""
     offset = prev_crc = salt = total = 0
     expected = {int(FrameKind.HEAD)}
     while expected:
@@ -218,10 +218,6 @@ def _frames(data: bytes, name: str) -> Iterator[Frame]:
         )
     if offset != len(data):
         raise CorruptLog(name, offset, total, "something follows its end")
-
-
-def _first(source: Iterator[Frame]) -> Frame:
-    return next(source)
 
 
 def _head(frame: Frame, name: str) -> SnapshotHead:

@@ -1,6 +1,6 @@
-"""What the journal keeps in memory, folded from effects, with an index for each question.
+"""What the journal keeps in memory, folded from effects, with an index for each query.
 
-That is all unfinished work and what governs it, and finished jobs until the past has them.
+That is all unfinished work and its settings, and finished jobs until history has them.
 """
 
 from __future__ import annotations
@@ -53,26 +53,25 @@ _BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
     State.DEAD,
 )
 _UNRECORDED = frozenset({Enqueued, Claimed, Extended, Unblocked, Freed})
-"""Effects of which the past need not know: what they did shows in what comes after them."""
+"""Effects that history does not need: later effects include what they did."""
 
 _BEFORE: Mapping[type[JobEffect], State] = {
     Replayed: _DEAD,
     Archived: _DEAD,
     Restored: State.ARCHIVED,
 }
-"""What a finished job was before it was operated on, when it is not in memory."""
+"""The earlier state of a finished job that is not in memory, by the effect on it."""
 
 
 class JournalIndex:
-    """Everything in memory, kept in order while effects are folded in.
+    """Everything in memory, and the indexes that follow each effect.
 
-    Every due job that may be claimed is in its lane, every later one in the timetable
-    ``_scheduled``; the border between them is ``_due_us``. A job that waits behind others of its
-    key is in neither.
+    Every due job that may be claimed is in its ready queue, every later one in ``_scheduled``;
+    ``_due_us`` is the limit between them. A job that waits behind others of its key is in neither.
     """
 
     def __init__(self, record: Record | None = None, history_seq: int = 0) -> None:
-        """Take whom to tell what happened, and up to where the past has everything already."""
+        """Take where to record effects, and the seq up to which history has everything."""
         self.seq = 0
         self.last_at_us = 0
         self.forget_before_us = 0
@@ -81,12 +80,12 @@ class JournalIndex:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
-        self.gates = QueueLimits()
-        self.policies = self.gates.policies
+        self.limits = QueueLimits()
+        self.policies = self.limits.policies
         self.record = record
         self.history_seq = history_seq
         self._tenants: Tenants = {}
-        self._lines: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
+        self._ready: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
         self._scheduled = TimeIndex()
         self._scheduled_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue are in it."""
@@ -101,7 +100,7 @@ class JournalIndex:
         self._finished: deque[tuple[int, Job]] = deque()
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
-        """Take in the effect of this sequence number; return its job as it is now."""
+        """Apply the effect of this sequence number; return its job as it is now."""
         if isinstance(effect, SETTINGS):
             self._set(effect, seq)
             return None
@@ -129,14 +128,14 @@ class JournalIndex:
         else:
             self._replace(tenant, old, job, effect)
         if job is not None and type(effect) is Claimed:
-            self.gates.claimed(job, effect.at_us)
+            self.limits.claimed(job, effect.at_us)
         return job
 
     def _replace(
         self, tenant: TenantState, old: Job | None, job: Job | None, effect: JobEffect
     ) -> None:
-        """Put a job in place of what it was."""
-        # First of all the new job: the indexes know the old one as a ghost from here on.
+        """Replace a job by its new version."""
+        # The new job first: from here on the old one is a ghost in the indexes.
         if job is not None:
             tenant.jobs[job.id] = job
         elif old is not None:
@@ -144,22 +143,22 @@ class JournalIndex:
         if old is not None:
             self._leave(tenant, old)
         elif type(effect) is not Enqueued:
-            self._leave_past(tenant, job, effect)
+            self._leave_history(tenant, job, effect)
         if job is not None:
             self._enter(tenant, job)
 
     def _replace_keyed(
         self, tenant: TenantState, old: Job | None, job: Job | None, effect: JobEffect
     ) -> None:
-        """The same for a job with a key: another one may be the next of its key then."""
+        """The same for a job with a key: another job may become the next of its key."""
         keyed = job or old
-        line = self._line(keyed)
-        was, behind = line.candidate(), line.behind
+        key_queue = self._key_queue(keyed)
+        was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
-        self._requeue(line, was, old)
+        self._requeue(key_queue, was, old)
         if keyed is not None:
-            self._behind_of[keyed.queue] += line.behind - behind
-            if not line:
+            self._behind_of[keyed.queue] += key_queue.behind - behind
+            if not key_queue:
                 del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
 
     def _advance(self, at_us: int, seq: int) -> None:
@@ -172,9 +171,9 @@ class JournalIndex:
     def _set(self, effect: Setting, seq: int) -> None:
         self._advance(effect.at_us, seq)
         if isinstance(effect, PolicySet):
-            was_ordered = self.gates.ordered(effect.queue)
-            self.gates.set(effect.queue, effect.policy)
-            if self.gates.ordered(effect.queue) != was_ordered:
+            was_ordered = self.limits.ordered(effect.queue)
+            self.limits.set(effect.queue, effect.policy)
+            if self.limits.ordered(effect.queue) != was_ordered:
                 self._requeue_all(effect.queue)
         elif isinstance(effect, FlagSet):
             _put(self.flags, effect.name, effect.on)
@@ -207,39 +206,39 @@ class JournalIndex:
         elif state is _IN_FLIGHT:
             del self._leases[job.token]
             if job.ties.key is not None:
-                self.gates.landed(job)
+                self.limits.ended(job)
         elif state is _BLOCKED:
             self._dependents.drop(job)
         else:
             if state is _DEAD and job.ties.key is not None:
-                self._line(job).let_go(job.id)
+                self._key_queue(job).release(job.id)
             return
         if job.ties.key is not None:
-            self._line(job).drop(job)
+            self._key_queue(job).drop(job)
         if job.unique is not None:
             del self._unique[job.tenant, job.queue, job.unique]
         if job.expires_at_us is not None and state is not _IN_FLIGHT:
             self._expiring.drop(self._tenants)
 
-    def _leave_past(self, tenant: TenantState, job: Job | None, effect: JobEffect) -> None:
-        """Let go of a finished job that is not in memory, and of what it held up."""
+    def _leave_history(self, tenant: TenantState, job: Job | None, effect: JobEffect) -> None:
+        """Remove a finished job that is not in memory, and its hold."""
         if isinstance(effect, Purged):
             self._count(tenant, effect.queue, effect.state, -1)
-            self._let_go((effect.tenant, effect.queue, effect.key), effect.id)
+            self._release((effect.tenant, effect.queue, effect.key), effect.id)
         elif job is not None:
             before = job.state if type(effect) is Edited else _BEFORE[type(effect)]
             self._count(tenant, job.queue, before, -1)
             if job.ties.key is not None:
-                self._line(job).let_go(job.id)
+                self._key_queue(job).release(job.id)
 
-    def _let_go(self, name: KeyName, job_id: str) -> None:
-        line = None if name[2] is None else self._keys.get(name)
-        if line is not None:
-            was, behind = line.candidate(), line.behind
-            line.let_go(job_id)
-            self._behind_of[name[1]] += line.behind - behind
-            self._requeue(line, was, None)
-            if not line:
+    def _release(self, name: KeyName, job_id: str) -> None:
+        key_queue = None if name[2] is None else self._keys.get(name)
+        if key_queue is not None:
+            was, behind = key_queue.candidate(), key_queue.behind
+            key_queue.release(job_id)
+            self._behind_of[name[1]] += key_queue.behind - behind
+            self._requeue(key_queue, was, None)
+            if not key_queue:
                 del self._keys[name]
 
     def _enter(self, tenant: TenantState, job: Job) -> None:
@@ -252,14 +251,14 @@ class JournalIndex:
             self._leases[job.token] = job
             self.last_token = max(self.last_token, job.token)
             if job.ties.key is not None:
-                self.gates.took_off(job)
+                self.limits.started(job)
         elif state is _BLOCKED:
             self._dependents.add(job)
         else:
             self._enter_finished(tenant, job)
             return
         if job.ties.key is not None:
-            self._line(job).put(job)
+            self._key_queue(job).put(job)
         if job.unique is not None:
             self._unique[job.tenant, job.queue, job.unique] = job
         if job.expires_at_us is not None and state is not _IN_FLIGHT:
@@ -268,21 +267,21 @@ class JournalIndex:
     def _enter_finished(self, tenant: TenantState, job: Job) -> None:
         self._finished.append((self.seq, job))
         if job.state is _DEAD and job.ties.key is not None:
-            self._line(job).hold(job)
+            self._key_queue(job).hold(job)
         if job.queue in self.policies:
             tally = tenant.tallies[job.queue]
             if not (tally[_PENDING] or tally[_BLOCKED] or tally[_IN_FLIGHT]):
-                self.gates.retire(job.queue, job.tenant)
+                self.limits.retire(job.queue, job.tenant)
         if self.seq <= self.history_seq:
             self.evict(self.seq)
 
     def _count(self, tenant: TenantState, queue: str, state: State, change: int) -> None:
-        # How many finished ones the past has is known from itself.
+        # History counts the finished jobs that it has itself.
         if self.seq > self.history_seq or not state.finished:
             tenant.tallies[queue][state] += change
 
     def evict(self, history_seq: int) -> None:
-        """Let go of the finished jobs that the past has up to this sequence number."""
+        """Drop the finished jobs up to this sequence number: history has them."""
         finished = self._finished
         while finished and finished[0][0] <= history_seq:
             job = finished.popleft()[1]
@@ -292,44 +291,44 @@ class JournalIndex:
                 self._tidy(job.tenant, tenant)
 
     def _tidy(self, name: str, tenant: TenantState) -> None:
-        """Keep nothing of a tenant without jobs: names come and go."""
+        """Drop a tenant that has no jobs."""
         if not tenant.jobs and not any(map(any, map(dict.values, tenant.tallies.values()))):
             self._tenants.pop(name, None)
 
     # --- keys --------------------------------------------------------------------------------
 
-    def _line(self, job: Job | None) -> KeyQueue:
+    def _key_queue(self, job: Job | None) -> KeyQueue:
         if job is None:
             raise InvariantViolation("a key without a job")
         name = job.tenant, job.queue, job.ties.key
-        line = self._keys.get(name)
-        if line is None:
-            line = self._keys[name] = KeyQueue()
-        return line
+        key_queue = self._keys.get(name)
+        if key_queue is None:
+            key_queue = self._keys[name] = KeyQueue()
+        return key_queue
 
     def _free_to_queue(self, job: Job) -> bool:
         """Whether the job may be claimed whatever others of its key do."""
-        return job.ties.key is None or not self.gates.ordered(job.queue)
+        return job.ties.key is None or not self.limits.ordered(job.queue)
 
-    def _requeue(self, line: KeyQueue, was: Job | None, old: Job | None) -> None:
-        """Let the next job of a key be claimed, and no other."""
-        now = line.candidate()
+    def _requeue(self, key_queue: KeyQueue, was: Job | None, old: Job | None) -> None:
+        """Make the next job of a key claimable, and no other."""
+        now = key_queue.candidate()
         either = was or now
-        if was is now or either is None or not self.gates.ordered(either.queue):
+        if was is now or either is None or not self.limits.ordered(either.queue):
             return
         if was is not None:
             self._unqueue(was)
             if was is not old:
-                self._set_apart(line, was)
+                self._replace_by_copy(key_queue, was)
         if now is not None:
             self._queue(self._tenants[now.tenant], now)
 
-    def _set_apart(self, line: KeyQueue, job: Job) -> None:
-        """Make a job that stays as it is another one, so that the lanes know theirs as a ghost."""
+    def _replace_by_copy(self, key_queue: KeyQueue, job: Job) -> None:
+        """Replace an unchanged job by a copy, so that its entry in a ready queue is a ghost."""
         again = replace(job)
         self._tenants[job.tenant].jobs[job.id] = again
-        line.drop(job)
-        line.put(again)
+        key_queue.drop(job)
+        key_queue.put(again)
         if job.unique is not None:
             self._unique[job.tenant, job.queue, job.unique] = again
         if job.expires_at_us is not None:
@@ -337,8 +336,8 @@ class JournalIndex:
             self._expiring.add(job.expires_at_us, again)
 
     def _requeue_all(self, queue: str) -> None:
-        """Queue the jobs of a queue anew: it orders its keys from now on, or no longer."""
-        self._lines.pop(queue, None)
+        """Rebuild the ready queues of a queue whose policy on ordering changed."""
+        self._ready.pop(queue, None)
         self._scheduled.discard(lambda job: job.queue == queue, self._tenants)
         self._scheduled_of.pop(queue, None)
         waiting = [
@@ -348,14 +347,14 @@ class JournalIndex:
             if job.queue == queue and job.state is _PENDING
         ]
         for _place, job, tenant in sorted(waiting, key=lambda one: one[0]):
-            if self._free_to_queue(job) or self._line(job).candidate() is job:
+            if self._free_to_queue(job) or self._key_queue(job).candidate() is job:
                 self._queue(tenant, job)
 
-    # --- lanes -------------------------------------------------------------------------------
+    # --- ready queues ------------------------------------------------------------------------
 
     def _queue(self, tenant: TenantState, job: Job) -> None:
         if job.run_at_us <= self._due_us:
-            self._lane(tenant, job).add(job)
+            self._ready_queue(tenant, job).add(job)
         else:
             self._scheduled.add(job.run_at_us, job)
             self._scheduled_of[job.queue] += 1
@@ -365,25 +364,25 @@ class JournalIndex:
             self._scheduled.drop(self._tenants)
             self._scheduled_of[job.queue] -= 1
             return
-        lanes = self._lines[job.queue]
+        ready = self._ready[job.queue]
         key = job.tenant, job.task, job.priority
-        lane = lanes[key]
-        lane.drop(job)
-        if not lane:
-            # A claim looks at every lane of its queue: none of them is empty.
-            del lanes[key]
-            if not lanes:
-                del self._lines[job.queue]
+        ready_queue = ready[key]
+        ready_queue.drop(job)
+        if not ready_queue:
+            # A claim visits every ready queue of its queue: keep none that is empty.
+            del ready[key]
+            if not ready:
+                del self._ready[job.queue]
 
-    def _lane(self, tenant: TenantState, job: Job) -> ReadyQueue:
-        lanes = self._lines.get(job.queue)
-        if lanes is None:
-            lanes = self._lines[job.queue] = {}
+    def _ready_queue(self, tenant: TenantState, job: Job) -> ReadyQueue:
+        ready = self._ready.get(job.queue)
+        if ready is None:
+            ready = self._ready[job.queue] = {}
         key = job.tenant, job.task, job.priority
-        lane = lanes.get(key)
-        if lane is None:
-            lane = lanes[key] = ReadyQueue(tenant.jobs)
-        return lane
+        ready_queue = ready.get(key)
+        if ready_queue is None:
+            ready_queue = ready[key] = ReadyQueue(tenant.jobs)
+        return ready_queue
 
     def _promote(self, now_us: int) -> None:
         self._due_us = now_us
@@ -391,7 +390,7 @@ class JournalIndex:
             return
         for job in self._scheduled.take(now_us, self._tenants):
             self._scheduled_of[job.queue] -= 1
-            self._lane(self._tenants[job.tenant], job).add(job)
+            self._ready_queue(self._tenants[job.tenant], job).add(job)
 
 
 def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:

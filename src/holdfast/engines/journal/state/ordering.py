@@ -1,4 +1,4 @@
-"""What holds jobs up: others of their key, and the jobs that they wait for."""
+"""Ordering by key and by dependency: what jobs wait for."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ KeyName = tuple[str, str, str | None]
 
 
 class KeyQueue:
-    """The unfinished jobs of one key in the order of their enqueueing, and the dead that hold them.
+    """The unfinished jobs of one key, in order, and the dead jobs that hold them.
 
-    One job at a time may be claimed: the first, if nothing is in flight and nobody before it died.
+    Only the first may be claimed, if none is in flight and no earlier one died.
     """
 
-    __slots__ = ("_first_hold", "_flying", "_holds", "_jobs", "_order", "behind")
+    __slots__ = ("_first_hold", "_holds", "_in_flight", "_jobs", "_order", "behind")
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._order: list[int] = []
-        """A heap of places; those of jobs that have left are dropped when they come up."""
+        """A heap of places; those of removed jobs are dropped when they reach the top."""
         self._holds: dict[str, Job] = {}
         self._first_hold: int | None = None
-        self._flying = 0
+        self._in_flight = 0
         self.behind = 0
         """How many of the jobs wait behind a dead one."""
 
@@ -36,22 +36,22 @@ class KeyQueue:
         return bool(self._jobs or self._holds)
 
     def put(self, job: Job) -> None:
-        """Take in an unfinished job, in place of an earlier version of it if there is one."""
+        """Add an unfinished job, or replace its earlier version."""
         place = job.ties.key_seq
         if place not in self._jobs:
             heapq.heappush(self._order, place)
             self.behind += self.holds_up(job)
         self._jobs[place] = job
-        self._flying += job.state is State.IN_FLIGHT
+        self._in_flight += job.state is State.IN_FLIGHT
 
     def drop(self, job: Job) -> None:
-        """Let go of a job that changes or finishes."""
+        """Remove a job that changes or finishes."""
         del self._jobs[job.ties.key_seq]
         self.behind -= self.holds_up(job)
-        self._flying -= job.state is State.IN_FLIGHT
+        self._in_flight -= job.state is State.IN_FLIGHT
 
     def hold(self, dead: Job) -> None:
-        """Let nothing behind this dead job go."""
+        """Hold every later job behind this dead one."""
         failure = dead.failure
         if failure is not None and failure.traceback:
             failure = replace(failure, traceback="")
@@ -59,8 +59,8 @@ class KeyQueue:
         if self._first_hold is None or dead.ties.key_seq < self._first_hold:
             self._recount()
 
-    def let_go(self, job_id: str) -> None:
-        """Take a hold away, if there is one."""
+    def release(self, job_id: str) -> None:
+        """Remove the hold of this job, if there is one."""
         gone = self._holds.pop(job_id, None)
         if gone is not None and gone.ties.key_seq == self._first_hold:
             self._recount()
@@ -70,7 +70,7 @@ class KeyQueue:
         order, jobs = self._order, self._jobs
         while order and order[0] not in jobs:
             heapq.heappop(order)
-        if not order or self._flying:
+        if not order or self._in_flight:
             return None
         if self._first_hold is not None and order[0] > self._first_hold:
             return None
@@ -106,12 +106,12 @@ class DependentIndex:
         return bool(self._waiting)
 
     def add(self, job: Job) -> None:
-        """Take note of what this job waits for."""
+        """Add what this job waits for."""
         for needed in job.ties.waiting_for:
             self._waiting.setdefault((job.tenant, needed), {})[job.id] = job
 
     def drop(self, job: Job) -> None:
-        """Forget what this job waits for."""
+        """Remove what this job waits for."""
         for needed in job.ties.waiting_for:
             name = job.tenant, needed
             waiting = self._waiting[name]
@@ -129,6 +129,6 @@ class DependentIndex:
         return sum(map(len, self._waiting.values()))
 
 
-def holding(lines: dict[KeyName, KeyQueue]) -> Iterator[tuple[Job, int]]:
+def holding(key_queues: dict[KeyName, KeyQueue]) -> Iterator[tuple[Job, int]]:
     """Return each dead job that holds up others, and how many."""
-    return chain.from_iterable(line.holds() for line in lines.values())
+    return chain.from_iterable(key_queue.holds() for key_queue in key_queues.values())

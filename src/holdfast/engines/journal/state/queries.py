@@ -1,4 +1,4 @@
-"""The state of the journal: what is in memory, and the questions that the verbs ask of it."""
+"""The state of the journal: what is in memory, and the queries of the verbs."""
 
 from __future__ import annotations
 
@@ -28,55 +28,57 @@ from .ready_queue import ReadyQueue, TenantState
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
 _FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
 TOKENS_PER_SEGMENT_BITS = 36
-"""A life of the engine issues tokens above its first segment's number times two to this."""
+"""Each opening issues tokens above its first segment's number times two to this."""
 
 
 class JournalState(JournalIndex):
-    """See ``WorkState`` for what its methods promise."""
+    """See ``WorkState`` for its methods."""
 
     # --- load --------------------------------------------------------------------------------
 
-    def again(self) -> JournalState:
-        """Return an empty state that tells the same, of the same."""
+    def empty_copy(self) -> JournalState:
+        """Return an empty state that records to the same history."""
         return JournalState(self.record, self.history_seq)
 
-    def govern(
+    def load_settings(
         self,
         policies: Mapping[str, QueuePolicy],
-        gates: Mapping[str, LimitUsage],
+        limits: Mapping[str, LimitUsage],
         flags: Mapping[str, bool],
         schedules: Mapping[str, ScheduleState],
         audit_head: AuditHead,
     ) -> None:
-        """Take from a snapshot what governs work, before its jobs."""
+        """Load the settings of a snapshot, before its jobs."""
         self.policies.update(policies)
-        self.gates.states.update(gates)
+        self.limits.states.update(limits)
         self.flags.update(flags)
         self.schedules.update(schedules)
         self.audit_head = audit_head
 
-    def load(self, jobs: Iterable[Job], seq: int, last_at_us: int, *, cold: bool = True) -> None:
+    def load(
+        self, jobs: Iterable[Job], seq: int, last_at_us: int, *, in_history: bool = True
+    ) -> None:
         """Fill an empty state from a snapshot's jobs.
 
-        With ``cold`` the finished ones among them are dead, not here, and hold others of their
-        key; without, the snapshot is from before there was a past, and the past is told of them.
+        With ``in_history`` the finished ones are dead and only hold others of their key; without,
+        the snapshot is older than the history, and they are recorded there.
         """
         self.seq, self.last_at_us, self._due_us = seq, last_at_us, last_at_us
         due: defaultdict[tuple[str, str, str, int], list[Job]] = defaultdict(list)
         later: list[tuple[int, Job]] = []
         keyed: list[Job] = []
-        untold = 1
+        number = 1
         for job in jobs:
             share_names(job)
-            if job.state.finished and (cold or self.record is not None):
-                untold += self._load_finished(job, untold, cold=cold)
+            if job.state.finished and (in_history or self.record is not None):
+                number += self._load_finished(job, number, in_history=in_history)
                 continue
             tenant = self._admit(job)
             if job.state is not _PENDING or not self._free_to_queue(job):
                 self._load_other(tenant, job, keyed)
                 continue
             if job.ties.key is not None:
-                self._line(job).put(job)
+                self._key_queue(job).put(job)
             tenant.tallies[job.queue][_PENDING] += 1
             if job.run_at_us <= last_at_us:
                 due[job.tenant, job.queue, job.task, job.priority].append(job)
@@ -86,21 +88,23 @@ class JournalState(JournalIndex):
                 self._unique[job.tenant, job.queue, job.unique] = job
             if job.expires_at_us is not None:
                 self._expiring.add(job.expires_at_us, job)
-        for lane in due.values():
-            self._lane(self._tenants[lane[0].tenant], lane[0]).load(lane)
+        for ready_queue in due.values():
+            self._ready_queue(self._tenants[ready_queue[0].tenant], ready_queue[0]).load(
+                ready_queue
+            )
         self._scheduled.load(later)
         self._scheduled_of.update(Counter(job.queue for _at_us, job in later))
         for job in sorted(keyed, key=_place):
-            if self._line(job).candidate() is job:
+            if self._key_queue(job).candidate() is job:
                 self._queue(self._tenants[job.tenant], job)
         self._count_behind()
 
     def _count_behind(self) -> None:
-        for (_tenant, queue, _key), line in self._keys.items():
-            self._behind_of[queue] += line.behind
+        for (_tenant, queue, _key), key_queue in self._keys.items():
+            self._behind_of[queue] += key_queue.behind
 
     def _admit(self, job: Job) -> TenantState:
-        """Take a job in, in no index yet; return its tenant."""
+        """Add a job, to no index yet; return its tenant."""
         self._check(None, job)
         self.last_token = max(self.last_token, job.token)
         tenant = self._tenants.get(job.tenant)
@@ -116,13 +120,13 @@ class JournalState(JournalIndex):
         if job.state is _PENDING and not self._free_to_queue(job):
             keyed.append(job)
 
-    def _load_finished(self, job: Job, number: int, *, cold: bool) -> int:
-        """Let it hold others of its key, and tell the past of it if that cannot know it."""
+    def _load_finished(self, job: Job, number: int, *, in_history: bool) -> int:
+        """Hold others of its key, and record it if history cannot have it."""
         if job.state is State.DEAD and job.ties.key is not None:
-            self._line(job).hold(job)
-        if not cold and self.record is not None and self.seq > self.history_seq:
+            self._key_queue(job).hold(job)
+        if not in_history and self.record is not None and self.seq > self.history_seq:
             self.record(AppliedEffect(number, Enqueued(job.created_at_us, job), None, job))
-        return not cold
+        return not in_history
 
     # --- look --------------------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class JournalState(JournalIndex):
         return self._leases.get(token)
 
     def in_flight(self) -> list[Job]:
-        """Return the jobs that somebody holds."""
+        """Return the jobs in flight."""
         return list(self._leases.values())
 
     @property
@@ -160,7 +164,7 @@ class JournalState(JournalIndex):
     def held_behind(self) -> Iterator[tuple[Job, int]]:
         """Return each dead job that holds up others of its key, and how many."""
         for dead, behind in holding(self._keys):
-            if behind and self.gates.ordered(dead.queue):
+            if behind and self.limits.ordered(dead.queue):
                 yield dead, behind
 
     def holds(self) -> Iterator[Job]:
@@ -184,12 +188,10 @@ class JournalState(JournalIndex):
         plain = [queue for queue in queues if queue not in policies] if policies else queues
         source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
         if len(plain) < len(queues):
-            gated = [
-                self._through_gate(queue, tasks, caller, now_us)
-                for queue in queues
-                if queue in policies
+            limited = [
+                self._limited(queue, tasks, caller, now_us) for queue in queues if queue in policies
             ]
-            source = heapq.merge(source, *gated, key=_order)
+            source = heapq.merge(source, *limited, key=_order)
         found: list[Job] = []
         for job in source:
             found.append(job)
@@ -197,17 +199,17 @@ class JournalState(JournalIndex):
                 break
         return found
 
-    def _through_gate(
+    def _limited(
         self, queue: str, tasks: Collection[str] | None, caller: Caller, now_us: int
     ) -> Iterator[Job]:
-        """Return what the queue's policy lets through, in its order."""
-        tenants = {tenant for tenant, _task, _priority in self._lines.get(queue, ())}
-        lines = {
+        """Yield what the queue's policy allows, in its order."""
+        tenants = {tenant for tenant, _task, _priority in self._ready.get(queue, ())}
+        jobs_of = {
             tenant: self._claimable(self._merged([queue], tasks, caller, tenant), caller, now_us)
             for tenant in sorted(tenants)
         }
-        flying = {name: tenant.flying(queue) for name, tenant in self._tenants.items()}
-        return self.gates.through(queue, lines, flying, now_us)
+        in_flight = {name: tenant.in_flight(queue) for name, tenant in self._tenants.items()}
+        return self.limits.allowed(queue, jobs_of, in_flight, now_us)
 
     def _claimable(self, source: Iterator[Job], caller: Caller, now_us: int) -> Iterator[Job]:
         everything = caller.unlimited
@@ -225,16 +227,16 @@ class JournalState(JournalIndex):
         only: str | None = None,
     ) -> Iterator[Job]:
         """Return the due jobs of these queues, of one tenant or of all, in order."""
-        lanes: list[tuple[int, ReadyQueue]] = []
+        ready: list[tuple[int, ReadyQueue]] = []
         for queue in queues:
-            for (tenant, task, priority), lane in self._lines.get(queue, {}).items():
+            for (tenant, task, priority), ready_queue in self._ready.get(queue, {}).items():
                 within = caller.tenant is None or tenant == caller.tenant
                 if within and (tasks is None or task in tasks) and only in (None, tenant):
-                    lane.trim()
-                    lanes.append((priority, lane))
-        lanes.sort(key=lambda lane: -lane[0])
-        for _priority, group in groupby(lanes, key=lambda lane: lane[0]):
-            same = [lane for _, lane in group]
+                    ready_queue.trim()
+                    ready.append((priority, ready_queue))
+        ready.sort(key=lambda ready_queue: -ready_queue[0])
+        for _priority, group in groupby(ready, key=lambda ready_queue: ready_queue[0]):
+            same = [ready_queue for _, ready_queue in group]
             yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
 
     def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
@@ -243,7 +245,7 @@ class JournalState(JournalIndex):
             self._promote(now_us)
         moments = [self._scheduled.next_us(self._tenants)]
         if self.policies:
-            moments += [self.gates.opens_at_us(queue, now_us) for queue in queues]
+            moments += [self.limits.opens_at_us(queue, now_us) for queue in queues]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
@@ -260,8 +262,8 @@ class JournalState(JournalIndex):
         """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""
         if caller.unlimited:
             return self._expiring.peek(now_us, limit, self._tenants)
-        everybody = self._expiring.peek(now_us, len(self._expiring), self._tenants)
-        return [job for job in everybody if caller.reaches(job.tenant, job.scope)][:limit]
+        expired = self._expiring.peek(now_us, len(self._expiring), self._tenants)
+        return [job for job in expired if caller.reaches(job.tenant, job.scope)][:limit]
 
     # --- count -------------------------------------------------------------------------------
 
@@ -285,14 +287,14 @@ class JournalState(JournalIndex):
         return {queue: Counts(**states) for queue, states in sorted(found.items())}
 
     def survey(self, now_us: int) -> Mapping[str, QueueStats]:
-        """Return what a watcher wants to know of each queue: no job but the first is looked at."""
+        """Return statistics of each queue without scanning its jobs."""
         if now_us > self._due_us:
             self._promote(now_us)
         counts = self.counts(SYSTEM)
         stuck = Counter(job.queue for job in self._leases.values() if job.lease_until_us <= now_us)
         found: dict[str, QueueStats] = {}
         for queue in sorted({*counts, *self.policies}):
-            heads = (lane.first() for lane in self._lines.get(queue, {}).values())
+            heads = (ready_queue.first() for ready_queue in self._ready.get(queue, {}).values())
             policy = self.policies.get(queue, DEFAULT_POLICY)
             found[queue] = QueueStats(
                 counts=counts.get(queue, Counts()),
@@ -308,7 +310,7 @@ class JournalState(JournalIndex):
         return found
 
     def credit(self, kept: StateCounts) -> None:
-        """Count what the past has."""
+        """Add the jobs in history to the counts."""
         for (name, queue, state), count in kept.items():
             tenant = self._tenants.get(name)
             if tenant is None:
@@ -316,7 +318,7 @@ class JournalState(JournalIndex):
             tenant.tallies[queue][state] += count
 
     def discount(self, gone: StateCounts) -> None:
-        """Count so many jobs less: they were forgotten."""
+        """Subtract forgotten jobs from the counts."""
         for (name, queue, state), count in gone.items():
             tenant = self._tenants[name]
             tenant.tallies[queue][state] -= count
@@ -333,7 +335,7 @@ class JournalState(JournalIndex):
         return unfinished
 
     def jobs(self) -> Iterator[Job]:
-        """Go through every job that is in memory."""
+        """Yield every job that is in memory."""
         before_us = self.forget_before_us
         for tenant in self._tenants.values():
             for job in tenant.jobs.values():
@@ -341,7 +343,7 @@ class JournalState(JournalIndex):
                     yield job
 
     def finished(self) -> Iterator[Job]:
-        """Go through the finished jobs that are in memory."""
+        """Yield the finished jobs that are in memory."""
         for _seq, job in self._finished:
             if self.get(job.tenant, job.id) is job:
                 yield job
@@ -374,16 +376,16 @@ class JournalState(JournalIndex):
             for what, count in self._indexed().items()
             if count != real[what]
         )
-        for lane in self._lanes():
-            jobs = list(lane)
-            if len(jobs) != len(lane) or jobs != sorted(jobs, key=_place):
-                found.append(f"the line of task {jobs[:1]} is out of order")
+        for ready_queue in self._all_ready():
+            jobs = list(ready_queue)
+            if len(jobs) != len(ready_queue) or jobs != sorted(jobs, key=_place):
+                found.append(f"the ready queue of task {jobs[:1]} is out of order")
         return found
 
     def _recount(self, job: Job, real: Counter[str]) -> None:
         waits = job.state is _PENDING or job.state is _BLOCKED
         queued = job.state is _PENDING and (
-            self._free_to_queue(job) or self._line(job).candidate() is job
+            self._free_to_queue(job) or self._key_queue(job).candidate() is job
         )
         real["leases"] += job.state is _IN_FLIGHT
         real["due jobs"] += queued and job.run_at_us <= self._due_us
@@ -391,7 +393,9 @@ class JournalState(JournalIndex):
         real["jobs that can expire"] += waits and job.expires_at_us is not None
         real["unique keys"] += job.unique is not None and not job.state.finished
         real["jobs behind a dead one"] += (
-            job.ties.key is not None and not job.state.finished and self._line(job).holds_up(job)
+            job.ties.key is not None
+            and not job.state.finished
+            and self._key_queue(job).holds_up(job)
         )
         real["jobs with a key"] += job.ties.key is not None and not job.state.finished
         real["dependencies"] += len(job.ties.waiting_for) if job.state is _BLOCKED else 0
@@ -399,7 +403,7 @@ class JournalState(JournalIndex):
     def _indexed(self) -> dict[str, int]:
         return {
             "leases": len(self._leases),
-            "due jobs": sum(map(len, self._lanes())),
+            "due jobs": sum(map(len, self._all_ready())),
             "scheduled jobs": len(self._scheduled),
             "jobs behind a dead one": sum(self._behind_of.values()),
             "jobs that can expire": len(self._expiring),
@@ -408,13 +412,13 @@ class JournalState(JournalIndex):
             "dependencies": len(self._dependents),
         }
 
-    def _lanes(self) -> Iterator[ReadyQueue]:
-        for lanes in self._lines.values():
-            yield from lanes.values()
+    def _all_ready(self) -> Iterator[ReadyQueue]:
+        for ready in self._ready.values():
+            yield from ready.values()
 
 
 def share_names(job: Job) -> None:
-    """Make a decoded job share its names with every other job: a backlog repeats them."""
+    """Make a decoded job share its names with other jobs: a backlog repeats them."""
     force_setattr(job, "tenant", intern(job.tenant))
     force_setattr(job, "queue", intern(job.queue))
     force_setattr(job, "task", intern(job.task))

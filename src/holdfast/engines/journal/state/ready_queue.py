@@ -1,9 +1,9 @@
 """Pending jobs in order.
 
 A ``ReadyQueue`` holds the due jobs of one (tenant, queue, task, priority), a ``TimeIndex`` those
-that wait for a moment. Jobs leave them from any place: such a job is left where it stands and told
-apart by identity, since a job that changed is another object. When half of a lane is such ghosts
-it is swept.
+that wait for a time. Jobs are removed from any position: the entry stays as a ghost, recognised
+by identity, since a changed job is another object. When half of the entries are ghosts they are
+swept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SWEEP_FROM = 64
 
 
 class ReadyQueue:
-    """Jobs by place, with a cheap head: most come at the tail and leave from the head."""
+    """Jobs by place, with a cheap head: most are added at the tail and removed at the head."""
 
     __slots__ = ("_current", "_ghosts", "_head", "_jobs")
 
     def __init__(self, current: dict[str, Job]) -> None:
-        """Take the jobs of its tenant: one that is not the same there is a ghost here."""
+        """Take the current jobs of its tenant: an entry that differs from them is a ghost."""
         self._current = current
         self._jobs: list[Job | None] = []
         self._head = 0
@@ -37,7 +37,7 @@ class ReadyQueue:
         return len(self._jobs) - self._head - self._ghosts
 
     def add(self, job: Job) -> None:
-        """Put the job at its place."""
+        """Insert the job at its place."""
         jobs = self._jobs
         last = jobs[-1] if self._head < len(jobs) else None
         if (
@@ -49,7 +49,7 @@ class ReadyQueue:
             return
         at = bisect_left(jobs, _place(job), lo=self._head, key=_place)
         if self._head and at - self._head < len(jobs) - at:
-            # Nearer to the head, and there is room before it: a job handed back.
+            # Nearer to the head, with room before it: a released job.
             jobs[self._head - 1 : at - 1] = jobs[self._head : at]
             jobs[at - 1] = job
             self._head -= 1
@@ -57,11 +57,11 @@ class ReadyQueue:
             jobs.insert(at, job)
 
     def load(self, jobs: list[Job]) -> None:
-        """Fill an empty lane."""
+        """Fill an empty queue."""
         self._jobs.extend(sorted(jobs, key=_place))
 
     def drop(self, job: Job) -> None:
-        """Let go of a job that is leaving."""
+        """Remove a job."""
         if self._jobs[self._head] is not job:
             self._ghosts += 1
             if self._ghosts > _SWEEP_FROM and self._ghosts > len(self._jobs) // 2:
@@ -74,7 +74,7 @@ class ReadyQueue:
             self._head = 0
 
     def __iter__(self) -> Iterator[Job]:
-        """Go through the jobs in order, ghosts left out."""
+        """Yield the jobs in order, without ghosts."""
         current = self._current
         for index in range(self._head, len(self._jobs)):
             job = self._jobs[index]
@@ -82,7 +82,7 @@ class ReadyQueue:
                 yield job
 
     def trim(self) -> None:
-        """Let go of the ghosts at the head."""
+        """Remove the ghosts at the head."""
         while self._head < len(self._jobs):
             job = self._jobs[self._head]
             if job is None or self._current.get(job.id) is job:
@@ -102,14 +102,14 @@ class ReadyQueue:
 
 
 Entry = tuple[int, int, int, Job]
-"""When, its place among equals, a number that settles the rest, and the job.
+"""The time, its place among equals, a tie-breaking number, and the job.
 
-A job that is handed back has the same place as its own ghost, and jobs do not compare.
+A released job has the same place as its own ghost, and jobs do not compare.
 """
 
 
 class TimeIndex:
-    """Jobs by a moment: when they are due, or when they expire."""
+    """Jobs by a time: when they are due, or when they expire."""
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []
@@ -120,16 +120,16 @@ class TimeIndex:
         return len(self._heap) - self._ghosts
 
     def add(self, at_us: int, job: Job) -> None:
-        """Note the job at its moment."""
+        """Add the job at its time."""
         heapq.heappush(self._heap, (at_us, job.seq, next(self._order), job))
 
     def load(self, jobs: list[tuple[int, Job]]) -> None:
-        """Take in many jobs, each with its moment."""
+        """Add many jobs, each with its time."""
         self._heap.extend((at_us, job.seq, next(self._order), job) for at_us, job in jobs)
         heapq.heapify(self._heap)
 
     def drop(self, tenants: Tenants) -> None:
-        """Count a job that is leaving; sweep when it is time."""
+        """Count a removed job; sweep if needed."""
         self._ghosts += 1
         if self._ghosts > _SWEEP_FROM and self._ghosts > len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if is_current(entry[3], tenants)]
@@ -137,7 +137,7 @@ class TimeIndex:
             self._ghosts = 0
 
     def discard(self, unwanted: Callable[[Job], bool], tenants: Tenants) -> None:
-        """Let go of these jobs, and of the ghosts."""
+        """Remove these jobs, and the ghosts."""
         self._heap = [
             entry
             for entry in self._heap
@@ -147,16 +147,16 @@ class TimeIndex:
         self._ghosts = 0
 
     def next_us(self, tenants: Tenants) -> int | None:
-        """Return the first moment in it."""
+        """Return the earliest time in it."""
         self._trim(tenants)
         return self._heap[0][0] if self._heap else None
 
     def any_by(self, now_us: int) -> bool:
-        """Whether there may be a job whose moment has come."""
+        """Whether there may be a job whose time has come."""
         return bool(self._heap) and self._heap[0][0] <= now_us
 
     def take(self, now_us: int, tenants: Tenants) -> Iterator[Job]:
-        """Take out the jobs whose moment has come, in order."""
+        """Remove and yield the jobs whose time has come, in order."""
         while self._heap and self._heap[0][0] <= now_us:
             job = heapq.heappop(self._heap)[3]
             if is_current(job, tenants):
@@ -165,7 +165,7 @@ class TimeIndex:
                 self._ghosts -= 1
 
     def peek(self, now_us: int, limit: int, tenants: Tenants) -> list[Job]:
-        """Return the first jobs whose moment has come, and leave them in it."""
+        """Return the first jobs whose time has come, without removing them."""
         entries: list[Entry] = []
         self._trim(tenants)
         while self._heap and self._heap[0][0] <= now_us and len(entries) < limit:
@@ -182,7 +182,7 @@ class TimeIndex:
 
 
 class TenantState:
-    """Everything of one tenant: its jobs, and how many each queue has in each state."""
+    """The jobs of one tenant, and how many each queue has in each state."""
 
     __slots__ = ("jobs", "tallies")
 
@@ -190,7 +190,7 @@ class TenantState:
         self.jobs: dict[str, Job] = {}
         self.tallies: defaultdict[str, defaultdict[str, int]] = defaultdict(_counter)
 
-    def flying(self, queue: str) -> int:
+    def in_flight(self, queue: str) -> int:
         """How many of its jobs are in flight in this queue."""
         tally = self.tallies.get(queue)
         return 0 if tally is None else tally.get(State.IN_FLIGHT, 0)
@@ -204,6 +204,6 @@ Tenants = dict[str, TenantState]
 
 
 def is_current(job: Job, tenants: Tenants) -> bool:
-    """Whether the job is still as it was when it was put here."""
+    """Whether the job is unchanged since it was added."""
     tenant = tenants.get(job.tenant)
     return tenant is not None and tenant.jobs.get(job.id) is job

@@ -30,7 +30,7 @@ class DatabaseFile(Protocol):
 
     @property
     def file(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     def exists(self) -> bool:
         """Whether it is there."""
@@ -45,7 +45,7 @@ class DatabaseFile(Protocol):
         """End the connection's transaction, and return when it is on stable storage."""
 
     def set_aside(self) -> str:
-        """Give what is there another name, so that a fresh one can begin; return that name."""
+        """Rename the file, so that a new one can be created; return its new name."""
 
 
 @runtime_checkable
@@ -61,10 +61,10 @@ class Disk(Protocol):
         """The directory of the snapshots, for the compacting process."""
 
     def lock(self) -> None:
-        """Become the owner of the directory, or raise ``DirectoryInUse``."""
+        """Take ownership of the directory, or raise ``DirectoryInUse``."""
 
     def unlock(self) -> None:
-        """Give the directory up."""
+        """Release the directory."""
 
     def names(self, place: str) -> list[str]:
         """Return the names of the files in ``log`` or ``snapshots``, sorted, with their place."""
@@ -79,7 +79,7 @@ class Disk(Protocol):
         """Close it."""
 
     def allocate(self, fd: int, size: int) -> None:
-        """Make the file this long, of zeros that really have their place on the disk."""
+        """Make the file this long, of zeros that are really allocated on the disk."""
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
         """Write at the offset; return how many bytes were taken, perhaps not all."""
@@ -97,7 +97,7 @@ class Disk(Protocol):
         """Cut the file to this length."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give the file another name in the same place, replacing what has it."""
+        """Rename the file within its place, replacing an existing one."""
 
     def remove(self, name: str) -> None:
         """Remove the file."""
@@ -113,7 +113,7 @@ class Disk(Protocol):
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
-    """Write all of it, however often the system takes only a part."""
+    """Write all of it, even if the system takes it in parts."""
     written = disk.write(fd, data, offset)
     while written < len(data):
         step = disk.write(fd, data[written:], offset + written)
@@ -172,7 +172,7 @@ class LocalDisk:
         return str(self._places[SNAPSHOTS])
 
     def lock(self) -> None:
-        """Become the owner of the directory, creating it if need be."""
+        """Take ownership of the directory, creating it if needed."""
         try:
             for path in (self._root, *self._places.values()):
                 _make_directory(path)
@@ -192,21 +192,21 @@ class LocalDisk:
                 f"{self._root} is owned by process {owner}: stop it first, or talk to it instead "
                 "of opening its directory"
             ) from None
-        with contextlib.suppress(OSError):  # who owns it is only for messages: a disk may be full
+        with contextlib.suppress(OSError):  # only for messages: the disk may be full
             os.ftruncate(fd, 0)
             _pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
         _HELD_LOCKS.add(self)
 
     def unlock(self) -> None:
-        """Give the directory up."""
+        """Release the directory."""
         _HELD_LOCKS.discard(self)
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def owner(self) -> str | None:
-        """Return the process that owns the directory, or None; nothing is taken or made."""
+        """Return the process that owns the directory, or None; change nothing."""
         try:
             fd = os.open(self._root / "LOCK", os.O_RDWR)
         except OSError:
@@ -238,7 +238,7 @@ class LocalDisk:
         os.close(fd)
 
     def allocate(self, fd: int, size: int) -> None:
-        """Make the file this long, of zeros that really have their place on the disk."""
+        """Make the file this long, of zeros that are really allocated on the disk."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
             return
@@ -270,7 +270,7 @@ class LocalDisk:
         os.ftruncate(fd, size)
 
     def rename(self, old: str, new: str) -> None:
-        """Give the file another name, replacing what has it."""
+        """Rename the file, replacing an existing one."""
         self._path(old).replace(self._path(new))
 
     def remove(self, name: str) -> None:
@@ -296,7 +296,7 @@ class LocalDisk:
 
 
 class LocalDatabaseFile:
-    """A database file of this machine, and what SQLite keeps beside it."""
+    """A local database file, and the files of SQLite beside it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -315,7 +315,7 @@ class LocalDatabaseFile:
         return sum(path.stat().st_size for path in self._files() if path.exists())
 
     def connect(self) -> sqlite3.Connection:
-        """Open the file, creating it if need be, for its owner's eyes only."""
+        """Open the file, creating it with mode 0600 if needed."""
         if not self._path.exists():
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             _sync_directory(self._path.parent)
@@ -332,7 +332,7 @@ class LocalDatabaseFile:
         number = 1
         while (aside := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
             number += 1
-        # The log of changes first: without its database nothing is made of it.
+        # SQLite's log first: without its database it is ignored.
         for suffix in ("-wal", "-shm", ""):
             old = self._path.with_name(self._path.name + suffix)
             if old.exists():
@@ -347,14 +347,14 @@ class LocalDatabaseFile:
 _HELD_LOCKS: weakref.WeakSet[LocalDisk] = weakref.WeakSet()
 
 
-def _let_go_of_locks() -> None:
-    """In a forked child: it must not keep its parent's directory owned once the parent is gone."""
+def _release_locks() -> None:
+    """In a forked child: it must not keep the directory locked after its parent has ended."""
     for disk in list(_HELD_LOCKS):
         disk.unlock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_of_locks)
+    os.register_at_fork(after_in_child=_release_locks)
 
 
 def _make_directory(path: Path) -> None:
@@ -382,7 +382,7 @@ if sys.platform == "win32":
     _BINARY = os.O_BINARY
 
     def _lock_file(fd: int) -> None:
-        # Far past the owner's name, which must stay readable.
+        # Far beyond the owner's name, which must stay readable.
         os.lseek(fd, 1 << 30, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 

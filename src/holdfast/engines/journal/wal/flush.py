@@ -1,4 +1,4 @@
-"""Where flushes happen: on the event loop while that costs less than a thread, else on one."""
+"""Where flushes run: on the event loop while that is cheaper, otherwise on a thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 SLOW_SECONDS = 0.003
-"""A flush that took longer than this sends those after it to the thread."""
+"""A flush that takes longer moves the next ones to the thread."""
 QUICK_IN_A_ROW = 16
-"""How many quick ones there bring them back."""
+"""So many fast flushes in a row move them back."""
 
 Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
@@ -23,36 +23,36 @@ class FlushRunner(Protocol):
 
     @property
     def here(self) -> bool:
-        """Whether the event loop itself is at work now: if it hangs, then on the disk."""
+        """Whether the event loop itself runs a flush now: if it hangs, then on the disk."""
 
     def submit(self, work: Work, done: Done, *, small: bool) -> None:
-        """Do the work, then call ``done`` on the event loop with what it raised.
+        """Run the work, then call ``done`` on the event loop with what it raised.
 
-        ``small`` promises that nothing but the disk could make it long.
+        ``small``: only a slow disk could make it take long.
         """
 
     def close(self) -> None:
-        """Stop; nothing is under way any more."""
+        """Stop; no work is under way."""
 
 
 class InlineRunner:
-    """Does the work at once, on the event loop."""
+    """Runs the work at once, on the event loop."""
 
     here = False
 
     def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002 - alike
-        """Do it now."""
+        """See ``FlushRunner``."""
         self.here = True
         error = _raised_by(work)
         self.here = False
         done(error)
 
     def close(self) -> None:
-        """Have nothing to stop."""
+        """Do nothing."""
 
 
 class ThreadRunner:
-    """Does the work on one thread, so that a slow disk never blocks the event loop."""
+    """Runs the work on one thread, so that a slow disk never blocks the event loop."""
 
     here = False
 
@@ -63,7 +63,7 @@ class ThreadRunner:
         self._thread.start()
 
     def submit(self, work: Work, done: Done, *, small: bool = True) -> None:  # noqa: ARG002 - alike
-        """Hand it to the thread."""
+        """See ``FlushRunner``."""
         self._work.put((work, done))
 
     def close(self) -> None:
@@ -78,11 +78,11 @@ class ThreadRunner:
 
 
 class AdaptiveRunner:
-    """Does small work on the event loop while the disk is quick, everything else on a thread.
+    """Runs small work on the event loop while the disk is fast, everything else on a thread.
 
-    A hand-over to a thread and back costs about as much as a sync of a good disk, and the event
-    loop has nothing to answer before the sync anyway. A disk that becomes slow holds it up once:
-    after that the thread is used, until the disk has been quick for a while.
+    A switch to a thread and back costs about as much as a sync of a good disk, and the event loop
+    has nothing to answer before the sync anyway. A disk that becomes slow blocks it once: after
+    that the thread is used, until the disk has been fast for a while.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class AdaptiveRunner:
         return self._inline.here
 
     def submit(self, work: Work, done: Done, *, small: bool) -> None:
-        """Do it here or there."""
+        """See ``FlushRunner``."""
         if not small:
             self._thread.submit(work, done, small=False)
             return
@@ -121,6 +121,6 @@ class AdaptiveRunner:
 def _raised_by(work: Work) -> BaseException | None:
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 - the waiters must hear of anything
+    except BaseException as error:  # noqa: BLE001 - the waiters get any error
         return error
     return None

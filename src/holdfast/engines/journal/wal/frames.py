@@ -1,4 +1,4 @@
-"""Frames: how the journal lays out bytes, and how it knows that they are whole.
+"""Frames: the layout of bytes in the journal, and how it is checked.
 
 A frame is one commit batch, or one part of a snapshot:
 
@@ -14,8 +14,8 @@ A frame is one commit batch, or one part of a snapshot:
     payload     length bytes
     crc         4   over the payload, seeded with header_crc
 
-The header has a CRC of its own, so that a flipped length is never believed: without it, damage
-in the middle of a log passes for a torn end. The salt is random in each file and stands in its
+The header has its own CRC, so that a corrupt length is never used: without it, damage in the
+middle of a log would look like a torn end. The salt is random in each file and stands in its
 first frame: bytes that a user put into a payload never pass for a frame. Each frame names the
 one before it, so that frames cannot be lost, repeated or exchanged unseen.
 """
@@ -73,7 +73,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class BadFrame(Exception):
-    """What stands at this offset is not a whole frame of this layout."""
+    """There is no whole frame of this layout at this offset."""
 
     def __init__(self, offset: int, problem: str, *, unknown_format: int | None = None) -> None:
         super().__init__(problem)

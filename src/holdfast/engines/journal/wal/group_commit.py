@@ -1,7 +1,7 @@
 """Group commit: verbs add effects to the open batch and are answered when it is durable.
 
-One flush is in the air at a time; whatever arrives meanwhile is the next batch. So an idle engine
-answers after one sync, a busy one shares each sync among all who wait, and no timer is involved.
+One flush is in flight at a time; what arrives meanwhile is the next batch. So an idle engine
+answers after one sync, a busy one shares each sync among all waiting calls, without a timer.
 One batch is one frame: a frame that is whole on disk means that every frame before it was durable.
 """
 
@@ -23,7 +23,7 @@ from .flush import FlushRunner
 from .segments import SegmentWriter
 
 ALONE_IN_A_ROW = 8
-"""After so many flushes that served one caller each, there is one caller."""
+"""After so many flushes that served one caller each, there is only one caller."""
 
 
 class SyncMode(enum.StrEnum):
@@ -34,7 +34,7 @@ class SyncMode(enum.StrEnum):
     INTERVAL = "interval"
     """After the write; fdatasync follows within the interval. It survives a kill."""
     OFF = "off"
-    """After the write; the system syncs when it likes. It survives a kill."""
+    """After the write; the system decides when to sync. It survives a kill."""
 
 
 class _Batch:
@@ -47,13 +47,13 @@ class _Batch:
         self.promised = 0
         self.parts: list[bytes] = []
         self.owner: asyncio.Future[None] | None = None
-        """Who asked for this, if it is a chore: only they hear that it could not be done."""
+        """The caller of a chore: only it learns that there was no room."""
         self.waiters: list[asyncio.Future[None]] = []
         self.callers = 0
 
 
 class GroupCommit:
-    """The journal's log as the verbs see it. It belongs to one event loop."""
+    """The journal's ``CommitLog``. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class GroupCommit:
         self._closed = False
 
     def add(self, effects: Sequence[Effect], first_seq: int, *, essential: bool) -> None:
-        """Take effects into the open batch; see ``CommitLog``."""
+        """Add effects to the open batch; see ``CommitLog``."""
         if self._closed or self.failure is not None:
             self._check()
         count = len(effects)
@@ -110,35 +110,34 @@ class GroupCommit:
         batch.size += size
         batch.promised += promised
         if self._in_flight is None and not self._launching and not self._alone:
-            # Not at once: what else is ready in this turn of the loop shares the flush.
+            # Not at once: calls that are ready in this turn of the loop share the flush.
             self._launching = True
             self._loop.call_soon(self._launch)
 
     @property
     def many_callers(self) -> bool:
-        """Whether several callers were seen lately, in a flush or a turn; see ``CommitLog``."""
+        """Whether several callers shared a flush or a turn lately; see ``CommitLog``."""
         return not self._alone
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether the event loop itself waits for the disk at this moment; ask from any thread."""
+        """Whether the event loop itself waits for the disk now; callable from any thread."""
         return self._runner.here
 
     def durable_future(self, callers: int = 1) -> asyncio.Future[None] | None:
         """Return a future for when everything added so far is durable; see ``CommitLog``."""
         if self.failure is not None:
-            raise self._failed()
+            raise self._failure_copy()
         waiter = self._wait_for(self._waiting[-1] if self._waiting else self._in_flight, callers)
         if (self._alone or callers > 1) and self._in_flight is None:
-            # One caller after another, or a crowd that has gathered already: no use to wait for
-            # more, and no turn of the loop to lose before the thread gets to run.
+            # A single caller, or a batch that is complete: do not wait another turn of the loop.
             if self._alone and waiter is not None:
                 self._serve_alone()
             self._launch()
         return waiter
 
     def _serve_alone(self) -> None:
-        """Take note of a caller who shares with nobody; a second one in a turn is not alone."""
+        """Record a caller that shares no flush; a second one in the same turn does share."""
         if self._served_in_turn:
             self._alone, self._alone_in_a_row = False, 0
         else:
@@ -151,14 +150,14 @@ class GroupCommit:
     def _wait_for(self, batch: _Batch | None, callers: int = 1) -> asyncio.Future[None] | None:
         if batch is None:
             return None
-        # A future for each waiter: to await a shared one would let one caller cancel it for all.
+        # One future per waiter: cancelling a shared one would cancel it for all.
         waiter = self._loop.create_future()
         batch.waiters.append(waiter)
         batch.callers += callers
         return waiter
 
     async def run(self, chore: Callable[[], None]) -> None:
-        """Do something with the segments between two flushes."""
+        """Run this between two flushes."""
         self._check()
         batch = _Batch(0)
         batch.owner = self._loop.create_future()
@@ -167,15 +166,13 @@ class GroupCommit:
         await batch.owner
 
     async def close(self) -> None:
-        """Make everything durable and end the log in order."""
+        """Make everything durable and close the log cleanly."""
         if self._closing:
             return
         self._closing = True
         try:
-            while durable_future := self._wait_for(
-                self._waiting[-1] if self._waiting else self._in_flight
-            ):
-                await durable_future
+            while waiter := self._wait_for(self._waiting[-1] if self._waiting else self._in_flight):
+                await waiter
             await self.run(self._writer.close)
         finally:
             self._closed = True
@@ -214,7 +211,7 @@ class GroupCommit:
             self._fail(error, batch)
             return
         if batch.owner is not None:
-            # A chore that found no room has written nothing; its owner alone is told.
+            # A chore that found no room has written nothing; only its owner gets the error.
             _wake([batch.owner], error if isinstance(error, StorageFull) else None)
         self.batches += 1
         if batch.count:
@@ -238,12 +235,12 @@ class GroupCommit:
             self._launch()
 
     def stop(self, error: BaseException) -> None:
-        """Take nothing more in; see ``CommitLog``."""
+        """Refuse everything from now on; see ``CommitLog``."""
         if self.failure is None:
             self._fail(error)
 
     def _fail(self, error: BaseException, batch: _Batch | None = None) -> None:
-        """Stop for good: after a failed write or sync nobody knows what the disk holds."""
+        """Stop for good: after a failed write or sync the content of the disk is unknown."""
         self.failure = DurabilityLost(
             f"the log could not be written ({error}): the engine has stopped and nothing is "
             "retried. Mend the disk and start again: what was acknowledged is on it"
@@ -252,7 +249,7 @@ class GroupCommit:
         batches = [*self._waiting, *(chore[1] for chore in self._chores)]
         for failed in batches if batch is None else [batch, *batches]:
             for waiter in [*failed.waiters, *([failed.owner] if failed.owner else [])]:
-                _wake([waiter], self._failed())
+                _wake([waiter], self._failure_copy())
         self._waiting.clear()
         self._chores.clear()
 
@@ -260,10 +257,10 @@ class GroupCommit:
         if self._closed:
             raise EngineClosed("this engine was closed: open another one")
         if self.failure is not None:
-            raise self._failed()
+            raise self._failure_copy()
 
-    def _failed(self) -> DurabilityLost:
-        """Return the failure as an exception of its own: a shared one would hoard tracebacks."""
+    def _failure_copy(self) -> DurabilityLost:
+        """Return a copy of the failure: a shared exception would collect tracebacks."""
         again = DurabilityLost(str(self.failure))
         again.__cause__ = None if self.failure is None else self.failure.__cause__
         return again
@@ -275,7 +272,7 @@ _BATCH_BOUNDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
 
 def _array_header_bytes(count: int) -> int:
-    """How many bytes msgpack spends to say that an array of this length follows."""
+    """How many bytes msgpack uses for the header of an array of this length."""
     if count < 16:
         return 1
     return 3 if count < 65_536 else 5

@@ -1,8 +1,8 @@
-"""Reading the log, and the verdict on what cannot be read: a torn end, or damage.
+"""Reads the log, and decides whether what cannot be read is a torn end or damage.
 
-A torn end is the last frame, begun and never finished: nobody was told that it was durable. It
-can only stand in the last segment that was written to, with nothing whole after it, and at least
-one of its sectors still blank. Everything else that fails a check is ``CorruptLog``.
+A torn end is the last frame, never written completely and never acknowledged. It can only be in
+the last segment that was written to, with no whole frame after it, and at least one of its
+sectors still blank. Everything else that fails a check is ``CorruptLog``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class LogEnd(msgspec.Struct, frozen=True):
     """Where the log ends."""
 
     next_number: int
-    """The number of the segment to go on with."""
+    """The number of the next segment."""
     prev_crc: int
     last_seq: int
     closed: bool
-    """Whether the engine was closed in order."""
+    """Whether the engine was closed cleanly."""
     unsealed: bytes | None = None
-    """The whole frames of the last segment, when it has no end: it must be written anew."""
+    """The whole frames of the last segment, if it has no end: it must be rewritten."""
     salt: int = 0
     torn_offset: int | None = None
     torn: bytes = b""
@@ -54,7 +54,7 @@ class _SegmentScan(msgspec.Struct):
 
 
 def segment_numbers(disk: Disk) -> list[int]:
-    """Return the numbers of the segments that are there, in order."""
+    """Return the numbers of the existing segments, in order."""
     names = [name for name in disk.names(LOG) if name.endswith(SUFFIX)]
     stems = [name.removeprefix(f"{LOG}/").removesuffix(SUFFIX) for name in names]
     return sorted(int(stem) for stem in stems if stem.isdigit())
@@ -75,8 +75,8 @@ class LogReader:
         number = first
         for found, data in self._contents(wanted):
             if found != number:
-                break  # there is a gap: what lies behind it must be blank
-            # A blank one too is one that a life began: its number is used up, as its tokens are.
+                break  # there is a gap: segments after it must be blank
+            # A blank segment was begun too: its number and its tokens are used up.
             segment = self._segment(number, data)
             end = self._frames(segment, visit, [n for n in numbers if n > number])
             number += 1
@@ -87,7 +87,7 @@ class LogReader:
         return LogEnd(number, self.prev_crc, self.last_seq, closed=False)
 
     def _contents(self, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
-        """Go through the segments, reading one ahead where there are several."""
+        """Yield the content of the segments, reading one ahead if there are several."""
         if len(numbers) <= _WORTH_A_THREAD:
             for number in numbers:
                 yield number, read_all(self._disk, segment_name(number))
@@ -187,7 +187,7 @@ class LogReader:
         if len(data) != segment.head.size:
             self._raise(segment, bad.offset, bad.problem)
         if segment.head.relaxed:
-            return  # nobody was promised more than what had been synced
+            return  # only what had been synced was promised
         whole_after = frames.find_after(data, bad.offset, salt)
         if whole_after is not None:
             self._raise(
@@ -197,7 +197,7 @@ class LogReader:
             self._raise(segment, bad.offset, f"{bad.problem}, though it was written whole")
 
     def _check_blank(self, numbers: list[int]) -> None:
-        """Raise if a segment past the end of the log was written to: what lies between is lost."""
+        """Raise if a segment after the end of the log was written to: frames between are lost."""
         for number in numbers:
             name = segment_name(number)
             data = read_all(self._disk, name)
@@ -207,7 +207,7 @@ class LogReader:
                 first = None
             if first is None or first.kind != FrameKind.HEAD:
                 if frames.is_blank(data, _HEAD_BYTES_MOST):
-                    continue  # never written to: it is made anew
+                    continue  # never written to: it will be replaced
                 raise CorruptLog(name, 0, self.last_seq, "the segment's description is damaged")
             found = frames.find_after(data, 0, _head(first, name).salt)
             if found is not None:

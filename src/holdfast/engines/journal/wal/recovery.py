@@ -1,4 +1,4 @@
-"""From files to state: the newest whole snapshot, then every frame after it."""
+"""Recovery: load the newest whole snapshot, then apply every frame after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = StructuredLog("holdfast.journal")
 
 
 class RecoveredState(msgspec.Struct):
-    """What was found."""
+    """What recovery found."""
 
     state: JournalState
     end: LogEnd
@@ -66,7 +66,7 @@ class RecoveryStart(msgspec.Struct):
 
 
 def starting_point(disk: Disk, empty: JournalState) -> RecoveryStart:
-    """Find where to read from: a damaged snapshot costs time as long as the log reaches back."""
+    """Find where to read from: a damaged snapshot only costs time if the log reaches back."""
     state, snapshot, damaged = newest_snapshot(disk, empty)
     if snapshot is not None:
         reader = LogReader(disk, prev_crc=snapshot.last_crc, last_seq=snapshot.last_seq)
@@ -82,7 +82,7 @@ def starting_point(disk: Disk, empty: JournalState) -> RecoveryStart:
 
 
 def covered_seq(disk: Disk) -> int:
-    """Return up to where the newest snapshot leaves finished work to the past; 0 if none does."""
+    """Return up to where the newest snapshot leaves finished jobs to history; 0 if it does not."""
     for name in snapshot_names(disk):
         try:
             head = read_head(disk, name)
@@ -93,7 +93,7 @@ def covered_seq(disk: Disk) -> int:
 
 
 def make_durable(disk: Disk, found: RecoveredState) -> None:
-    """Sync what recovery read: a killed owner may have left it in the page cache alone."""
+    """Sync what recovery read: after a kill it may be only in the page cache."""
     first = 1 if found.snapshot is None else found.snapshot.first_segment
     for number in segment_numbers(disk):
         if number >= first:
@@ -107,7 +107,7 @@ def make_durable(disk: Disk, found: RecoveredState) -> None:
 
 
 class FrameApplier:
-    """Folds frames into a state; what cannot have happened is ``CorruptLog``."""
+    """Folds frames into a state; an impossible record is ``CorruptLog``."""
 
     def __init__(self, state: JournalState) -> None:
         self._state = state
@@ -130,7 +130,7 @@ class FrameApplier:
 
 
 def effects_of(frame: Frame, name: str, readers: dict[str, RecordReader]) -> list[Effect]:
-    """Return the effects in a frame of records, old versions brought up to date."""
+    """Return the effects in a frame of records, migrated to the current schema."""
     reader = readers.get(name)
     if reader is None:
         reader = readers[name] = RecordReader(name)
@@ -146,11 +146,11 @@ def effects_of(frame: Frame, name: str, readers: dict[str, RecordReader]) -> lis
 
 
 def repair(disk: Disk, end: LogEnd) -> Callable[[], None] | None:
-    """Return what must be written before the log can go on after a crash, if anything.
+    """Return what must be written before the log can continue after a crash, if anything.
 
-    The last segment is written anew with an end, from what was read off the device, so that
-    nothing rests on pages that a failed sync may have left in the cache. The segment that
-    follows must exist first.
+    The last segment is rewritten with an end, from what was read off the device, so that nothing
+    depends on pages that a failed sync may have left in the cache. The next segment must exist
+    first.
     """
     if end.unsealed is None:
         return None
@@ -210,24 +210,26 @@ def newest_snapshot(
     """Load the newest snapshot that is whole; return the state, its head, and the damaged ones."""
     damaged: list[CorruptLog] = []
     for name in snapshot_names(disk):
-        state = empty.again()
+        state = empty.empty_copy()
 
         def load(jobs: Iterator[Job], head: SnapshotHead, into: JournalState = state) -> None:
             into.last_token = head.last_token
-            into.govern(head.policies, head.gates, head.flags, head.schedules, head.audit_head)
-            into.load(jobs, head.last_seq, head.last_at_us, cold=head.cold)
+            into.load_settings(
+                head.policies, head.gates, head.flags, head.schedules, head.audit_head
+            )
+            into.load(jobs, head.last_seq, head.last_at_us, in_history=head.cold)
 
         try:
             return state, read_snapshot(disk, name, load), damaged
         except CorruptLog as error:
             log.emit("journal.snapshot_damaged", error=error)
             damaged.append(error)
-    return empty.again(), None, damaged
+    return empty.empty_copy(), None, damaged
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Millions of new objects and no garbage: collecting would only cost time."""
+    """Millions of new objects and no garbage: a collection would only cost time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
 """Versions of the records in the log and in snapshots, and the way from old ones to new ones.
 
-Every frame carries the schema version of its records. An older one is brought up step by step
-when it is read, and so written back by the next snapshot; a newer one is refused. To change what
-is stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
+Every frame carries the schema version of its records. An older one is migrated step by step
+when it is read, and written back by the next snapshot; a newer one is refused. To change what is
+stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _AS_IT_IS: Step = lambda records: records
 
 LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
 SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
-"""By the version that they start from. Version 2 added fields at the end, effects, and the past:
-a snapshot of version 1 has finished jobs in it, which its head tells (``SnapshotHead.cold``)."""
+"""By the version that they start from. Version 2 added fields at the end, effects, and history: a
+snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false)."""
 
 T = TypeVar("T")
 
@@ -38,14 +38,14 @@ _JOBS: msgspec.msgpack.Decoder[list[Job]] = msgspec.msgpack.Decoder(list[Job])
 
 
 class RecordReader:
-    """Decodes the records of one file, migrating old ones and saying so once."""
+    """Decodes the records of one file; migrates old ones and logs that once."""
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._said: set[int] = set()
+        self._logged: set[int] = set()
 
     def effects(self, payload: bytes, schema: int) -> list[Effect]:
-        """Return the effects of a log frame; raise ``msgspec.ValidationError`` on nonsense."""
+        """Return the effects of a log frame; raise ``msgspec.ValidationError`` if malformed."""
         return self._read(payload, schema, LOG_STEPS, _EFFECTS)
 
     def jobs(self, payload: bytes, schema: int) -> list[Job]:
@@ -63,8 +63,8 @@ class RecordReader:
             return decoder.decode(payload)
         if not 1 <= schema < SCHEMA:
             raise UnknownFormat(self._file, "schema version", schema, SCHEMA)
-        if schema not in self._said:
-            self._said.add(schema)
+        if schema not in self._logged:
+            self._logged.add(schema)
             log.emit("journal.migrated", file=self._file, from_schema=schema, to_schema=SCHEMA)
         raw: Sequence[object] = msgspec.msgpack.decode(payload, type=list[object])
         for version in range(schema, SCHEMA):

@@ -1,9 +1,9 @@
-"""The log as a row of preallocated files, written by one thread at a time.
+"""The log as a series of preallocated files, written by one thread at a time.
 
-A segment gets its final name only when it is whole: allocated, described by its first frame,
-and synced. It ends with a SEAL when another follows, or with a CLOSE, and is then cut to its
-length, when the engine was closed. Space is promised before work is taken in: past that point
-only an error of the device can stop a write.
+A segment gets its final name only when it is allocated, described by its first frame, and synced.
+It ends with a SEAL when another follows, or with a CLOSE, and is then truncated, when the engine
+was closed. Space is reserved before work is accepted: after that only an error of the device can
+stop a write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class SegmentHead(msgspec.Struct, frozen=True):
-    """What a segment says of itself in its first frame."""
+    """The description of a segment, in its first frame."""
 
     number: Whole
     size: Whole
@@ -91,7 +91,7 @@ class SegmentWriter:
         self._spares: deque[_Segment] = deque()
         self._promised = 0
         self._headroom = 0
-        """What can be promised to anybody without looking closer: never more than is there."""
+        """What can be promised without computing the capacity: never more than there is."""
         self._disk_full = False
         self._abandoned = False
         self._lock = threading.Lock()
@@ -100,13 +100,13 @@ class SegmentWriter:
 
     @property
     def last_sealed(self) -> int:
-        """The number of the last segment that will not change any more."""
+        """The number of the last sealed segment."""
         return self._current.head.number - 1
 
     def reserve(self, size: int, *, essential: bool) -> None:
-        """Promise room for this many bytes, or raise ``StorageFull``.
+        """Reserve this many bytes, or raise ``StorageFull``.
 
-        Without ``essential`` the last quarter of a segment stays free for those who have it.
+        Without ``essential`` the last quarter of a segment stays free for essential effects.
         """
         while True:
             with self._lock:
@@ -138,7 +138,7 @@ class SegmentWriter:
 
     @property
     def needs_spare(self) -> bool:
-        """Whether the next segment is not there yet."""
+        """Whether the next segment must still be allocated."""
         return not self._spares and not self._disk_full
 
     def prepare(self) -> None:
@@ -150,7 +150,7 @@ class SegmentWriter:
             self._disk_full = True
 
     def seal(self) -> None:
-        """End the current segment, so that it can be compacted, and begin another."""
+        """Seal the current segment, so that it can be compacted, and begin another."""
         if self._current.offset <= _head_end(self._current.head):
             return
         while True:
@@ -162,7 +162,7 @@ class SegmentWriter:
         self._rotate()
 
     def close(self) -> None:
-        """End the log in order: after this any damage to it is known as such."""
+        """Close the log cleanly: after this any damage to it is recognised as such."""
         self._write(FrameKind.CLOSE, b"", self.last_seq + 1, 0)
         self.sync()
         self._disk.truncate(self._current.fd, self._current.offset)
@@ -174,7 +174,7 @@ class SegmentWriter:
         self._disk.sync_directory(LOG)
 
     def abandon(self) -> None:
-        """Let go of the files as they are."""
+        """Close the files as they are."""
         if not self._abandoned:
             self._abandoned = True
             for segment in (self._current, *self._spares):
@@ -186,7 +186,7 @@ class SegmentWriter:
         return room if essential else room - self.reserve_bytes
 
     def _room_in(self, segments: list[_Segment]) -> int:
-        """How much surely fits into these, one after another."""
+        """How much certainly fits into these, one after another."""
         if len(segments) == 1:
             return segments[0].room
         # A frame that does not fit at the end of a segment leaves the rest of it unused.
@@ -220,7 +220,7 @@ class SegmentWriter:
         segment.offset += len(frame)
 
     def _add_spare(self) -> None:
-        """Allocate a segment; nobody who only promises room waits for the disk meanwhile."""
+        """Allocate a segment; ``reserve`` does not wait for the disk meanwhile."""
         with self._allocating:
             segment = self._allocate()
             with self._lock:

@@ -8,7 +8,7 @@ from holdfast.engines.contract import HeldJob
 from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.access import Caller
 from holdfast.model.job import Job, State
-from holdfast.testing.simulation.owner import SimulatedJournal, CheckedCommands
+from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
 from holdfast.testing.simulation.scenario import Scenario, draw_scenario
 from holdfast.worker.loops import LeaseLoop
 

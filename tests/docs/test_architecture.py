@@ -28,12 +28,15 @@ def packages() -> set[str]:
 def missing_paths(text: str) -> list[str]:
     """Return the paths and names in a page that do not exist."""
     wrong = []
-    for path, name in PATH.findall(text):
-        places = [place / path for place in (SOURCE, ROOT) if (place / path).exists()]
-        if not places:
-            wrong.append(path)
-        elif name and not defines(places[0].read_text(), name):
-            wrong.append(f"{path}::{name}")
+    for line in text.splitlines():
+        room = ROOM.match(line)  # in its row, paths are below the room
+        roots = (SOURCE, ROOT, *([SOURCE / room[1]] if room else []))
+        for path, name in PATH.findall(line):
+            places = [root / path for root in roots if (root / path).exists()]
+            if not places:
+                wrong.append(path)
+            elif name and not defines(places[0].read_text(), name):
+                wrong.append(f"{path}::{name}")
     return wrong
 
 

@@ -27,7 +27,7 @@ Call = Callable[[Engine], Awaitable[T]]
 _PORTAL_SECONDS = 10.0
 
 
-class EngineStage(Protocol):
+class TestEngine(Protocol):
     """For tests: an engine on an event loop that runs only on request."""
 
     @property
@@ -57,11 +57,11 @@ class Binding:
         self._engine: Engine | None = None
         self._opening: asyncio.Lock | None = None
         self._portal: asyncio.AbstractEventLoop | None = None
-        self._stage: EngineStage | None = None
+        self._test_engine: TestEngine | None = None
 
-    def rehearse(self, stage: EngineStage | None) -> None:
+    def use_test_engine(self, test_engine: TestEngine | None) -> None:
         """Use the engine of this stage, or with None the application's own again."""
-        self._stage = stage
+        self._test_engine = test_engine
 
     def adopt(self, engine: Engine | None) -> None:
         """Use this engine on the running loop; None ends that. For a daemon's engine."""
@@ -71,18 +71,18 @@ class Binding:
 
     def hops(self) -> bool:
         """Whether calls on this event loop are made on another, in another thread."""
-        there = self._loop if self._stage is None else self._stage.loop
+        there = self._loop if self._test_engine is None else self._test_engine.loop
         return there is not None and there is not _running_loop()
 
     async def call(self, verb: Call[T]) -> T:
         """Call the engine and return the result."""
         self._check_process()
         here = asyncio.get_running_loop()
-        if (stage := self._stage) is not None:
-            if here is stage.loop:
-                return await verb(stage.engine)
-            # A test with an event loop of its own: the stage's runs in a thread.
-            return await asyncio.to_thread(stage.run, _awaiting(verb, stage.engine))
+        if (test_engine := self._test_engine) is not None:
+            if here is test_engine.loop:
+                return await verb(test_engine.engine)
+            # A test with an event loop of its own: the test engine's runs in a thread.
+            return await asyncio.to_thread(test_engine.run, _awaiting(verb, test_engine.engine))
         with self._lock:
             if self._loop is not here:
                 self._forget_ended_loop()
@@ -97,14 +97,16 @@ class Binding:
     def call_sync(self, verb: Call[T]) -> T:
         """Call the engine from synchronous code, and wait for the result."""
         self._check_process()
-        there = self._stage.loop if self._stage is not None else self._loop_for_threads()
+        there = (
+            self._test_engine.loop if self._test_engine is not None else self._loop_for_threads()
+        )
         if there is _running_loop():
             raise WrongLoop(
                 "this would make the event loop wait for itself: await the call without _sync, or "
                 "make it from a thread"
             )
-        if self._stage is not None:
-            return self._stage.run(_awaiting(verb, self._stage.engine))
+        if self._test_engine is not None:
+            return self._test_engine.run(_awaiting(verb, self._test_engine.engine))
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
 
     async def join(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
@@ -124,7 +126,7 @@ class Binding:
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""
         self._check_process()
-        if self._stage is not None:
+        if self._test_engine is not None:
             raise _cannot_join("a rehearsal keeps work in memory")
         engine = self._engine
         while isinstance(engine, ForwardingEngine):

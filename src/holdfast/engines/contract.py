@@ -131,7 +131,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class HeldJob(JobRef, Protocol):
-    """A job and the token under which somebody holds it: a claimed ``Job`` is one."""
+    """A job and the token of its current lease: a claimed ``Job`` is one."""
 
     @property
     def token(self) -> int:

@@ -1,7 +1,7 @@
-"""Saying what happened, by the names of the catalogue (``holdfast.model.log_events``).
+"""Structured log events with the names and fields of ``holdfast.model.log_events``.
 
-Records go through the standard library's ``logging``, so that they land wherever the application
-wants its records: the message is one line of text, the fields are attributes of the record.
+Records go through the standard library's ``logging``, so the application decides where they go:
+the message is one line of text, the fields are attributes of the record.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class LogMessage:
 
 
 class StructuredLog:
-    """Says events under the name of one logger. Names and fields are those of the catalogue."""
+    """Logs events under the name of one logger."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
     def enabled_for(self, event: str) -> bool:
-        """Whether anybody wants to hear of this event: ask before going through many jobs."""
+        """Whether this event is logged at all: check before a loop over many jobs."""
         return self._logger.isEnabledFor(_LEVEL_OF[event])
 
     def emit(
@@ -60,24 +60,24 @@ class StructuredLog:
         foreign: BaseException | None = None,
         **fields: Field,
     ) -> None:
-        """Log this event, ``about`` a job that somebody holds; a field that is None is left out.
+        """Log this event, ``about`` a claimed job; a field that is None is left out.
 
-        An ``error`` that nobody foresaw is told with where it came from. One that is ``foreign``,
-        raised by code of the application, is told by its type: its text may be a payload.
+        An unexpected ``error`` is logged with its origin. Of a ``foreign`` one, raised by code of
+        the application, only the type is logged: its text may contain a payload.
         """
         level = _LEVEL_OF[event]
         if not self._logger.isEnabledFor(level):
             return
-        given = fields if about is None else job_fields(about) | fields
-        told = {name: value for name, value in given.items() if value is not None}
+        all_fields = fields if about is None else job_fields(about) | fields
+        logged = {name: value for name, value in all_fields.items() if value is not None}
         if foreign is not None:
-            told["error"] = error_text(foreign)
+            logged["error"] = error_text(foreign)
         elif error is not None:
-            told["error"] = _with_type(error)
+            logged["error"] = _with_type(error)
         raised = foreign or error
         if raised is not None and not isinstance(raised, HoldfastError):
-            told["trace"] = error_origin(raised)
-        self._logger.log(level, LogMessage(event, told), extra=told, stacklevel=2)
+            logged["trace"] = error_origin(raised)
+        self._logger.log(level, LogMessage(event, logged), extra=logged, stacklevel=2)
 
 
 def job_fields(job: Job) -> dict[str, Field]:

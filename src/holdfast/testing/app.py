@@ -41,7 +41,7 @@ class NamedTask(Protocol):
 class EngineBinding(Protocol):
     """Selects the engine of an application."""
 
-    def rehearse(self, stage: Rehearsal | None, /) -> None:
+    def use_test_engine(self, test_engine: Rehearsal | None, /) -> None:
         """Use the engine of this testing app, or the own engine again if None."""
 
 
@@ -64,7 +64,7 @@ class Rehearsal:
     def __enter__(self) -> Rehearsal:
         """Open the store and start the worker."""
         self.run(self._open())
-        self._bound.rehearse(self)
+        self._bound.use_test_engine(self)
         return self
 
     def __exit__(
@@ -74,7 +74,7 @@ class Rehearsal:
         trace: TracebackType | None,
     ) -> None:
         """Stop the worker, which releases running jobs, and close the store."""
-        self._bound.rehearse(None)
+        self._bound.use_test_engine(None)
         self.run(self._close())
         self.loop.close()
 

@@ -29,7 +29,7 @@ def control_path(settings: Settings) -> str:
 def control_lock(path: str) -> Iterator[bool]:
     """Yield whether this daemon is the one that takes commands at this path: it has the lock.
 
-    A look whether a process listens is not enough: of two daemons that start at the same time both
+    Checking for a listener is not enough: of two daemons that start at the same time both
     would find none, and one would remove the other's socket.
     """
     import fcntl  # noqa: PLC0415 - where there are such sockets, there is this

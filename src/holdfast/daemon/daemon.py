@@ -163,7 +163,7 @@ class Daemon:
             # A task raised SystemExit or KeyboardInterrupt on the event loop, outside of its own
             # attempt. That ends the loop, and is not a clean stop.
             sys.stderr.write(
-                "holdfast: a task has ended the event loop; leaving as after a crash\n"
+                "holdfast: a task ended the event loop; exiting without a clean shutdown\n"
             )
             sys.stderr.flush()
             os._exit(EXIT_FAILED)

@@ -219,7 +219,7 @@ class WorkerProcesses:
 
 
 class ProcessSlotsControl:
-    """The slots of the owner and of its worker processes, as ``operations.Slots`` has them."""
+    """The slots of the owner and of its worker processes, as a ``WorkerControl``."""
 
     def __init__(
         self, worker: Worker, processes: WorkerProcesses, engine: InstrumentedEngine

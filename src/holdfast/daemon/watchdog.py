@@ -33,7 +33,7 @@ def exit_in_time(loop: asyncio.AbstractEventLoop, code: int) -> None:
     def watch() -> None:
         time.sleep(_LEAVE_SECONDS)
         if not loop.is_closed():
-            sys.stderr.write("holdfast: something would not end with its task and is left behind\n")
+            sys.stderr.write("holdfast: a task or thread did not stop; exiting anyway\n")
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -1,1 +1,1 @@
-"""Where work is kept: ``base`` is the contract, its siblings keep it."""
+"""Where work is kept: ``contract`` is the interface, the packages beside it implement it."""

@@ -1,8 +1,8 @@
-"""The engine contract: what every place that keeps work must do, in the same words.
+"""The engine contract: the interface that every engine implements, with its guarantees.
 
-Verbs are asynchronous and take many at once. Whatever an engine answers, a refusal included, it
-has made as durable as it promises before it answers. Every verb is confined to what its caller
-reaches: work outside is treated as if it did not exist.
+Verbs are asynchronous and take many items at once. Before an engine answers, refusals included, it
+makes what the answer rests on as durable as it promises. Every verb is confined to the tenant and
+scopes of its caller: other jobs are treated as if they did not exist.
 
 ``holdfast.testing.conformance`` is this contract as tests; ``engines.memory`` is its oracle.
 """
@@ -42,7 +42,7 @@ OnDuplicate = Literal["refuse", "skip"]
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What an engine can and cannot do: callers ask, they never guess."""
+    """What an engine can and cannot do."""
 
     name: str
     durable: bool
@@ -50,35 +50,35 @@ class Capabilities(msgspec.Struct, frozen=True):
     shared: bool
     """Whether several processes may open it at once."""
     calls_at_once: int = 1
-    """How many calls of one worker it takes to keep it busy: a server works while others do."""
+    """How many concurrent calls of one worker keep it busy: more than 1 for a server."""
 
 
 class Admission(enum.StrEnum):
-    """What became of one enqueue request."""
+    """The result of one enqueued job."""
 
     CREATED = "created"
     EXISTING = "existing"
-    """Its ``unique`` key is taken by an unfinished job: the receipt names that one."""
+    """An unfinished job has its ``unique`` key: the receipt names that job."""
     SKIPPED = "skipped"
     """Its id is a duplicate, and the caller asked to skip those."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one enqueue request."""
+    """The answer for one enqueued job."""
 
     id: str
     admission: Admission = Admission.CREATED
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The answer to a claim: jobs in hand, and what became of the outcomes sent along."""
+    """The answer to a claim: the claimed jobs, and the answers for the settled outcomes."""
 
     jobs: list[Job]
     settled: list[LeaseLost | None]
 
 
 class Renewal(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The answer to an extension: when the lease ends now, and whether to stop all the same."""
+    """The answer to an extension: when the lease ends, and whether cancellation was requested."""
 
     lease_until_us: int
     stop_requested: bool = False
@@ -203,12 +203,12 @@ class Engine(Protocol):
         every_seconds: float = 0.0,
         caller: Caller = SYSTEM,
     ) -> Reclaim:
-        """End the leases that ran out and bury what expired unclaimed, up to ``limit`` of each.
+        """End expired leases, and make dead the jobs that expired unclaimed; ``limit`` of each.
 
-        Jobs in ``forced`` lose their lease now, whenever it ends; those not in flight are left.
-        ``attribution`` is who forces it and why; the failure of those jobs says so, and its audit
-        is committed with the first of them. A loop says ``every_seconds`` it does this: where
-        several processes share the work, one of them does it each time, and the others nothing.
+        Jobs in ``forced`` lose their lease now; those not in flight are left alone.
+        ``attribution`` is who forces it and why: it is in the failure of those jobs, and its audit
+        entries are committed with the first of them. A periodic loop passes its interval as
+        ``every_seconds``: of several processes that share a store, one does the work each time.
         """
 
     async def get(
@@ -225,9 +225,9 @@ class Engine(Protocol):
         newest: bool = False,
         caller: Caller = SYSTEM,
     ) -> Page:
-        """Return a page of jobs in the order in which they were made, or the newest first.
+        """Return a page of jobs, oldest first, or newest first.
 
-        A page's cursor, with the same filter, asks for the next one; no job comes twice.
+        A page's cursor, with the same filter, asks for the next page; no job comes twice.
         """
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
@@ -239,7 +239,7 @@ class Engine(Protocol):
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
     ) -> list[FailureGroup]:
-        """Return the dead letters that a filter finds in groups, the largest first."""
+        """Return the dead letters that match a filter in groups, the largest first."""
 
     async def history(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -247,12 +247,12 @@ class Engine(Protocol):
         """Return what happened to these jobs, in order; None where there is no such job."""
 
     async def validate(self) -> list[str]:
-        """Check every invariant; return what is wrong, a sentence each. Nothing is good news."""
+        """Check every invariant; return a sentence for each violation, an empty list for none."""
 
     # --- operate -----------------------------------------------------------------------------
     #
-    # A person's work: each says who and why. A filter picks up to ``limit`` jobs, oldest first; a
-    # job that it names by id and that cannot be operated on makes the whole call fail.
+    # What people do, with who and why. A filter selects up to ``limit`` jobs, oldest first. If it
+    # names a job by id that the action cannot be applied to, the whole call fails.
 
     async def operate(
         self,
@@ -295,9 +295,9 @@ class Engine(Protocol):
         expected: QueuePolicy | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
-        """Give a queue a policy, from now on; None is the default one.
+        """Set the policy of a queue; None restores the default.
 
-        Raise ``ChangedMeanwhile`` if another one than what is ``expected`` holds.
+        Raise ``ChangedMeanwhile`` if the current policy is not ``expected``.
         """
 
     async def flags(self) -> Mapping[str, bool]:
@@ -306,10 +306,10 @@ class Engine(Protocol):
     async def set_flag(
         self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM
     ) -> None:
-        """Switch a flag; None takes it away."""
+        """Switch a flag; None removes it."""
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
-        """Return the schedules that are known."""
+        """Return the stored schedules."""
 
     async def set_schedule(
         self,
@@ -320,7 +320,7 @@ class Engine(Protocol):
         expected: ScheduleState | None = None,
         caller: Caller = SYSTEM,
     ) -> None:
-        """Make a schedule known, or change it; None takes it away.
+        """Store a schedule, or change it; None removes it.
 
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
         """
@@ -328,13 +328,13 @@ class Engine(Protocol):
     # --- keep --------------------------------------------------------------------------------
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
-        """Add entries to the audit by themselves: a denial, say. Return where it ends now."""
+        """Add entries to the audit log without an action, such as a denial; return its new head."""
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
-        """Return everything that is kept, as of one moment, in batches; the head comes first."""
+        """Return everything in the store as of one moment, in batches; the head comes first."""
 
     async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
         """Return the records of the audit after this number."""
 
     async def close(self) -> None:
-        """Answer what is under way and let go of everything; harmless when repeated."""
+        """Finish the calls in progress and release all resources; may be called twice."""

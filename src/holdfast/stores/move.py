@@ -58,13 +58,13 @@ def check(source: Settings, target: Settings) -> None:
     if target.directory is not None:
         place = Path(target.directory)
         if source.directory is not None and place.absolute() == Path(source.directory).absolute():
-            raise InvalidInput("--to", f"{target.store_shown} is where it is already")
+            raise InvalidInput("--to", f"{target.store_shown} is the source itself")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise InvalidInput("--to", f"{target.store_shown} is not empty: name another directory")
         if not place.absolute().parent.is_dir():
             raise InvalidInput("--to", f"{place.absolute().parent} is no directory")
     elif (source.store, source.schema) == (target.store, target.schema):
-        raise InvalidInput("--to", f"{target.store_shown} is where it is already")
+        raise InvalidInput("--to", f"{target.store_shown} is the source itself")
 
 
 async def move(

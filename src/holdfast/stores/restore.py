@@ -47,7 +47,7 @@ async def fill(
         await reader.close()
     if found != contents:
         raise StorageError(
-            f"{unfinished} does not have in it what was moved: it is not used, and the source is "
+            f"{unfinished} does not match the source: it is not used, and the source is "
             "as it was. Look at the disk, and move again"
         )
     _put_in_place(unfinished, target)

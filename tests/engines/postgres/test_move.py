@@ -236,7 +236,7 @@ def test_a_target_with_anything_in_it_is_left_alone(here, url):
     (here / "back.moving").mkdir()
     for target, problem in (
         ("full", "is not empty"),
-        ("data", "is where it is already"),
+        ("data", "is the source itself"),
         ("nowhere/below", "is not a directory"),
         ("back", "is in the way"),
         ("memory:", "ends with the process"),

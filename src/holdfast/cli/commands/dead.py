@@ -223,7 +223,7 @@ def restore(
     "--fixed",
     metavar="TEXT",
     default="",
-    help="What was fixed; then deterministic ones too.",
+    help="What you fixed; replays deterministic failures too.",
 )
 @click.option("--rate", metavar="N/UNIT", help="The highest rate, if a daemon runs: 100/m.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")

@@ -160,11 +160,11 @@ def verify_dump(file: BinaryIO) -> DumpManifest:
     except (msgspec.MsgspecError, ValueError) as error:
         raise CorruptDump(_name(file), f"its manifest cannot be read ({error})") from None
     if manifest.sha256 != digest.hexdigest():
-        raise CorruptDump(_name(file), "it is not what its manifest has the hash of")
+        raise CorruptDump(_name(file), "its SHA-256 does not match its manifest")
     if head is None or manifest != DumpManifest(
         FORMAT, head.engine, head.at_us, dict(counts), manifest.sha256
     ):
-        raise CorruptDump(_name(file), "it does not have in it what its manifest says")
+        raise CorruptDump(_name(file), "its record counts or its head do not match its manifest")
     if file.read(1):
         raise CorruptDump(_name(file), "something follows its manifest")
     return manifest
@@ -196,7 +196,7 @@ def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]
         if size == 0:
             return
         if size > _MOST_BLOCK_BYTES:
-            raise CorruptDump(_name(file), "a block claims to be larger than any is")
+            raise CorruptDump(_name(file), "the length of a block exceeds the limit")
         packed = take(size)
         if zlib.crc32(packed) != crc:
             raise CorruptDump(_name(file), "a block is damaged")

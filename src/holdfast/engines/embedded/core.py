@@ -31,7 +31,7 @@ class WorkState(Protocol):
     last_at_us: int
     """When that effect happened."""
     forget_before_us: int
-    """Completed and cancelled jobs that finished before this are as if they were not there."""
+    """Completed and cancelled jobs that finished before this are treated as deleted."""
     policies: dict[str, QueuePolicy]
     flags: dict[str, bool]
     schedules: dict[str, ScheduleState]
@@ -80,7 +80,7 @@ class WorkState(Protocol):
         """Return when time alone may make another job claimable."""
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
-        """Return jobs in flight whose lease has ended, those that ended first first."""
+        """Return jobs in flight whose lease has ended, in the order in which they ended."""
 
     def expired(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
         """Return unclaimed jobs whose ``expires_at`` has passed, oldest first."""

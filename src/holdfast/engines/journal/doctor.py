@@ -350,4 +350,4 @@ def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
         if head.first_segment in numbers:
             reader = LogReader(disk, prev_crc=head.last_crc, last_seq=head.last_seq)
             return reader.read(head.first_segment, visit)
-    raise CorruptLog(segment_name(numbers[0]), 0, 0, "nothing says what came before it")
+    raise CorruptLog(segment_name(numbers[0]), 0, 0, "earlier segments are missing and no snapshot covers them")

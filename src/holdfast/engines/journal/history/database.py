@@ -188,8 +188,8 @@ def translated(error: Exception, file: str) -> HoldfastError:
     if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(
             f"{file} cannot grow ({error}): finished work is kept in memory and in the log until "
-            "there is room. Make room"
+            "there is room. Free disk space"
         )
     return StorageError(
-        f"{file} cannot be read or written ({error}): what it lacks stays in the log. Mend the disk"
+        f"{file} cannot be read or written ({error}): what it lacks stays in the log. Fix the disk"
     )

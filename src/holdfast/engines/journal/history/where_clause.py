@@ -63,9 +63,9 @@ _FRAGMENTS = {
 
 
 class WhereClause:
-    """What a WHERE says, and the values that are bound in it.
+    """The conditions of a WHERE clause, and their bound values.
 
-    ``exact`` is whether what meets it meets the filter; otherwise the rows must be looked at again.
+    If it is not ``exact``, the rows must be checked against the filter again.
     """
 
     def __init__(self) -> None:

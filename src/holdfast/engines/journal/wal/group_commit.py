@@ -243,7 +243,7 @@ class GroupCommit:
         """Stop for good: after a failed write or sync the content of the disk is unknown."""
         self.failure = DurabilityLost(
             f"the log could not be written ({error}): the engine has stopped and nothing is "
-            "retried. Mend the disk and start again: what was acknowledged is on it"
+            "retried. Fix the disk and start again: what was acknowledged is on it"
         )
         self.failure.__cause__ = error
         batches = [*self._waiting, *(chore[1] for chore in self._chores)]

@@ -99,7 +99,7 @@ class WatermarkCache:
     def found(
         self, request: ClaimRequest, watermarks: Iterable[Watermark], took_seconds: float
     ) -> None:
-        """Remember watermarks that were read; the longer that took, the longer."""
+        """Cache watermarks that were read; a slow read is cached longer."""
         if max(len(self._known), len(self._ends)) > _MAX_KINDS:
             self._known.clear()
             self._ends.clear()

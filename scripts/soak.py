@@ -23,7 +23,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from holdfast.engines.client.engine import ClientEngine
-from holdfast.engines.journal.doctor import verify
+from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.actions import ArchiveJobs, CancelJobs, NoteJobs, PurgeJobs, ReplayJobs

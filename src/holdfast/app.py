@@ -268,7 +268,7 @@ class Holdfast:
             await daemon.stop()
 
     def testing(self) -> Rehearsal:
-        """Run everything in this thread, in virtual time: see ``holdfast.testing.app.Rehearsal``."""
+        """Run everything in this thread, in virtual time: see ``testing.app.Rehearsal``."""
         from .testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
         return Rehearsal(self.registry, self._binding)

@@ -41,7 +41,7 @@ def test_the_invariants_of_a_good_store_hold(shop):
 
 def test_an_invariant_that_does_not_hold_is_exit_1(closed_shop, monkeypatch):
     monkeypatch.setattr(
-        "holdfast.engines.journal.state.queries.JournalState.problems",
+        "holdfast.engines.journal.state.state.JournalState.problems",
         lambda _state: ["job 'a' is lost"],
     )
     assert closed_shop.run("validate", code=1).stdout == "wrong: job 'a' is lost\n"

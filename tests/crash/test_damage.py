@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.snapshot import read_snapshot, snapshot_names
 from holdfast.engines.journal.wal import frames

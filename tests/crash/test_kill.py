@@ -11,8 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.job import State
 

@@ -10,7 +10,7 @@ from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
-from holdfast.engines.journal.state.queries import JournalState
+from holdfast.engines.journal.state.state import JournalState
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine
-from holdfast.engines.journal.doctor import all_jobs, read_directory
+from holdfast.engines.journal.inspection import all_jobs, read_directory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.job import Job, NewJob, State

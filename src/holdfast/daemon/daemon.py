@@ -32,13 +32,13 @@ from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
 
 from .control_socket import control_lock, control_path
+from .daemon_store import Store, open_store
 from .forks import close_in_forks
 from .processes import ProcessSlotsControl, WorkerProcesses
 from .reload import SettingsReloader
 from .rpc.app import Route, RpcApp
 from .rpc.routes import config_routes, health_routes, metrics_routes, operation_routes
 from .rpc.server import bind_loopback, bind_socket, serving
-from .stores import Store, open_store
 from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, worker_name, worker_options
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from holdfast.engines.contract import Admission, OnDuplicate, Receipt
 from holdfast.model.access import Caller
 from holdfast.model.errors import DuplicateId, LeaseLost
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
+
+from .contract import Admission, OnDuplicate, Receipt
 
 Known = Mapping[tuple[str, str], Job]
 """Jobs as the store has them now, by tenant and id."""

@@ -203,7 +203,7 @@ class SlotPool:
     # --- claim and settle --------------------------------------------------------------------
 
     async def _dispatch(self, *, waits: bool) -> None:
-        """Call the engine, one call after another; only with ``waits`` may a claim wait for work."""
+        """Call the engine, one call after another; with ``waits``, claims may wait for work."""
         while not self._stopping:
             self._wakeup.clear()
             demand = 0 if self._draining else self._demand()

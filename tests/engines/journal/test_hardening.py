@@ -15,7 +15,7 @@ from holdfast.engines.contract import Counts
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.snapshot import snapshot_names
-from holdfast.engines.journal.state.queries import JournalState
+from holdfast.engines.journal.state.state import JournalState
 from holdfast.engines.journal.wal.group_commit import ALONE_IN_A_ROW, SyncMode
 from holdfast.engines.journal.wal.recovery import recover
 from holdfast.model.errors import (

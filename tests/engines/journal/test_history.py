@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.engines.contract import Counts
-from holdfast.engines.journal.doctor import verify
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.history.feed import HistoryFeed
+from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.options import DamagedHistory, JournalOptions
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.actions import PurgeJobs, ReplayJobs

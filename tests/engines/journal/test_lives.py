@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engines.journal.doctor import verify
+from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import Job

@@ -14,7 +14,7 @@ from holdfast.engines.contract import DEFAULT_LEASE_SECONDS
 from holdfast.engines.postgres import resources
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.jobs import claimer
-from holdfast.engines.postgres.jobs.claim import WatermarkCache
+from holdfast.engines.postgres.jobs.claim_statements import WatermarkCache
 from holdfast.engines.postgres.maintenance import reclaim
 from holdfast.engines.postgres.maintenance.lease_scan import (
     FULL_SCAN_SECONDS,

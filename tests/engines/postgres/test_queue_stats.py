@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.daemon.stores import StatsLoop
+from holdfast.daemon.daemon_store import StatsLoop
 from holdfast.model.job import MICROSECONDS
 
 

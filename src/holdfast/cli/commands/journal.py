@@ -29,10 +29,10 @@ def journal_group() -> None:
 @click.pass_obj
 def verify(context: CommandContext, *, as_json: bool) -> None:
     """Check every frame of log and snapshots; exit 1 if anything is damaged."""
-    from holdfast.engines.journal import doctor  # noqa: PLC0415 - reads everything
+    from holdfast.engines.journal import inspection  # noqa: PLC0415 - reads everything
 
     settings = context.settings()
-    report = doctor.verify(_disk(settings))
+    report = inspection.verify(_disk(settings))
     if as_json:
         document(report)
     else:
@@ -60,13 +60,13 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
 @click.pass_obj
 def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
     """Print every record of the log."""
-    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.engines.journal import inspection  # noqa: PLC0415
     from holdfast.operations.views import JobView  # noqa: PLC0415
 
     settings = context.settings()
     disk = _disk(settings)
     if snapshot:
-        found = doctor.dump_snapshot(disk)
+        found = inspection.dump_snapshot(disk)
         if found is None:
             raise InvalidInput("snapshot", f"{settings.store_shown} has no snapshot yet")
         fields = {
@@ -76,7 +76,7 @@ def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool
         }
         document(fields)
         return
-    for record in doctor.dump(disk):
+    for record in inspection.dump(disk):
         if as_json or ndjson:
             document(record)
         else:
@@ -90,12 +90,12 @@ def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool
 @click.pass_obj
 def salvage(context: CommandContext, target: str, *, as_json: bool) -> None:
     """Copy everything that is intact to a new directory. The damaged one is not changed."""
-    from holdfast.engines.journal import doctor  # noqa: PLC0415
+    from holdfast.engines.journal import inspection  # noqa: PLC0415
     from holdfast.engines.journal.wal.disk import LocalDisk  # noqa: PLC0415
 
     if not target or "\0" in target:
         raise InvalidInput("target", f"{target!r} is not a directory")
-    report = doctor.salvage(_disk(context.settings()), LocalDisk(target))
+    report = inspection.salvage(_disk(context.settings()), LocalDisk(target))
     if as_json:
         document(report)
         return

@@ -35,7 +35,8 @@ def workers_group() -> None:
 def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List every worker that holds leases, and the daemon's slots and running attempts."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
-    from holdfast.cli.commands.status import read_status  # noqa: PLC0415
+
+    from .status import read_status  # noqa: PLC0415
 
     settings = context.settings()
     found = store_access.look(settings, lambda operations: operations.workers())

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 
 from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote, DumpRecord
-from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, Purged, job_key
@@ -15,6 +14,8 @@ from holdfast.model.failure_groups import group_letters
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
 from holdfast.model.search import FailureGroup, Filter, Place
+
+from .history import AppliedEffect, StateCounts
 
 
 class MemoryHistory:

@@ -41,7 +41,7 @@ from .snapshots.compaction import (
 )
 from .snapshots.compactor import compact_in_process
 from .snapshots.snapshot import discard_unfinished, snapshot_name
-from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState
+from .state.state import TOKENS_PER_SEGMENT_BITS, JournalState
 from .wal.disk import Disk, LocalDisk, file_size
 from .wal.flush import AdaptiveRunner, FlushRunner, InlineRunner, ThreadRunner
 from .wal.group_commit import GroupCommit, SyncMode

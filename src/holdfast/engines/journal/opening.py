@@ -12,7 +12,7 @@ from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 
 from .history.store import SqliteHistory
 from .options import DamagedHistory, JournalOptions
-from .state.queries import JournalState
+from .state.state import JournalState
 from .wal.disk import Disk
 from .wal.group_commit import SyncMode
 from .wal.recovery import RecoveredState, covered_seq, make_durable, recover, repair, seal_of, tidy

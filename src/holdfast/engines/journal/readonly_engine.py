@@ -28,7 +28,7 @@ from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_o
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .history.writer import KEPT
-from .state.queries import JournalState
+from .state.state import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover
 

@@ -73,13 +73,13 @@ from . import dump, rows
 from .admin import actions, audit, queries
 from .admin import policies as policy_verbs
 from .connection.sansio import execute
-from .jobs import settle as settle_verbs
-from .jobs.claim import ClaimRequest
+from .jobs import settle_statements as settle_verbs
+from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
-from .jobs.enqueue import EnqueueRequest, is_simple
+from .jobs.enqueue_statements import EnqueueRequest, is_simple
 from .jobs.enqueuer import Enqueuer
+from .jobs.notifier import Notifier
 from .jobs.settler import Settler
-from .maintenance.notifier import Notifier
 from .maintenance.prune import Pruner, PruneResult
 from .maintenance.reclaim import Reclaimer
 from .options import PostgresOptions

@@ -12,7 +12,7 @@ from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import SansIO
 from .errors import CommitUnknown, check_url
-from .jobs.claim import WatermarkCache
+from .jobs.claim_statements import WatermarkCache
 from .jobs.lost_replies import LostReplies, outcome_unknown
 from .jobs.unit_of_work import UnitOfWork
 from .options import PostgresOptions

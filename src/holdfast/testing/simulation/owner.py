@@ -9,10 +9,10 @@ from concurrent.futures import Executor
 from msgspec.structs import replace
 
 from holdfast.daemon.daemon import Daemon
+from holdfast.daemon.daemon_store import JournalStore, Store
 from holdfast.daemon.rpc.app import Route, RpcApp
 from holdfast.daemon.rpc.http_protocol import HttpProtocol
 from holdfast.daemon.rpc.server import GRACE_SECONDS
-from holdfast.daemon.stores import JournalStore, Store
 from holdfast.daemon.worker_settings import worker_name, worker_options
 from holdfast.engines.contract import Engine, Reclaim
 from holdfast.engines.embedded.commands import Commands

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Sequence
 
-from holdfast.engines.journal.doctor import all_jobs, read_directory, verify
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.inspection import all_jobs, read_directory, verify
 from holdfast.model.audit import head_of
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.testing.clock import VirtualClock

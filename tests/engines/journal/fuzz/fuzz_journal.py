@@ -12,7 +12,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["holdfast"]):
-    from holdfast.engines.journal.doctor import dump, salvage, verify
+    from holdfast.engines.journal.inspection import dump, salvage, verify
     from holdfast.engines.journal.snapshots.snapshot import SnapshotHead, snapshot_name
     from holdfast.engines.journal.wal import frames, segments
     from holdfast.engines.journal.wal.frames import FrameKind

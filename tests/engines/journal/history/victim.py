@@ -8,7 +8,8 @@ sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
-from tests.engines.journal.history.world import World
+
+from .world import World
 
 
 def main() -> None:

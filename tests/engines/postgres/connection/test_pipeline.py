@@ -21,9 +21,9 @@ import pytest
 
 from holdfast.engines.contract import Admission
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs import claim
-from holdfast.engines.postgres.jobs.claim import ClaimRequest
-from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest, enqueue
+from holdfast.engines.postgres.jobs import claim_statements
+from holdfast.engines.postgres.jobs.claim_statements import ClaimRequest
+from holdfast.engines.postgres.jobs.enqueue_statements import EnqueueRequest, enqueue
 from holdfast.engines.postgres.jobs.enqueuer import Enqueuer
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model import outcome
@@ -265,7 +265,7 @@ def test_who_settles_again_after_being_told_that_nobody_knows_hears_that_it_was_
 def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, monkeypatch):
     """Else it would wait for its lease to run out, and count as lost."""
     asked_after: list[object] = []
-    usual = claim.find_claimed
+    usual = claim_statements.find_claimed
 
     def away(request: ClaimRequest) -> object:
         asked_after.append(request)
@@ -277,10 +277,10 @@ def test_what_a_claim_took_that_nobody_could_ask_after_is_handed_back(server18, 
                 fault = Fault("answer", after, "end")
                 case.again(f"away-{after}", functools.partial(proxy.arm, fault))
                 await case.beside.enqueue([case.new(id=case.id())])
-                monkeypatch.setattr(claim, "find_claimed", away)
+                monkeypatch.setattr(claim_statements, "find_claimed", away)
                 with contextlib.suppress(Unavailable):
                     await case.through(lambda engine: case.claim(engine, limit=1))
-                monkeypatch.setattr(claim, "find_claimed", usual)
+                monkeypatch.setattr(claim_statements, "find_claimed", usual)
                 assert fault.struck.is_set(), "it came too late to strike"
                 if asked_after:
                     break

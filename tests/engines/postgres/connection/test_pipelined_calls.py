@@ -18,7 +18,7 @@ from holdfast.engines.postgres.connection.pipeline import BoundStatement, Pipeli
 from holdfast.engines.postgres.connection.sansio import Row
 from holdfast.engines.postgres.connection.statements import NumberedStatement, numbered, statement
 from holdfast.model.job import State
-from tests.engines.postgres.maintenance.test_notifier import until
+from tests.engines.postgres.jobs.test_notifier import until
 
 
 @contextlib.asynccontextmanager

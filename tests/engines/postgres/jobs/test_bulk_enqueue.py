@@ -12,7 +12,7 @@ import pytest
 from holdfast.engines.postgres.connection import pipeline as pipeline_module
 from holdfast.engines.postgres.connection.statements import statement
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs import enqueue
+from holdfast.engines.postgres.jobs import enqueue_statements
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import NewJob
@@ -108,7 +108,7 @@ def test_the_server_is_at_work_before_the_last_one_is_made(url):
 
 
 def test_control_what_goes_out_at_once_is_not_at_work_before(url, monkeypatch):
-    monkeypatch.setattr(enqueue, "_FIRST_PART", COUNT)
+    monkeypatch.setattr(enqueue_statements, "_FIRST_PART", COUNT)
     monkeypatch.setitem(globals(), "PATIENCE_SECONDS", 0.2)
     with pytest.raises(AssertionError):
         test_the_server_is_at_work_before_the_last_one_is_made(url)
@@ -181,13 +181,13 @@ async def test_who_has_to_wait_has_its_arguments_read_before(url):
 
 def test_the_room_of_a_place_is_what_the_sequence_leaves(url):
     step = "SELECT increment_by FROM pg_sequences WHERE sequencename = 'places'"
-    assert value(url, step) == enqueue._SEQ_BLOCK
-    assert enqueue._LARGEST_PART <= enqueue._SEQ_BLOCK
+    assert value(url, step) == enqueue_statements._SEQ_BLOCK
+    assert enqueue_statements._LARGEST_PART <= enqueue_statements._SEQ_BLOCK
     with psycopg.connect(url, autocommit=True) as connection:
         for _time in range(2):
             [first] = connection.execute("SELECT holdfast.next_places()").fetchone() or [0]
             [last, _token] = connection.execute(statement("read_last_numbers")).fetchone() or [0, 0]
-            assert last == first + enqueue._SEQ_BLOCK - 1
+            assert last == first + enqueue_statements._SEQ_BLOCK - 1
 
 
 def test_a_place_in_line_has_room_for_a_whole_call(url):
@@ -211,12 +211,12 @@ def test_a_place_in_line_has_room_for_a_whole_call(url):
     first, second, third = asyncio.run(run())
     for some in (first, second):
         assert some == list(range(some[0], some[0] + 3))
-    assert first[0] + enqueue._SEQ_BLOCK <= second[0]
-    assert second[0] + enqueue._SEQ_BLOCK <= third[0] < third[1]
+    assert first[0] + enqueue_statements._SEQ_BLOCK <= second[0]
+    assert second[0] + enqueue_statements._SEQ_BLOCK <= third[0] < third[1]
 
 
 async def test_more_than_one_place_has_room_for_are_taken_too(url, monkeypatch):
-    monkeypatch.setattr(enqueue, "_SEQ_BLOCK", 2)
+    monkeypatch.setattr(enqueue_statements, "_SEQ_BLOCK", 2)
 
     engine = await PostgresEngine.open(url, options=PostgresOptions(listen=False))
     try:

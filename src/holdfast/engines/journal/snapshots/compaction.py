@@ -12,7 +12,7 @@ from itertools import chain
 
 import msgspec
 
-from holdfast.engines.journal.state.queries import JournalState
+from holdfast.engines.journal.state.state import JournalState
 from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, Disk
 from holdfast.engines.journal.wal.log_reader import segment_numbers
 from holdfast.engines.journal.wal.recovery import FrameApplier, starting_point

@@ -15,7 +15,7 @@ from holdfast.engines.journal.snapshots.snapshot import (
     read_snapshot,
     snapshot_names,
 )
-from holdfast.engines.journal.state.queries import JournalState, share_names
+from holdfast.engines.journal.state.state import JournalState, share_names
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Effect, Enqueued
 from holdfast.model.errors import CorruptLog, HoldfastError, InvariantViolation

@@ -24,8 +24,8 @@ from holdfast.engines.contract import OnDuplicate, Receipt
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.errors import TRY_AGAIN, first_line, translated
-from holdfast.engines.postgres.jobs import enqueue as enqueue_verbs
-from holdfast.engines.postgres.jobs.enqueue import EnqueueRequest
+from holdfast.engines.postgres.jobs import enqueue_statements as enqueue_verbs
+from holdfast.engines.postgres.jobs.enqueue_statements import EnqueueRequest
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import InvalidInput, Unavailable

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from holdfast.engines.contract import Claim
 from holdfast.model.job import Job
 
-from .claim import ClaimSurvey
+from .claim_statements import ClaimSurvey
 
 Claimed = tuple[Claim, ClaimSurvey | None]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from .enqueue import EnqueueRequest
+from .enqueue_statements import EnqueueRequest
 
 MAX_BATCH_JOBS = 5_000
 """The most jobs of one transaction; a single request may have more."""

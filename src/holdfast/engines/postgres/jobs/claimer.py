@@ -14,16 +14,16 @@ from holdfast.engines.contract import Claim
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.postgres.connection.sansio import execute_all
 from holdfast.engines.postgres.errors import CommitUnknown
-from holdfast.engines.postgres.maintenance.notifier import Notifier
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.model.outcome import Outcome
 
-from . import claim as claim_verbs
+from . import claim_statements as claim_verbs
 from . import limited_claim
-from . import settle as settle_verbs
+from . import settle_statements as settle_verbs
 from .abandoned_claims import AbandonedClaims, Claimed
-from .claim import ClaimRequest, ClaimSurvey, Watermark
+from .claim_statements import ClaimRequest, ClaimSurvey, Watermark
+from .notifier import Notifier
 from .settler import Settler
 
 

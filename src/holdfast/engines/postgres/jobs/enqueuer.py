@@ -9,9 +9,9 @@ from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.job import MICROSECONDS
 
-from . import enqueue
+from . import enqueue_statements
 from .batcher import CallBatcher
-from .enqueue import EnqueueRequest
+from .enqueue_statements import EnqueueRequest
 from .lost_replies import outcome_unknown, resolve_enqueue
 
 _CLOCK_SKEW_US = 60 * MICROSECONDS
@@ -36,7 +36,9 @@ class Enqueuer:
         context = resources.context()
         sent_us = resources.clock.now_us() - _CLOCK_SKEW_US
         try:
-            due = await resources.database.perform(lambda: enqueue.enqueue(requests, context))
+            due = await resources.database.perform(
+                lambda: enqueue_statements.enqueue(requests, context)
+            )
         except CommitUnknown as error:
             await self._resolve(requests, sent_us, may_still_commit=error.may_still_commit)
             due = set()

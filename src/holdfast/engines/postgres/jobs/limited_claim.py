@@ -18,7 +18,7 @@ from holdfast.model import lifecycle
 from holdfast.model.job import Job
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
-from .claim import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
+from .claim_statements import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
 
 _FIRST_PAGE = 20
 """How many jobs of each tenant or priority are read first."""

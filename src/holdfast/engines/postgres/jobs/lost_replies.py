@@ -19,10 +19,10 @@ from holdfast.model.errors import DuplicateId, HoldfastError, Unavailable
 from holdfast.model.job import Job, encode_payload
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from . import claim, enqueue
-from .claim import ClaimRequest
-from .enqueue import EnqueueRequest
-from .settle import Lease, first_of_each, lease_columns, lease_of
+from . import claim_statements, enqueue_statements
+from .claim_statements import ClaimRequest
+from .enqueue_statements import EnqueueRequest
+from .settle_statements import Lease, first_of_each, lease_columns, lease_of
 
 _COMPLETED = 3
 _MAX_REMEMBERED = 100_000
@@ -86,7 +86,7 @@ async def _repeat(
 ) -> list[Receipt] | Exception:
     request = EnqueueRequest(sent.jobs, sent.caller, on_duplicate, ())
     try:
-        await database.perform(lambda: enqueue.enqueue([request], context))
+        await database.perform(lambda: enqueue_statements.enqueue([request], context))
     except CommitUnknown:
         return outcome_unknown("enqueue")
     return request.answer
@@ -133,7 +133,7 @@ class LostReplies:
     async def claimed(self, request: ClaimRequest) -> list[Job]:
         """Return what a claim took whose reply was lost; ``unclaimed`` asks again if this fails."""
         try:
-            return await self._database.read(lambda: claim.find_claimed(request))
+            return await self._database.read(lambda: claim_statements.find_claimed(request))
         except Unavailable:
             if len(self._claims) < _MAX_REMEMBERED:
                 self._claims.append(request)

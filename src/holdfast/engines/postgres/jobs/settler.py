@@ -12,7 +12,7 @@ from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, release
 
-from .settle import Lease, answers, settle_full, settle_simple
+from .settle_statements import Lease, answers, settle_full, settle_simple
 
 
 class Settler:

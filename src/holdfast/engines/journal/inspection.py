@@ -33,7 +33,7 @@ from .snapshots.snapshot import (
     read_snapshot,
     snapshot_names,
 )
-from .state.queries import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
+from .state.state import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
 from .wal import frames
 from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
 from .wal.frames import BadFrame, Frame, FrameKind
@@ -350,4 +350,6 @@ def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
         if head.first_segment in numbers:
             reader = LogReader(disk, prev_crc=head.last_crc, last_seq=head.last_seq)
             return reader.read(head.first_segment, visit)
-    raise CorruptLog(segment_name(numbers[0]), 0, 0, "earlier segments are missing and no snapshot covers them")
+    raise CorruptLog(
+        segment_name(numbers[0]), 0, 0, "earlier segments are missing and no snapshot covers them"
+    )

@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs import claim as claiming_module
-from holdfast.engines.postgres.maintenance import notifier
+from holdfast.engines.postgres.jobs import claim_statements as claiming_module
+from holdfast.engines.postgres.jobs import notifier
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import EngineClosed, InvalidInput

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.engines.contract import Counts
-from holdfast.engines.journal.doctor import dump, dump_snapshot, salvage, verify
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.inspection import dump, dump_snapshot, salvage, verify
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.snapshot import snapshot_names
 from holdfast.engines.journal.wal.segments import segment_name

@@ -214,7 +214,7 @@ class Holdfast:
         job = self._named(task, payload, queue)
         receipts: list[Receipt]
         if connection is not None:
-            receipts = await self._binding.join(connection, [job])
+            receipts = await self._binding.enqueue_in_transaction(connection, [job])
         else:
             receipts = await self._binding.call(lambda engine: engine.enqueue([job]))
         return handles(receipts, job.tenant, self._binding)[0]

@@ -69,7 +69,7 @@ class Binding:
         self._engine = engine
         self._loop = None if engine is None else asyncio.get_running_loop()
 
-    def hops(self) -> bool:
+    def runs_on_another_loop(self) -> bool:
         """Whether calls on this event loop are made on another, in another thread."""
         there = self._loop if self._test_engine is None else self._test_engine.loop
         return there is not None and there is not _running_loop()
@@ -109,15 +109,19 @@ class Binding:
             return self._test_engine.run(_awaiting(verb, self._test_engine.engine))
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
 
-    async def join(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
+    async def enqueue_in_transaction(
+        self, connection: object, jobs: Sequence[NewJob]
+    ) -> list[Receipt]:
         """Enqueue in the transaction of the caller's connection, without an engine."""
         options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
         return await caller_transaction.enqueue(connection, jobs, options=options)
 
-    def join_sync(self, connection: object, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Do what ``join`` does, from synchronous code."""
+    def enqueue_in_transaction_sync(
+        self, connection: object, jobs: Sequence[NewJob]
+    ) -> list[Receipt]:
+        """See ``enqueue_in_transaction``; for synchronous code."""
         options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 

@@ -139,7 +139,7 @@ class Task(Generic[P, R]):
         this returns. One commit takes up to 8 MiB: use several calls for more.
         """
         jobs = self._jobs(calls)
-        if self._binding.hops():
+        if self._binding.runs_on_another_loop():
             jobs.payloads.make_all()  # in this thread, which owns the arguments
         return await self._send(jobs)
 
@@ -246,12 +246,12 @@ class Task(Generic[P, R]):
 
     async def _send(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
         if self._connection is not None:
-            return self._handles(await self._binding.join(self._connection, jobs))
+            return self._handles(await self._binding.enqueue_in_transaction(self._connection, jobs))
         return self._handles(await self._binding.call(lambda engine: engine.enqueue(jobs)))
 
     def _send_sync(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
         if self._connection is not None:
-            return self._handles(self._binding.join_sync(self._connection, jobs))
+            return self._handles(self._binding.enqueue_in_transaction_sync(self._connection, jobs))
         return self._handles(self._binding.call_sync(lambda engine: engine.enqueue(jobs)))
 
     def _handles(self, receipts: list[Receipt]) -> list[JobHandle]:

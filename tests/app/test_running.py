@@ -28,7 +28,7 @@ from holdfast import (
     Verdict,
     current,
 )
-from holdfast.cli.store_access import ask
+from holdfast.cli.store_access import request_owner
 from holdfast.daemon.rpc import OPERATIONS
 from holdfast.model.errors import DirectoryInUse
 from holdfast.model.failure import FailureClass
@@ -55,7 +55,9 @@ async def eventually(reached: Callable[[], object], seconds: float = 20.0) -> No
 
 async def status(app: Holdfast) -> Status:
     """Ask as the command line does."""
-    found = await asyncio.to_thread(ask, app.settings, "GET", f"{OPERATIONS}status", b"", Status)
+    found = await asyncio.to_thread(
+        request_owner, app.settings, "GET", f"{OPERATIONS}status", b"", Status
+    )
     assert found is not None
     return found
 
@@ -453,7 +455,7 @@ async def test_jobs_from_a_file_reach_an_application_that_runs(app: Holdfast):
     async with app.running():
         body = msgspec.json.encode({"jobs": [{"payload": {"type": "mail", "to": "ann"}}]})
         receipts = await asyncio.to_thread(
-            ask, app.settings, "POST", f"{OPERATIONS}enqueue", body, list[dict[str, str]]
+            request_owner, app.settings, "POST", f"{OPERATIONS}enqueue", body, list[dict[str, str]]
         )
         assert receipts is not None
         assert await app.job(receipts[0]["id"]).result(20) == "sent to ann"

@@ -133,7 +133,7 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
     shop.run("queues", "pause", "mail", *WHY)
     settings = Settings(store=str(shop.path))
     strange = [NewJob(task="strange", queue="mail")]
-    store_access.change(settings, lambda operations: operations.engine.enqueue(strange))
+    store_access.write_store(settings, lambda operations: operations.engine.enqueue(strange))
     monkeypatch.setenv("HOLDFAST_QUEUES", "mail")
     monkeypatch.setenv("HOLDFAST_SYNC", "off")
     monkeypatch.setattr(doctor_checks, "SLOW_RECOVERY_SECONDS", -1.0)

@@ -80,7 +80,7 @@ def test_control_an_unguarded_settle_is_found(monkeypatch):
     def by_id_only(self, lease, caller):
         job = self._state.get(lease.tenant, lease.id)
         in_flight = job is not None and job.state == "in_flight"
-        return job if in_flight and caller.reaches(job.tenant, job.scope) else None
+        return job if in_flight and caller.can_access(job.tenant, job.scope) else None
 
     original = Commands._held
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import group_key, group_letters, key_of
+from holdfast.model.failure_groups import group_dead_jobs, group_key, key_of
 from holdfast.model.job import Job, State
 from holdfast.model.search import HOUR_US
 
@@ -31,7 +31,7 @@ def dead(number: int, failure: Failure | None = TIMEOUT, **fields: object) -> Jo
 
 
 def test_what_is_alike_is_one_group_with_its_counts_and_times() -> None:
-    [group] = group_letters(
+    [group] = group_dead_jobs(
         [
             dead(3, Failure.of("timeout", "took 7 s")),
             dead(1, tenant="other"),
@@ -55,21 +55,21 @@ def test_each_thing_that_differs_makes_another_group() -> None:
         dead(5, Failure("timeout", FailureClass.UNKNOWN, "took 31 s")),
         dead(6, finished_at_us=6 * HOUR_US),
     ]
-    assert len({group_key(job) for job in different}) == len(group_letters(different)) == 6
+    assert len({group_key(job) for job in different}) == len(group_dead_jobs(different)) == 6
 
 
 def test_a_group_is_told_by_the_key_of_its_jobs() -> None:
-    [group] = group_letters([dead(1)])
+    [group] = group_dead_jobs([dead(1)])
     assert key_of(group) == group_key(dead(1))
 
 
 def test_an_hour_begins_on_the_hour() -> None:
     last, first = dead(1, finished_at_us=6 * HOUR_US - 1), dead(2, finished_at_us=6 * HOUR_US)
-    assert [group.hour_us for group in group_letters([last, first])] == [6 * HOUR_US, 5 * HOUR_US]
+    assert [group.hour_us for group in group_dead_jobs([last, first])] == [6 * HOUR_US, 5 * HOUR_US]
 
 
 def test_the_largest_comes_first_then_the_latest_then_by_name() -> None:
-    groups = group_letters(
+    groups = group_dead_jobs(
         [
             dead(1, queue="b"),
             dead(1, queue="a"),
@@ -83,4 +83,4 @@ def test_the_largest_comes_first_then_the_latest_then_by_name() -> None:
 
 def test_what_has_no_failure_is_in_no_group() -> None:
     assert group_key(dead(1, None)) is None
-    assert group_letters([dead(1, None)]) == []
+    assert group_dead_jobs([dead(1, None)]) == []

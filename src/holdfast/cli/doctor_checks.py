@@ -37,7 +37,7 @@ _DURABLE = ("on", "local", "remote_write", "remote_apply")
 
 def store(settings: Settings) -> list[CheckResult]:
     """Whether the directory or the server can be used."""
-    store_access.check_kept(settings)
+    store_access.require_persistent(settings)
     if settings.on_server:
         return _server(settings)
     path = Path(settings.store)
@@ -141,8 +141,10 @@ def daemon(settings: Settings) -> list[CheckResult]:
     """Whether a daemon owns the store and answers."""
     holder = None if settings.directory is None else LocalDisk(settings.directory).owner()
     path = control_path(settings)
-    if store_access.owned(settings):
-        ready = store_access.ask(settings, "GET", "/health/ready", b"", dict[str, str], _UNHEALTHY)
+    if store_access.has_owner(settings):
+        ready = store_access.request_owner(
+            settings, "GET", "/health/ready", b"", dict[str, str], _UNHEALTHY
+        )
         if ready is not None and ready.get("status") == "ready":
             text = "ready on this machine"
             if not settings.on_server:
@@ -189,7 +191,7 @@ async def stuck_work(
             CheckResult("stuck work", "ok", f"{count_of(len(page.jobs))} in flight, none overdue")
         ]
     text = f"{count_of(len(late))} held past the lease, the first is {late[0].id}"
-    if store_access.owned(settings):
+    if store_access.has_owner(settings):
         advice = f"`holdfast jobs reclaim {late[0].id} --reason …` ends the lease"
         return [CheckResult("stuck work", "wrong", text, advice)]
     return [

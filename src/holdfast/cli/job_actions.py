@@ -71,20 +71,21 @@ def run_action(context: CommandContext, command: ActionCommand) -> None:
     settings = context.settings()
     if command.dry_run:
         _print_preview(
-            command, store_access.look(settings, lambda operations: _preview(operations, command))
+            command,
+            store_access.read_store(settings, lambda operations: _preview(operations, command)),
         )
         return
     who = command.who()
     total: int | None = None
     if command.ask and not command.yes:
-        found = store_access.look(settings, lambda operations: _preview(operations, command))
+        found = store_access.read_store(settings, lambda operations: _preview(operations, command))
         more = "at least " if found.would == PREVIEW_LIMIT else ""
         confirm(f"{command.action.name.capitalize()} {more}{count_of(found.would)}?", yes=False)
         total = None if more else found.would
     if total is None and command.limit < 1_000_000:
         total = command.limit
     with progress(command.action.name, total, wanted=not command.as_json) as on_progress:
-        done = store_access.change(
+        done = store_access.write_store(
             settings, lambda operations: _act(operations, command, who, on_progress)
         )
     _print_done(command, done)

@@ -30,29 +30,29 @@ _RETRY_SECONDS = 0.05
 _ANSWER_SECONDS = 60.0
 
 
-def look(settings: Settings, work: Work[T]) -> T:
+def read_store(settings: Settings, work: Work[T]) -> T:
     """Do read-only work, through the owner of the store if it has one."""
-    check_kept(settings)
+    require_persistent(settings)
     if settings.on_server:
         return _run(settings, work, connect_postgres)
-    if owned(settings):
+    if has_owner(settings):
         return _run(settings, work, open_client)
     try:
         return _run(settings, work, open_readonly)
     except StorageError:
-        if not owned(settings):
+        if not has_owner(settings):
             raise
         # A process became the owner meanwhile, and changed what was being read.
         return _run(settings, work, open_client)
 
 
-def change(settings: Settings, work: Work[T]) -> T:
+def write_store(settings: Settings, work: Work[T]) -> T:
     """Do work that changes something, through the owner of the store if it has one."""
-    check_kept(settings)
+    require_persistent(settings)
     if settings.on_server:
         return _run(settings, work, connect_postgres)
     return through_owner(
-        lambda: [_run(settings, work, open_client)] if owned(settings) else None,
+        lambda: [_run(settings, work, open_client)] if has_owner(settings) else None,
         lambda: _run(settings, work, _own),
     )
 
@@ -77,11 +77,11 @@ def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A
 
 def with_store(settings: Settings, work: Work[T]) -> T:
     """Own the store for a moment. Raise ``DirectoryInUse`` at once if another process does."""
-    check_kept(settings)
+    require_persistent(settings)
     return _run(settings, work, connect_postgres if settings.on_server else _own)
 
 
-def owned(settings: Settings) -> bool:
+def has_owner(settings: Settings) -> bool:
     """Whether the store has an owner that listens; of a server, whether a daemon does here."""
     connection = _connected(settings)
     if connection is not None:
@@ -89,13 +89,13 @@ def owned(settings: Settings) -> bool:
     return connection is not None
 
 
-def check_kept(settings: Settings) -> None:
+def require_persistent(settings: Settings) -> None:
     """Raise ``InvalidInput`` if another process cannot reach the store at all."""
     if settings.directory is None and not settings.on_server:
         raise InvalidInput("store", f"{settings.store_shown!r} ends with the process that has it")
 
 
-def ask(
+def request_owner(
     settings: Settings, method: str, path: str, body: bytes, kind: type[A], *also: int
 ) -> A | None:
     """Send a request to the store's owner; return None if there is none, raise what it raised.

@@ -160,7 +160,7 @@ class StatsLoop:
             return now_us + int(self.interval_seconds * MICROSECONDS)
         seconds = 0.0
         with contextlib.suppress(Unavailable):  # reported elsewhere
-            seconds = await self._server.take_survey()
+            seconds = await self._server.refresh_stats()
         pause_seconds = max(self.interval_seconds, seconds / self._MAX_SHARE)
         return now_us + int(pause_seconds * MICROSECONDS)
 

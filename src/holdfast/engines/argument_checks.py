@@ -27,13 +27,13 @@ def check_limit(limit: int) -> None:
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
 
 
-def check_reach(tenant: str, scope: str, caller: Caller) -> None:
+def check_access(tenant: str, scope: str, caller: Caller) -> None:
     """Raise ``AccessDenied`` if the caller may not have jobs there, or ``InvalidInput``."""
     if caller.tenant is not None and tenant != caller.tenant:
         raise AccessDenied("tenant", tenant)
     if not isinstance(scope, str):
         raise InvalidInput("scope", f"{scope!r} is not text")
-    if not caller.reaches(tenant, scope):
+    if not caller.can_access(tenant, scope):
         raise AccessDenied("scope", scope)
 
 

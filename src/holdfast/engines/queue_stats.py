@@ -56,7 +56,7 @@ def count_jobs(jobs: Iterable[Job], caller: Caller) -> Mapping[str, Counts]:
     """Count these jobs by queue and state."""
     found: dict[str, dict[str, int]] = {}
     for job in jobs:
-        if caller.reaches(job.tenant, job.scope):
+        if caller.can_access(job.tenant, job.scope):
             queue = found.setdefault(job.queue, {})
             queue[job.state] = queue.get(job.state, 0) + 1
     return {queue: Counts(**states) for queue, states in sorted(found.items())}

@@ -22,7 +22,7 @@ class Caller(msgspec.Struct, frozen=True):
         """Whether this caller may access everything."""
         return self.tenant is None and not self.scopes
 
-    def reaches(self, tenant: str, scope: str) -> bool:
+    def can_access(self, tenant: str, scope: str) -> bool:
         """Whether the caller may access jobs of this tenant and scope."""
         if self.tenant is not None and tenant != self.tenant:
             return False

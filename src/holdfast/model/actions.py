@@ -23,7 +23,7 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field is invalid."""
 
-    def spares(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002 - most spare none
+    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002 - most spare none
         """Whether it leaves a job alone, given the job only. ``named``: the filter has its id."""
         return False
 
@@ -51,7 +51,7 @@ class ReplayJobs(Action, frozen=True, array_like=True, tag="replay"):
         if self.fixed:
             check_text("fixed", self.fixed)
 
-    def spares(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
+    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
         """See ``Action.spares``."""
         failure = job.failure
         return not self.fixed and (
@@ -100,7 +100,7 @@ class CancelJobs(Action, frozen=True, array_like=True, tag="cancel"):
     name: ClassVar[str] = "cancel"
     states: ClassVar[frozenset[State]] = UNFINISHED
 
-    def spares(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
+    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
         """See ``Action.spares``: those that were asked to stop before."""
         return job.stop_requested
 
@@ -126,7 +126,7 @@ class ConfirmJobs(Action, frozen=True, array_like=True, tag="confirm"):
     name: ClassVar[str] = "confirm"
     states: ClassVar[frozenset[State]] = frozenset({State.BLOCKED})
 
-    def spares(self, job: Job, *, named: bool) -> bool:
+    def skips(self, job: Job, *, named: bool) -> bool:
         """See ``Action.spares``: those that wait for other jobs only."""
         return not named and not job.ties.hold
 

@@ -39,7 +39,7 @@ def key_of(group: FailureGroup) -> GroupKey:
     )
 
 
-def group_letters(dead: Iterable[Job]) -> list[FailureGroup]:
+def group_dead_jobs(dead: Iterable[Job]) -> list[FailureGroup]:
     """Return the groups of these dead jobs, the largest first."""
     members: defaultdict[GroupKey, list[Job]] = defaultdict(list)
     for job in dead:

@@ -192,7 +192,7 @@ async def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
 
 
 async def test_claims_wait_while_history_is_too_far_behind(tmp_path, monkeypatch):
-    engine = await opened(tmp_path, most_unkept=10, segment_bytes=1 << 16)
+    engine = await opened(tmp_path, max_history_backlog=10, segment_bytes=1 << 16)
     monkeypatch.setattr(engine._history.store, "feed", full)
     await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(30)])
     jobs = (await engine.claim(queues=["default"], worker="w", limit=20)).jobs

@@ -13,7 +13,7 @@ class Server:
         self.seconds = seconds
         self.counted = 0
 
-    async def take_survey(self) -> float:
+    async def refresh_stats(self) -> float:
         self.counted += 1
         return self.seconds
 

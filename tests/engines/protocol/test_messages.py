@@ -24,7 +24,7 @@ from holdfast.model.audit import Attribution, AuditEntry, AuditHead, chain
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import group_letters
+from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, History, Note, NoteKind
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
@@ -177,7 +177,7 @@ def test_a_call_arrives_as_it_was_made(verb, call):
         (messages.COUNTS, {"mail": Counts(pending=7)}),
         (messages.VALIDATE, ["something is wrong"]),
         (messages.FIND, Page([JOB], "abc")),
-        (messages.GROUPS, group_letters([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
+        (messages.GROUPS, group_dead_jobs([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
         (
             messages.HISTORY,
             [None, History(JOB, [ATTEMPT], [Note(NoteKind.EDIT, 7, "x", "y", b"{}")])],

@@ -71,7 +71,7 @@ def list_audit(
             last = page[-1].number
         return found[:limit]
 
-    found = store_access.look(context.settings(), read)
+    found = store_access.read_store(context.settings(), read)
     if as_json:
         document(found)
     elif ndjson:
@@ -109,11 +109,11 @@ def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) ->
 
     expected = None if head is None else _head_of(head)
     with progress("audit", None, wanted=not as_json) as on_progress:
-        found, problem = store_access.look(
+        found, problem = store_access.read_store(
             context.settings(), lambda operations: operations.verify_audit(on_progress)
         )
     if not problem and expected is not None:
-        problem = store_access.look(
+        problem = store_access.read_store(
             context.settings(), lambda operations: _missing(operations, expected)
         )
     if as_json:

@@ -145,14 +145,14 @@ def reload(*, by: str | None, reason: str, as_json: bool) -> None:
     The daemon reads its own file, environment and flags. If they have a problem, it keeps the
     settings that it has.
     """
-    from holdfast.cli.store_access import ask  # noqa: PLC0415
+    from holdfast.cli.store_access import request_owner  # noqa: PLC0415
     from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
     from holdfast.daemon.rpc import RELOAD  # noqa: PLC0415
     from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
     body = msgspec.json.encode(ReloadBody(who_of(by, reason)))
-    report = ask(settings, "POST", RELOAD, body, ReloadResult)
+    report = request_owner(settings, "POST", RELOAD, body, ReloadResult)
     if report is None:
         raise NoOwner(
             f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or choose "
@@ -197,11 +197,11 @@ def _print_problems(problems: Sequence[InvalidInput], warnings: Sequence[str]) -
 
 
 def _running(settings: Settings) -> RunningSettings | None:
-    from holdfast.cli.store_access import ask  # noqa: PLC0415
+    from holdfast.cli.store_access import request_owner  # noqa: PLC0415
     from holdfast.daemon.reload import RunningSettings  # noqa: PLC0415
     from holdfast.daemon.rpc import CONFIG  # noqa: PLC0415
 
-    return ask(settings, "GET", CONFIG, b"", RunningSettings)
+    return request_owner(settings, "GET", CONFIG, b"", RunningSettings)
 
 
 def _differences(running: RunningSettings, loaded: LoadedSettings) -> list[_Difference]:

@@ -54,7 +54,9 @@ def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bo
     """Count dead letters by reason, queue, error fingerprint and hour, largest first."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    found = store_access.look(context.settings(), lambda operations: operations.groups(wanted))
+    found = store_access.read_store(
+        context.settings(), lambda operations: operations.groups(wanted)
+    )
     if as_json:
         document(found)
     elif ndjson:
@@ -131,7 +133,7 @@ def note_dead(
     check_job(job_id, tenant)
     name = login_name(by)
     wanted = with_ids(Filter(tenant=tenant), (job_id,))
-    done = store_access.change(
+    done = store_access.write_store(
         context.settings(), lambda operations: operations.note(wanted, text, name)
     )
     if as_json:

@@ -113,13 +113,13 @@ def _check_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckResu
     try:
         status = read_status(settings)
         began = time.monotonic()
-        found = store_access.look(settings, run_checks)
+        found = store_access.read_store(settings, run_checks)
         seconds = time.monotonic() - began
     except HoldfastError as error:
         advice = "`holdfast journal verify` shows the extent of any damage"
         return [CheckResult("store", "wrong", str(error), advice)]
     except OSError as error:
         return [CheckResult("store", "wrong", f"system error: {error}")]
-    if not store_access.owned(settings):
+    if not store_access.has_owner(settings):
         found.append(CheckResult("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
     return found

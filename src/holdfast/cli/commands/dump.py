@@ -36,7 +36,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     settings = context.settings()
-    store_access.check_kept(settings)
+    store_access.require_persistent(settings)
     if file.exists():
         raise InvalidInput("file", f"{file} exists: choose another name")
     if not file.parent.is_dir():
@@ -44,7 +44,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
     with progress("dump", None, wanted=not as_json) as on_progress:
         try:
-            manifest = store_access.change(
+            manifest = store_access.write_store(
                 settings,
                 lambda operations: _write(operations, unfinished, on_progress, redact=redact),
             )
@@ -96,7 +96,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     settings = context.settings()
-    store_access.check_kept(settings)
+    store_access.require_persistent(settings)
     into = _into_server if settings.on_server else _into_directory
     jobs, unfinished = into(settings, file, wanted=not as_json)
     if as_json:

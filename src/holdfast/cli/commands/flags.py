@@ -29,7 +29,9 @@ def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List the flags that are set."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    found = store_access.look(context.settings(), lambda operations: operations.engine.flags())
+    found = store_access.read_store(
+        context.settings(), lambda operations: operations.engine.flags()
+    )
     flags = [{"name": name, "on": on} for name, on in sorted(found.items())]
     if as_json:
         document(flags)
@@ -56,7 +58,7 @@ def set_flag(
     from holdfast.cli import store_access  # noqa: PLC0415
 
     asked, on = who(), _STATES[state.lower()]
-    store_access.change(
+    store_access.write_store(
         context.settings(), lambda operations: operations.set_flag(name, asked, on=on)
     )
     if as_json:

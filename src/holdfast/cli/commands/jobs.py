@@ -110,7 +110,7 @@ def print_page(
             if not after or left <= 0:
                 return after
 
-    after = store_access.look(context.settings(), read)
+    after = store_access.read_store(context.settings(), read)
     if as_json:
         document({"jobs": jobs, "cursor": after})
         return
@@ -143,11 +143,13 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
 
     check_job(job_id, tenant)
     settings = context.settings()
-    store_access.check_kept(settings)
+    store_access.require_persistent(settings)
     body = msgspec.json.encode(HistoryBody(job_id, tenant))
-    view = store_access.ask(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
+    view = store_access.request_owner(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
     if view is None:
-        view = store_access.look(settings, lambda operations: operations.history(job_id, tenant))
+        view = store_access.read_store(
+            settings, lambda operations: operations.history(job_id, tenant)
+        )
     if as_json:
         document(_flat(view))
         return
@@ -309,7 +311,7 @@ def reclaim_job(
 
     check_job(job_id, tenant)
     asked = who()
-    view = store_access.change(
+    view = store_access.write_store(
         context.settings(), lambda operations: operations.reclaim(job_id, tenant, asked)
     )
     if as_json:
@@ -357,7 +359,7 @@ def edit_job(
     if changes == Edit():
         raise InvalidInput("changes", "give something to change, such as --payload FILE")
     asked = who()
-    view = store_access.change(
+    view = store_access.write_store(
         context.settings(),
         lambda operations: operations.edit(job_id, tenant, changes, asked, version),
     )

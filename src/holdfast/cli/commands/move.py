@@ -58,14 +58,14 @@ def move_store(
 
 
 def _place(context: CommandContext, option: str, text: str) -> Settings:
-    from holdfast.cli.store_access import check_kept  # noqa: PLC0415
+    from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
 
     usual = context.settings()
     if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
         return usual  # its snapshots may be in another directory
     try:
         settings = context.settings(store=text)
-        check_kept(settings)
+        require_persistent(settings)
     except InvalidInput as error:
         if error.field != "store":
             raise

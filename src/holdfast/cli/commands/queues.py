@@ -35,7 +35,7 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
     """List every queue with its counts and limits."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    counts, policies = store_access.look(context.settings(), _counts_and_policies)
+    counts, policies = store_access.read_store(context.settings(), _counts_and_policies)
     names = sorted({*counts, *policies})
     found = [
         {
@@ -147,7 +147,7 @@ def _change(
     from holdfast.cli import store_access  # noqa: PLC0415
 
     asked = who()
-    policy = store_access.change(
+    policy = store_access.write_store(
         context.settings(), lambda operations: operations.change_policy(queue, changes, asked)
     )
     if as_json:

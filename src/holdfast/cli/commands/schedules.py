@@ -47,7 +47,9 @@ def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> N
     """List the schedules of the application that ran last, and the next tick of each."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    known = store_access.look(context.settings(), lambda operations: operations.engine.schedules())
+    known = store_access.read_store(
+        context.settings(), lambda operations: operations.engine.schedules()
+    )
     found = [_view(name, state) for name, state in sorted(known.items())]
     if as_json:
         document(found)
@@ -89,11 +91,13 @@ def run_schedule(
 
     check_id(name, "name")
     asked, settings = who(), context.settings()
-    store_access.check_kept(settings)
+    store_access.require_persistent(settings)
     body = msgspec.json.encode(RunScheduleBody(name, asked))
 
     def ask_owner() -> list[Receipt] | None:
-        found = store_access.ask(settings, "POST", f"{OPERATIONS}run_schedule", body, Receipt)
+        found = store_access.request_owner(
+            settings, "POST", f"{OPERATIONS}run_schedule", body, Receipt
+        )
         return None if found is None else [found]
 
     def alone() -> Receipt:
@@ -174,7 +178,7 @@ def _change(
 
     check_id(name, "name")
     asked = who()
-    state = store_access.change(
+    state = store_access.write_store(
         context.settings(),
         lambda operations: operations.change_schedule(name, asked, change),
     )

@@ -63,7 +63,9 @@ def enqueue(
         new_jobs(inputs, registry, settings.max_attempts)  # the daemon may have other tasks
 
     def ask_owner() -> list[list[Receipt]] | None:
-        found = store_access.ask(settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt])
+        found = store_access.request_owner(
+            settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt]
+        )
         return None if found is None else [found]
 
     def alone() -> list[Receipt]:
@@ -124,7 +126,7 @@ def validate(context: CommandContext, *, as_json: bool) -> None:
     """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    problems = store_access.look(
+    problems = store_access.read_store(
         context.settings(), lambda operations: operations.engine.validate()
     )
     if as_json:
@@ -144,11 +146,11 @@ def read_status(settings: Settings) -> Status:
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.operations.views import Status  # noqa: PLC0415
 
-    store_access.check_kept(settings)
-    found = store_access.ask(settings, "GET", f"{OPERATIONS}status", b"", Status)
+    store_access.require_persistent(settings)
+    found = store_access.request_owner(settings, "GET", f"{OPERATIONS}status", b"", Status)
     if found is not None:
         return found
-    return store_access.look(settings, lambda operations: operations.status())
+    return store_access.read_store(settings, lambda operations: operations.status())
 
 
 def _print_status(found: Status, *, as_json: bool) -> None:

@@ -128,7 +128,7 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
 
     status = read_status(settings)
     at = time.monotonic()
-    rows, reasons = store_access.look(settings, lambda operations: _rows(operations, status))
+    rows, reasons = store_access.read_store(settings, lambda operations: _rows(operations, status))
     found = TopScreen(
         at=at,
         running_daemon=bool(status.slots),

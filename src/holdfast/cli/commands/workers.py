@@ -39,7 +39,7 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
     from .status import read_status  # noqa: PLC0415
 
     settings = context.settings()
-    found = store_access.look(settings, lambda operations: operations.workers())
+    found = store_access.read_store(settings, lambda operations: operations.workers())
     here = read_status(settings)
     if as_json:
         document(
@@ -199,8 +199,8 @@ def _request(settings: Settings, what: str, body: bytes, method: str = "POST") -
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.operations.views import Status  # noqa: PLC0415
 
-    store_access.check_kept(settings)
-    found = store_access.ask(settings, method, f"{OPERATIONS}{what}", body, Status)
+    store_access.require_persistent(settings)
+    found = store_access.request_owner(settings, method, f"{OPERATIONS}{what}", body, Status)
     if found is None:
         raise Unavailable(
             f"no daemon runs on {settings.store_shown}: start one with `holdfast run`"

@@ -106,8 +106,8 @@ class Admin:
         if isinstance(action, ReplayJobs):
             return await self._replay(action, wanted, attribution, limit, caller)
         decide = lambda job, now: action.effect(job, now, attribution)
-        spares = lambda job: action.spares(job, named=bool(wanted.ids))
-        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, spares)
+        skips = lambda job: action.skips(job, named=bool(wanted.ids))
+        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, skips)
         if isinstance(action, PurgeJobs):
             await self._core.history.flush()  # until then history still finds them
         return done
@@ -123,8 +123,8 @@ class Admin:
         named = bool(wanted.ids)
         firsts: dict[tuple[str, str, str], str] = {}
 
-        def spares(job: Job) -> bool:
-            if action.spares(job, named=named):
+        def skips(job: Job) -> bool:
+            if action.skips(job, named=named):
                 return True
             if job.unique is None:
                 return False
@@ -140,7 +140,7 @@ class Admin:
         kept = 0
         if not action.fixed and not named:
             wanted, kept = await self._without_deterministic(wanted, caller)
-        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, spares)
+        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, skips)
         return replace(done, kept=done.kept + kept)
 
     async def edit(
@@ -170,10 +170,10 @@ class Admin:
         limit: int,
         caller: Caller,
         decide: Decide,
-        spares: Spares = lambda _job: False,
+        skips: Spares = lambda _job: False,
     ) -> AdminResult:
         """Find jobs in these states and commit what ``decide`` returns for each."""
-        spared = lambda job: job.state in states and spares(job)
+        spared = lambda job: job.state in states and skips(job)
         async with self._core.admin_lock:
             found, kept = await self._select(wanted, limit, caller, spared)
             return await self._core.answer(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from holdfast.engines.argument_checks import check_reach
+from holdfast.engines.argument_checks import check_access
 from holdfast.engines.contract import Admission, OnDuplicate, Receipt
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Enqueued
@@ -182,7 +182,7 @@ class JobAdmission:
         now_us, everything = self._now_us, caller.unlimited
         for new in jobs:
             if not everything:
-                check_reach(new.tenant, new.scope, caller)
+                check_access(new.tenant, new.scope, caller)
             job_id = next(self._fresh_ids) if new.id is None else check_id(new.id)
             job = admit(new, job_id, now_us, seq + 1, self._max_payload_bytes)
             if job.unique is not None:
@@ -239,13 +239,13 @@ class JobAdmission:
 
     def _first_of(self, key: tuple[str, str, str], caller: Caller) -> Job | None:
         first = self._unique.get(key) or self._known.unfinished(*key)
-        if first is not None and not caller.reaches(first.tenant, first.scope):
+        if first is not None and not caller.can_access(first.tenant, first.scope):
             raise AccessDenied("unique", key[2])
         return first
 
 
 def _must_wait(job: Job, dependency: str, found: Job | None, caller: Caller) -> bool:
-    if found is None or not caller.reaches(found.tenant, found.scope):
+    if found is None or not caller.can_access(found.tenant, found.scope):
         raise UnknownDependency(job.id, dependency)
     if found.state in (State.CANCELLED, State.ARCHIVED):
         raise InvalidInput(

@@ -185,4 +185,4 @@ class Commands:
         job = self._state.holder(lease.token)
         if job is None or job.id != lease.id or job.tenant != lease.tenant:
             return None
-        return job if caller.unlimited or caller.reaches(job.tenant, job.scope) else None
+        return job if caller.unlimited or caller.can_access(job.tenant, job.scope) else None

@@ -97,7 +97,7 @@ class WorkState(Protocol):
     def survey(self, now_us: int) -> Mapping[str, QueueStats]:
         """Return statistics of each queue that has jobs or a policy."""
 
-    def discount(self, gone: StateCounts) -> None:
+    def subtract_counts(self, gone: StateCounts) -> None:
         """Subtract forgotten jobs from the counts."""
 
     def problems(self) -> list[str]:
@@ -271,7 +271,7 @@ class EmbeddedCore:
             job = self.history.get(tenant, job_id)
             if job is None or self.forgotten(job):
                 return None
-        return job if caller.unlimited or caller.reaches(job.tenant, job.scope) else None
+        return job if caller.unlimited or caller.can_access(job.tenant, job.scope) else None
 
     def forgotten(self, job: Job) -> bool:
         """Whether the job finished so long ago that it counts as gone."""
@@ -283,4 +283,4 @@ class EmbeddedCore:
     async def forget(self) -> None:
         """Drop the jobs that finished too long ago, and their counts."""
         async with self._forget_lock:
-            self.state.discount(await self.history.forget(self.state.forget_before_us))
+            self.state.subtract_counts(await self.history.forget(self.state.forget_before_us))

@@ -10,7 +10,7 @@ from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote,
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, Purged, job_key
-from holdfast.model.failure_groups import group_letters
+from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
 from holdfast.model.search import FailureGroup, Filter, Place
@@ -76,12 +76,12 @@ class MemoryHistory:
 
     async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
-        return group_letters(
+        return group_dead_jobs(
             job
             for job in self.jobs.values()
             if job.state is State.DEAD
             and wanted.matches(job)
-            and caller.reaches(job.tenant, job.scope)
+            and caller.can_access(job.tenant, job.scope)
         )
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:

@@ -90,7 +90,7 @@ class Queries:
         groups = await self._history.groups(wanted, caller)
         held: defaultdict[GroupKey | None, dict[tuple[str, str | None], int]] = defaultdict(dict)
         for job, behind in self._state.held_behind():
-            if wanted.matches(job) and caller.reaches(job.tenant, job.scope):
+            if wanted.matches(job) and caller.can_access(job.tenant, job.scope):
                 # Of several dead jobs of a key, the first holds all that the others hold.
                 keys, key = held[group_key(job)], (job.tenant, job.ties.key)
                 keys[key] = max(keys.get(key, 0), behind)
@@ -201,7 +201,7 @@ class Queries:
                 job
                 for job in jobs[start : start + _SLICE]
                 if wanted.matches(job)
-                and caller.reaches(job.tenant, job.scope)
+                and caller.can_access(job.tenant, job.scope)
                 and (after is None or (place_of(job) < after if newest else place_of(job) > after))
             ]
             best = pick(limit, [*best, *matching], key=place_of)

@@ -94,7 +94,7 @@ class JournalEngine(EmbeddedEngine):
             durable_seq=self._durable_seq,
             fed=self._after_feeding,
             inline=options.inline,
-            most_unfed=options.most_unkept,
+            max_backlog=options.max_history_backlog,
             threads=self._threads,
         )
         super().__init__(
@@ -177,7 +177,7 @@ class JournalEngine(EmbeddedEngine):
 
     async def _catch_up(self, unrecorded: Sequence[AppliedEffect]) -> None:
         """Count the jobs in history, and record what it lacks."""
-        self._state.credit(self._history.store.tallies())
+        self._state.add_counts(self._history.store.tallies())
         for applied in unrecorded:
             self._history.record(applied)
         self._state.record = self._history.record

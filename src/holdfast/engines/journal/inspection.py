@@ -52,7 +52,7 @@ def read_directory(disk: Disk) -> Iterator[tuple[JournalState, SqliteHistory | N
         history_seq = 0 if history is None else history.checkpoint
         state = recover(disk, JournalState(history_seq=history_seq)).state
         if history is not None:
-            state.credit(history.tallies())
+            state.add_counts(history.tallies())
         yield state, history
     finally:
         if history is not None:

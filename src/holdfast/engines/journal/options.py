@@ -38,7 +38,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     keep_segments: int = 0
     """How many needless segments to keep, renamed, for inspection."""
     history: DamagedHistory = DamagedHistory.REQUIRED
-    most_unkept: int = 100_000
+    max_history_backlog: int = 100_000
     """How many completions may wait to be stored before claims wait; other ends of an attempt,
     which keep a payload or a traceback in memory, count five times."""
     inline: bool = False
@@ -54,7 +54,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
         check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
         check_size("compact_bytes", self.compact_bytes, 1)
         check_size("keep_segments", self.keep_segments, 0)
-        check_size("most_unkept", self.most_unkept, 1)
+        check_size("max_history_backlog", self.max_history_backlog, 1)
         if not isinstance(self.history, DamagedHistory):
             if self.history not in list(DamagedHistory):
                 raise InvalidInput(

@@ -20,7 +20,7 @@ from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged
 from holdfast.model.errors import EngineClosed
-from holdfast.model.failure_groups import group_letters
+from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
 from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
@@ -69,7 +69,7 @@ def _history(
     state: JournalState, store: SqliteHistory | None, late: Sequence[AppliedEffect]
 ) -> HistoryStore:
     if store is not None:
-        state.credit(store.tallies())
+        state.add_counts(store.tallies())
         return ReadonlyHistory(store, state, late)
     history = MemoryHistory()
     history.jobs = {(job.tenant, job.id): job for job in state.jobs()}
@@ -149,14 +149,14 @@ class ReadonlyHistory(HistoryFeed):
         dead = [
             job
             for job in self._state.finished()
-            if wanted.matches(job) and caller.reaches(job.tenant, job.scope)
+            if wanted.matches(job) and caller.can_access(job.tenant, job.scope)
         ]
         after: Place | None = None
         while True:
             page = await self.find(wanted, caller, after, MAX_PAGE, newest=False)
             dead += [job for job in page if self._state.get(job.tenant, job.id) is None]
             if len(page) < MAX_PAGE:
-                return group_letters(dead)
+                return group_dead_jobs(dead)
             after = place_of(page[-1])
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:

@@ -188,7 +188,7 @@ class MemoryState:
             and (tasks is None or job.task in tasks)
             and job.run_at_us <= now_us
             and (job.expires_at_us is None or job.expires_at_us > now_us)
-            and caller.reaches(job.tenant, job.scope)
+            and caller.can_access(job.tenant, job.scope)
             and self._first_of_its_key(job)
         ]
         in_flight = list(self._in(State.IN_FLIGHT))
@@ -280,7 +280,7 @@ class MemoryState:
         ended = [
             job
             for job in self._in(State.IN_FLIGHT)
-            if job.lease_until_us <= now_us and caller.reaches(job.tenant, job.scope)
+            if job.lease_until_us <= now_us and caller.can_access(job.tenant, job.scope)
         ]
         return sorted(ended, key=lambda job: (job.lease_until_us, job.token))[:limit]
 
@@ -291,7 +291,7 @@ class MemoryState:
             for job in self._in(State.PENDING, State.BLOCKED)
             if job.expires_at_us is not None
             and job.expires_at_us <= now_us
-            and caller.reaches(job.tenant, job.scope)
+            and caller.can_access(job.tenant, job.scope)
         ]
         return [job for _at, _seq, job in sorted(ended)[:limit]]
 
@@ -342,7 +342,7 @@ class MemoryState:
             for other in self._of_key(job)
         )
 
-    def discount(self, gone: StateCounts) -> None:
+    def subtract_counts(self, gone: StateCounts) -> None:
         """Do nothing: the counts are computed from the jobs."""
 
     def problems(self) -> list[str]:

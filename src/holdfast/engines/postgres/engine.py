@@ -467,10 +467,10 @@ class PostgresEngine:
     # --- observe -----------------------------------------------------------------------------
 
     def figures(self) -> StoreMetrics:
-        """Return the queue statistics that ``take_survey`` read last."""
+        """Return the queue statistics that ``refresh_stats`` read last."""
         return StoreMetrics(self._stats, Histogram(()), Histogram(()))
 
-    async def take_survey(self) -> float:
+    async def refresh_stats(self) -> float:
         """Read the statistics of every queue; return how many seconds that took."""
         began = monotonic()
         self._stats = await self._database.read(lambda: queries.queue_stats(self._context()))

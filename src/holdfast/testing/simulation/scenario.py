@@ -69,7 +69,7 @@ def draw_scenario(seed: int) -> Scenario:
         segment_bytes=segment_bytes,
         compact_bytes=segment_bytes * rng.choice([1, 2, 4]),
         keep_segments=rng.choice([0, 0, 2]),
-        most_unkept=rng.choice([20, 100_000, 100_000]),
+        max_history_backlog=rng.choice([20, 100_000, 100_000]),
     )
     return Scenario(
         seed=seed,

@@ -131,7 +131,7 @@ def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
     monkeypatch.setattr(past_module, "FEED_FROM", 10)
 
     async def work():
-        owner = Owner(most_unfed=100)
+        owner = Owner(max_backlog=100)
         slow, durable_seq = asyncio.Event(), owner.durable_seq
 
         async def durable_after_a_second() -> int:
@@ -227,7 +227,7 @@ def test_what_is_pinned_is_not_said_to_be_fed_until_it_is_let_go():
 
 async def test_room_waits_until_enough_is_fed(disk, monkeypatch):
     gate, begun = threading.Event(), threading.Event()
-    owner = Owner(disk, inline=False, most_unfed=5)
+    owner = Owner(disk, inline=False, max_backlog=5)
     real = owner.past.store.feed
 
     def held(*arguments):

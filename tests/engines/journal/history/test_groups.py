@@ -10,7 +10,7 @@ from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import group_letters
+from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.job import State
 from holdfast.model.search import EVERYTHING, HOUR_US, Filter
 from holdfast.testing import SimDisk
@@ -110,7 +110,7 @@ def forget(world: World, store: SqliteHistory) -> None:
 def check(world: World, store: SqliteHistory) -> None:
     finished = world.finished()
     dead = [job for job in finished if job.state is State.DEAD]
-    assert store.groups(EVERYTHING, SYSTEM) == group_letters(dead)
+    assert store.groups(EVERYTHING, SYSTEM) == group_dead_jobs(dead)
     assert store.tallies() == Counter((job.tenant, job.queue, job.state) for job in finished)
     found = store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
     assert sorted(found, key=lambda job: (job.tenant, job.id)) == sorted(
@@ -166,9 +166,9 @@ def test_groups_within_a_filter_and_a_reach(steps, asked, queue):
             for job in world.finished()
             if job.state is State.DEAD
             and wanted.matches(job)
-            and caller.reaches(job.tenant, job.scope)
+            and caller.can_access(job.tenant, job.scope)
         ]
-        assert store.groups(wanted, caller) == group_letters(dead)
+        assert store.groups(wanted, caller) == group_dead_jobs(dead)
     store.close()
 
 

@@ -39,7 +39,7 @@ def expected(made, wanted, caller, after, limit, newest):
         job
         for job in made
         if wanted.matches(job)
-        and caller.reaches(job.tenant, job.scope)
+        and caller.can_access(job.tenant, job.scope)
         and (after is None or (place_of(job) < after if newest else place_of(job) > after))
     ]
     return sorted(matching, key=place_of, reverse=newest)[:limit]

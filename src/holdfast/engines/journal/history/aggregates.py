@@ -27,7 +27,7 @@ _PAIRS = msgspec.json.Decoder(list[tuple[int, int]])
 _LEFT = msgspec.json.Decoder(list[tuple[int, str, str, str, str, int, int, int, str]])
 
 
-class RemovedLetter(NamedTuple):
+class RemovedDeadJob(NamedTuple):
     """A row that leaves the dead table, with everything that is counted of it."""
 
     seq: int
@@ -41,9 +41,9 @@ class RemovedLetter(NamedTuple):
     failure_class: str
 
 
-def read_left(found: bytes) -> list[RemovedLetter]:
+def read_left(found: bytes) -> list[RemovedDeadJob]:
     """Return the rows that a statement found."""
-    return [RemovedLetter(*row) for row in _LEFT.decode(found)]
+    return [RemovedDeadJob(*row) for row in _LEFT.decode(found)]
 
 
 class InternedNames:
@@ -111,7 +111,7 @@ class AggregateChanges:
             group.first_at_us = min(group.first_at_us, job.finished_at_us)
             group.last_at_us = max(group.last_at_us, job.finished_at_us)
 
-    def leave(self, left: RemovedLetter) -> None:
+    def leave(self, left: RemovedDeadJob) -> None:
         """Count a job that leaves it."""
         self.tallies[left.tenant, left.queue, left.state] -= 1
         self._kinds[left.kind] -= 1

@@ -61,7 +61,7 @@ class HistoryFeed:
         durable_seq: Callable[[], Awaitable[int]],
         fed: Callable[[int], None] = lambda _checkpoint: None,
         inline: bool = False,
-        most_unfed: int = MOST_UNFED,
+        max_backlog: int = MOST_UNFED,
         threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self.failure: HoldfastError | None = None
@@ -69,7 +69,7 @@ class HistoryFeed:
         self.store = store
         self._durable_seq = durable_seq
         self._fed = fed
-        self._most_unfed = most_unfed
+        self._most_unfed = max_backlog
         self._loop = asyncio.get_running_loop()
         self._unfed: list[AppliedEffect] = []
         self._stored = 0

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.failure import FailureClass
-from holdfast.model.failure_groups import group_letters, key_of
+from holdfast.model.failure_groups import group_dead_jobs, key_of
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
 from holdfast.model.search import HOUR_US, MAX_PAGE, FailureGroup, Filter, Place, place_of
@@ -167,7 +167,7 @@ def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Failure
     if conditions is None:
         return []
     if not conditions.exact:
-        return group_letters(_every_dead(source, wanted, caller))
+        return group_dead_jobs(_every_dead(source, wanted, caller))
     if _selects_whole_groups(wanted, caller):
         kinds = on_kinds(wanted) or WhereClause()
         if wanted.asks_for_failures and shape is not None:

@@ -216,7 +216,7 @@ class JournalState(JournalIndex):
         for job in source:
             if job.expires_at_us is not None and job.expires_at_us <= now_us:
                 continue
-            if everything or caller.reaches(job.tenant, job.scope):
+            if everything or caller.can_access(job.tenant, job.scope):
                 yield job
 
     def _merged(
@@ -253,7 +253,7 @@ class JournalState(JournalIndex):
         ended = [
             job
             for job in self._leases.values()
-            if job.lease_until_us <= now_us and caller.reaches(job.tenant, job.scope)
+            if job.lease_until_us <= now_us and caller.can_access(job.tenant, job.scope)
         ]
         ended.sort(key=lambda job: (job.lease_until_us, job.token))
         return ended[:limit]
@@ -263,7 +263,7 @@ class JournalState(JournalIndex):
         if caller.unlimited:
             return self._expiring.peek(now_us, limit, self._tenants)
         expired = self._expiring.peek(now_us, len(self._expiring), self._tenants)
-        return [job for job in expired if caller.reaches(job.tenant, job.scope)][:limit]
+        return [job for job in expired if caller.can_access(job.tenant, job.scope)][:limit]
 
     # --- count -------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class JournalState(JournalIndex):
         found: dict[str, dict[str, int]] = {}
         if caller.scopes:
             for job in self.jobs():
-                if caller.reaches(job.tenant, job.scope):
+                if caller.can_access(job.tenant, job.scope):
                     states = found.setdefault(job.queue, {})
                     states[job.state] = states.get(job.state, 0) + 1
         else:
@@ -309,7 +309,7 @@ class JournalState(JournalIndex):
             )
         return found
 
-    def credit(self, kept: StateCounts) -> None:
+    def add_counts(self, kept: StateCounts) -> None:
         """Add the jobs in history to the counts."""
         for (name, queue, state), count in kept.items():
             tenant = self._tenants.get(name)
@@ -317,7 +317,7 @@ class JournalState(JournalIndex):
                 tenant = self._tenants[name] = TenantState()
             tenant.tallies[queue][state] += count
 
-    def discount(self, gone: StateCounts) -> None:
+    def subtract_counts(self, gone: StateCounts) -> None:
         """Subtract forgotten jobs from the counts."""
         for (name, queue, state), count in gone.items():
             tenant = self._tenants[name]

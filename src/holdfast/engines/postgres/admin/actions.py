@@ -36,18 +36,18 @@ class JobChange:
     """The change that is made to each job, and which jobs are left alone."""
 
     def __init__(
-        self, states: frozenset[State], decide: Decide, spares: Spares = lambda _job: False
+        self, states: frozenset[State], decide: Decide, skips: Spares = lambda _job: False
     ) -> None:
         self.states = states
         self.decide = decide
-        self._spares = spares
+        self._spares = skips
 
-    def spares(self, job: Job) -> bool:
+    def skips(self, job: Job) -> bool:
         """Whether to leave this job alone."""
         return job.state in self.states and self._spares(job)
 
     def prepare(self, _jobs: Sequence[Job], _context: CallContext) -> SansIO[None]:
-        """Read what ``spares`` and ``decide`` have to know about these jobs."""
+        """Read what ``skips`` and ``decide`` have to know about these jobs."""
         yield from ()
 
 
@@ -58,7 +58,7 @@ class ActionOnJobs(JobChange):
         super().__init__(
             action.states,
             lambda job, now_us: action.effect(job, now_us, attribution),
-            lambda job: action.spares(job, named=named),
+            lambda job: action.skips(job, named=named),
         )
 
 
@@ -87,7 +87,7 @@ class ReplayOnJobs(JobChange):
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
 
     def _is_spared(self, job: Job) -> bool:
-        if self._action.spares(job, named=self._named):
+        if self._action.skips(job, named=self._named):
             return True
         if job.unique is None:
             return False
@@ -126,7 +126,7 @@ def operate(
         now = current.get((job.tenant, job.id))
         if now is None:
             continue
-        if change.spares(now):
+        if change.skips(now):
             kept += 1
             continue
         try:
@@ -180,7 +180,7 @@ def _select(
         page = yield from find(wanted, after, size, caller, context)
         yield from change.prepare(page, context)
         missing -= {job.id for job in page}
-        others = [job for job in page if not change.spares(job)]
+        others = [job for job in page if not change.skips(job)]
         found += others
         kept += len(page) - len(others)
         if len(page) < size:

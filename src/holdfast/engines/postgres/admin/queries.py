@@ -31,7 +31,7 @@ def get(names: Sequence[Name], caller: Caller, context: CallContext) -> SansIO[d
     valid = [name for name in dict.fromkeys(names) if name[1].isprintable()]
     [found] = yield from execute_all(context.get(rows.names(valid)))
     jobs = map(rows.job_of, found)
-    return {(job.tenant, job.id): job for job in jobs if caller.reaches(job.tenant, job.scope)}
+    return {(job.tenant, job.id): job for job in jobs if caller.can_access(job.tenant, job.scope)}
 
 
 def find(

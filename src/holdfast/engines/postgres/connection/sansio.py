@@ -42,7 +42,7 @@ def execute(name: str, /, **parameters: object) -> SansIO[list[Row]]:
     return rows
 
 
-def execute_last(*statements: Statement) -> SansIO[list[list[Row]]]:
+def execute_and_commit(*statements: Statement) -> SansIO[list[list[Row]]]:
     """Execute the last statements of a transaction; return the rows of each."""
     return (yield StatementBatch(statements, last=True))
 

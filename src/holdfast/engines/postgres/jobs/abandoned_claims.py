@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from holdfast.engines.contract import Claim
 from holdfast.model.job import Job
 
-from .claim_statements import ClaimSurvey
+from .claim_statements import QueueHeads
 
-Claimed = tuple[Claim, ClaimSurvey | None]
+Claimed = tuple[Claim, QueueHeads | None]
 
 
 class AbandonedClaims:

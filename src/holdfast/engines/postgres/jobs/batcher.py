@@ -12,7 +12,7 @@ MAX_BATCH_JOBS = 5_000
 """The most jobs of one transaction; a single request may have more."""
 
 
-class CallBatcher:
+class RequestBatcher:
     """Runs one transaction at a time; requests that come meanwhile share the next."""
 
     def __init__(self, decide: Callable[[Sequence[EnqueueRequest]], Awaitable[None]]) -> None:

@@ -38,7 +38,7 @@ class Watermark(NamedTuple):
     seq: int
 
 
-class ClaimSurvey(NamedTuple):
+class QueueHeads(NamedTuple):
     """What was read before a claim: the time, the watermarks, and the queues that have limits."""
 
     now_us: int
@@ -149,14 +149,14 @@ def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
     return Statement("read_watermarks", parameters)
 
 
-def survey_of(found: Sequence[Row]) -> ClaimSurvey:
+def survey_of(found: Sequence[Row]) -> QueueHeads:
     """Return what ``read_watermarks`` found."""
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
     limits = [(row[1], *row[5:]) for row in found if row[7] is not None]
-    return ClaimSurvey(found[0][0], watermarks, limits)
+    return QueueHeads(found[0][0], watermarks, limits)
 
 
-def find_next_due(request: ClaimRequest, survey: ClaimSurvey, context: CallContext) -> Statement:
+def find_next_due(request: ClaimRequest, survey: QueueHeads, context: CallContext) -> Statement:
     """Return the statement that reads when the next job becomes due after that survey."""
     columns = watermark_columns(survey.watermarks)
     parameters = {

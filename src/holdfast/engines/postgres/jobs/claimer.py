@@ -22,7 +22,7 @@ from . import claim_statements as claim_verbs
 from . import limited_claim
 from . import settle_statements as settle_verbs
 from .abandoned_claims import AbandonedClaims, Claimed
-from .claim_statements import ClaimRequest, ClaimSurvey, Watermark
+from .claim_statements import ClaimRequest, QueueHeads, Watermark
 from .notifier import Notifier
 from .settler import Settler
 
@@ -124,7 +124,7 @@ class Claimer:
             jobs, _survey = await self._survey_and_claim(request._replace(nonce=random_nonce()))
         return Claim(jobs, self._settler.answers(outcomes, done))
 
-    async def _survey_and_claim(self, request: ClaimRequest) -> tuple[list[Job], ClaimSurvey]:
+    async def _survey_and_claim(self, request: ClaimRequest) -> tuple[list[Job], QueueHeads]:
         """Read the watermarks, and claim; with limits, if a queue has any."""
         began = monotonic()
         [rows] = await self._database.read(
@@ -150,7 +150,7 @@ class Claimer:
             self._watermarks.claimed(request, survey.watermarks, jobs)
         return jobs, survey
 
-    async def _claim_from(self, survey: ClaimSurvey, request: ClaimRequest) -> list[Job]:
+    async def _claim_from(self, survey: QueueHeads, request: ClaimRequest) -> list[Job]:
         if survey.limits:
             return await self._database.perform(
                 lambda: limited_claim.claim_with_limits(request, self._context())
@@ -160,7 +160,7 @@ class Claimer:
         )
         return jobs
 
-    async def _wake_us(self, request: ClaimRequest, survey: ClaimSurvey) -> int:
+    async def _wake_us(self, request: ClaimRequest, survey: QueueHeads) -> int:
         """Return when to look again without a notification, by the clock of this process."""
         now_us = survey.now_us
         moments = [watermark.run_at_us for watermark in survey.watermarks]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.engines.argument_checks import check_reach
+from holdfast.engines.argument_checks import check_access
 from holdfast.engines.contract import OnDuplicate, Receipt
 from holdfast.engines.embedded.admission import JobAdmission
 from holdfast.engines.postgres import rows
@@ -16,7 +16,7 @@ from holdfast.engines.postgres.connection.sansio import (
     Statement,
     StatementBatch,
     execute_all,
-    execute_last,
+    execute_and_commit,
 )
 from holdfast.model.access import Caller
 from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
@@ -108,7 +108,7 @@ def _enqueue_simple(requests: Sequence[EnqueueRequest], context: CallContext) ->
         else:
             request.answer = [Receipt(job_id) for job_id in request.ids]
     if columns.ids:
-        yield from execute_last(columns.statement(context))
+        yield from execute_and_commit(columns.statement(context))
     return {(kind[1], kind[2]) for kind in set(columns.kinds)}
 
 
@@ -117,14 +117,14 @@ def _enqueue_uniform(
 ) -> SansIO[set[Due]]:
     """Enqueue many in one transaction; the server runs a part while the next is encoded."""
     like = jobs.like
-    check_reach(like.tenant, like.scope, request.caller)
+    check_access(like.tenant, like.scope, request.caller)
     _payload, kind = accept(like, context.options.max_payload_bytes)
     yield StatementBatch(_parts(request, jobs, _common_columns(like, kind), context), last=True)
     return {(like.queue, like.task)}
 
 
 def _enqueue_one(request: EnqueueRequest, new: NewJob, context: CallContext) -> SansIO[set[Due]]:
-    check_reach(new.tenant, new.scope, request.caller)
+    check_access(new.tenant, new.scope, request.caller)
     payload, kind = accept(new, context.options.max_payload_bytes)
     [job_id] = request.ids
     parameters = {
@@ -168,7 +168,7 @@ class _SimpleColumns:
         caller, most = request.caller, context.options.max_payload_bytes
         if not caller.unlimited:
             for new in request.jobs:
-                check_reach(new.tenant, new.scope, caller)
+                check_access(new.tenant, new.scope, caller)
         accepted = [accept(new, most) for new in request.jobs]
         self.ids += request.ids
         self._jobs += request.jobs
@@ -242,7 +242,7 @@ def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> S
         statements.append(Statement("mark_tied", rows.names(needed)))
     statements += promote_key_heads(keys_of(jobs))
     statements.append(context.notify(sorted({job.queue for job in jobs})))
-    yield from execute_last(*statements)
+    yield from execute_and_commit(*statements)
     return {(job.queue, job.task) for job in jobs if job.state is State.PENDING}
 
 

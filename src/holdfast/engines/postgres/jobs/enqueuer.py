@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.job import MICROSECONDS
 
 from . import enqueue_statements
-from .batcher import CallBatcher
+from .batcher import RequestBatcher
 from .enqueue_statements import EnqueueRequest
 from .lost_replies import outcome_unknown, resolve_enqueue
 
@@ -23,10 +23,10 @@ class Enqueuer:
 
     def __init__(self, resources: EngineResources) -> None:
         self._resources = resources
-        self._simple = CallBatcher(self._enqueue)
-        self._full = CallBatcher(self._enqueue)
+        self._simple = RequestBatcher(self._enqueue)
+        self._full = RequestBatcher(self._enqueue)
 
-    def batcher(self, request: EnqueueRequest) -> CallBatcher:
+    def batcher(self, request: EnqueueRequest) -> RequestBatcher:
         """Return the batcher for a request; its ``add`` returns when the request is answered."""
         return self._simple if request.simple else self._full
 

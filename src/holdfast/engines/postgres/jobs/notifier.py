@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from psycopg import sql
 
 from holdfast.engines.entropy import random_bytes
-from holdfast.engines.postgres.connection.sansio import Statement, execute_last
+from holdfast.engines.postgres.connection.sansio import Statement, execute_and_commit
 from holdfast.engines.postgres.errors import first_line, place
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.engines.structured_log import StructuredLog
@@ -120,7 +120,7 @@ class Notifier:
             "now_us": context.now_us,
         }
         await self._database.perform(
-            lambda: execute_last(Statement("register_listener", parameters)), idempotent=True
+            lambda: execute_and_commit(Statement("register_listener", parameters)), idempotent=True
         )
         self._registered, self._until_us = frozenset(wanted), now_us + for_us
 
@@ -192,7 +192,7 @@ class Notifier:
         self._echoed.clear()
         self._expected_echo = f"{_ECHO}{self._name}/{random_bytes(4).hex()}"
         echo = Statement("echo", {"channel": self._context().channel, "text": self._expected_echo})
-        await self._database.perform(lambda: execute_last(echo), idempotent=True)
+        await self._database.perform(lambda: execute_and_commit(echo), idempotent=True)
 
     async def _expect_echo(self) -> None:
         try:

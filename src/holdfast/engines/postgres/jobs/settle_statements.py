@@ -14,7 +14,7 @@ from holdfast.engines.postgres.connection.sansio import (
     Statement,
     execute,
     execute_all,
-    execute_last,
+    execute_and_commit,
 )
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
@@ -91,7 +91,7 @@ def settle_simple(
     completed = completions(first.values())
     if not completed:
         return set(), list(first.values())
-    [found] = yield from execute_last(complete(completed, caller, context))
+    [found] = yield from execute_and_commit(complete(completed, caller, context))
     tokens = {row[0] for row in found}
     done = {lease_of(outcome) for outcome in completed if outcome.token in tokens}
     return done, [outcome for lease, outcome in first.items() if lease not in done]
@@ -177,7 +177,7 @@ def extend(
 ) -> SansIO[list[Renewal | LeaseLost]]:
     """Renew leases; see ``Engine.extend``."""
     wanted = [lease_of(one) for one in held_jobs]
-    [found] = yield from execute_last(
+    [found] = yield from execute_and_commit(
         Statement(
             "extend",
             {

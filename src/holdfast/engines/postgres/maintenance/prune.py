@@ -16,7 +16,7 @@ from holdfast.engines.postgres.connection.sansio import (
     SansIO,
     Statement,
     execute,
-    execute_last,
+    execute_and_commit,
 )
 from holdfast.model.job import MICROSECONDS
 
@@ -110,7 +110,9 @@ class Pruner:
     async def _execute(self, name: str, context: CallContext, **parameters: object) -> list[Row]:
         """Execute one statement in a transaction of its own; return its rows."""
         statement = Statement(name, {**_times(context), **parameters})
-        [rows] = await self._database.perform(lambda: execute_last(statement), idempotent=True)
+        [rows] = await self._database.perform(
+            lambda: execute_and_commit(statement), idempotent=True
+        )
         return rows
 
 

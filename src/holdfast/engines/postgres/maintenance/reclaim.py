@@ -109,7 +109,7 @@ def reclaim(
         for name in forced_names
         if (job := jobs.get(name)) is not None
         and job.state is State.IN_FLIGHT
-        and caller.reaches(job.tenant, job.scope)
+        and caller.can_access(job.tenant, job.scope)
     ]
     forced_jobs = {(job.tenant, job.id) for job, _effect in lost}
     for name in overdue_names:

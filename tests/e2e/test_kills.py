@@ -308,7 +308,7 @@ def test_a_good_story_has_no_problems():
         ({"records": [*_good().records, ("ACK", "j1")]}, "1 jobs recorded twice: ['j1']"),
         ({"records": _good().records[:-1]}, "1 completions without a record: ['j9']"),
         ({"ended": Counter()}, "10 completions without an execution"),
-        ({"begun": Counter(j1=13)}, "13 executions, and at most 12 can be explained"),
+        ({"begun": Counter(j1=13)}, "13 executions, but at most 12 are expected"),
         ({"recoveries": [0.2, 1.5]}, "1 interrupted jobs that ran again too late: ['1.50 s']"),
         ({"respawns": [0.2, 3.5]}, "1 interrupted jobs whose child came too late: ['3.50 s']"),
         ({"complaints": ["exit code 5: … is owned by process 7"]}, "1 complaints about a lock"),

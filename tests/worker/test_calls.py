@@ -159,7 +159,7 @@ def test_control_a_claim_that_got_less_than_it_asked_for_and_tells_nobody(monkey
                 super().set()
 
     monkeypatch.setattr(asyncio, "Event", Deaf)
-    with pytest.raises(AssertionError, match="did not come to this"):
+    with pytest.raises(AssertionError, match="the condition did not become true"):
         serve_one_by_one(2, slots=1)
 
 

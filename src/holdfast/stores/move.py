@@ -62,7 +62,7 @@ def check(source: Settings, target: Settings) -> None:
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise InvalidInput("--to", f"{target.store_shown} is not empty: name another directory")
         if not place.absolute().parent.is_dir():
-            raise InvalidInput("--to", f"{place.absolute().parent} is no directory")
+            raise InvalidInput("--to", f"{place.absolute().parent} is not a directory")
     elif (source.store, source.schema) == (target.store, target.schema):
         raise InvalidInput("--to", f"{target.store_shown} is the source itself")
 

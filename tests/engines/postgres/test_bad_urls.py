@@ -359,7 +359,7 @@ def test_the_sql_of_a_server_that_cannot_be_reached_is_everything(hold):
     result = hold("postgresql://u:geheim@127.0.0.1:1/x", "migrate", "--sql")
     assert result.exit_code == 0
     assert "CREATE TABLE holdfast.jobs" in result.stdout
-    assert "So this is everything" in result.stderr
+    assert "These are all migrations" in result.stderr
     assert SECRET not in result.output
 
 

@@ -37,7 +37,7 @@ async def opened(disk: SimDisk, clock: VirtualClock | None = None, **fields: obj
 
 
 class HeldRunner:
-    """Lets flushes begin and lands them when told: what is in the air stays there."""
+    """Starts flushes and ends them on demand: until then they stay in flight."""
 
     def __init__(self) -> None:
         self.waiting: list = []
@@ -95,7 +95,7 @@ async def test_the_second_caller_of_a_unique_key_is_not_answered_before_the_firs
     assert [(r.id, r.admission) for r in receipts] == [("a", Admission.EXISTING)]
     await first
     again = await opened(lost)
-    assert await again.counts() == {}, "nobody had been told anything"
+    assert await again.counts() == {}, "nothing had been acknowledged"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_every_answer_waits_for_what_it_rests_on(ask):
     ],
     ids=["find", "groups", "history"],
 )
-async def test_what_comes_while_the_past_is_asked_is_waited_for_too(ask, monkeypatch):
+async def test_what_arrives_while_history_is_read_is_waited_for_too(ask, monkeypatch):
     engine, runner = await held_engine(SimDisk())
     enqueued: list[asyncio.Task[object]] = []
     flush = engine._core.history.flush

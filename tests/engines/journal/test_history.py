@@ -1,4 +1,4 @@
-"""The journal and its past: what is told, kept, missed, and what happens when the file is gone."""
+"""The journal and its history: what is recorded, stored, missing, and a lost file."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ async def opened(where: SimDisk | Path, **asked: Any) -> JournalEngine:
 
 
 async def a_life(engine: JournalEngine) -> None:
-    """Two dead, one completed, one pending; compacted, so that the past is relied on."""
+    """Two dead, one completed, one pending; compacted, so that the history is relied on."""
     await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(4)])
     jobs = (await engine.claim(queues=["default"], worker="w", limit=3)).jobs
     await engine.settle([completed(jobs[0]), dead(jobs[1], FAILURE), dead(jobs[2], FAILURE)])
@@ -104,7 +104,7 @@ def test_a_file_that_is_gone_or_damaged_stops_the_start_and_is_begun_anew_when_a
     assert bool(aside) == (error is CorruptHistory or ((tmp_path / FILE).exists() and bool(aside)))
 
 
-def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
+def test_verify_finds_a_history_that_is_damaged_or_missing(tmp_path):
     asyncio.run(lived(tmp_path))
     assert verify(LocalDisk(tmp_path)).problems == []
     damage(tmp_path / FILE)
@@ -113,7 +113,7 @@ def test_verify_tells_of_a_past_that_is_damaged_or_missing(tmp_path):
     assert any(FILE in problem for problem in verify(LocalDisk(tmp_path)).problems)
 
 
-async def test_a_past_from_another_store_is_refused(tmp_path):
+async def test_a_history_from_another_store_is_refused(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     await lived(first)
 
@@ -124,7 +124,7 @@ async def test_a_past_from_another_store_is_refused(tmp_path):
         await opened(second)
 
 
-async def test_without_a_snapshot_a_missing_past_is_made_again_from_the_log():
+async def test_without_a_snapshot_a_missing_history_is_rebuilt_from_the_log():
     disk = SimDisk()
     engine = await opened(disk)
     await engine.enqueue([NewJob(task="t", id="a")])
@@ -146,7 +146,7 @@ async def test_what_was_purged_just_before_a_kill_is_not_found_afterwards(monkey
     engine = await opened(disk)
     await a_life(engine)
     with monkeypatch.context() as patched:
-        # The purge is in the log when the process dies, and has not reached the past.
+        # The purge is in the log when the process dies, and has not reached the history.
         patched.setattr(HistoryFeed, "_feed_soon", lambda _past: None)
         patched.setattr(HistoryFeed, "flush", settle_down_instead)
         await engine.operate(PurgeJobs(), Filter(ids=("j1",)), WHY)
@@ -170,7 +170,7 @@ async def test_finished_jobs_leave_memory_and_their_ids_are_still_refused(tmp_pa
     await engine.close()
 
 
-async def test_segments_stay_until_the_past_has_what_is_in_them(monkeypatch):
+async def test_segments_stay_until_history_has_what_is_in_them(monkeypatch):
     disk = SimDisk()
     engine = await opened(disk)
     await engine.enqueue([NewJob(task="t", id=f"j{n}") for n in range(9)])

@@ -146,7 +146,7 @@ async def test_after_a_close_a_reader_answers_as_the_owner_did(tmp_path):
 
 
 @pytest.mark.parametrize("fed", [False, True], ids=["nothing kept", "some kept"])
-async def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, fed):
+async def test_after_a_crash_it_has_what_history_lacks(tmp_path, fed):
     """The control is beside it: without what is late in mind, the answers are others."""
 
     engine = await JournalEngine.open(tmp_path / "store")
@@ -160,13 +160,13 @@ async def test_after_a_crash_it_knows_what_the_past_has_not_been_told(tmp_path, 
     before = files(tmp_path / "crashed")
 
     async def look(reader: Engine) -> None:
-        past = reader._core.history  # type: ignore[attr-defined]
-        assert isinstance(past, ReadonlyHistory)
-        assert past._late
+        history = reader._core.history  # type: ignore[attr-defined]
+        assert isinstance(history, ReadonlyHistory)
+        assert history._late
         found = await answers(reader)
         assert found == expected
         if not fed:
-            past._late = False
+            history._late = False
             assert await reader.groups() != expected["groups 0"]
 
     await read(tmp_path / "crashed", look)

@@ -130,8 +130,8 @@ def callers(draw):
     )
 
 
-def told(seq: int, job: Job) -> AppliedEffect:
-    """Return how this job is told to have come to be what it is."""
+def recorded(seq: int, job: Job) -> AppliedEffect:
+    """Return the effect by which this job became what it is."""
     effect: fx.JobEffect
     if job.state is State.COMPLETED:
         effect = fx.Completed(job.finished_at_us, job.tenant, job.id, job.result)

@@ -48,7 +48,7 @@ def feed_in_parts(disk: SimDisk) -> None:
     try:
         store = SqliteHistory.open(disk.database())
         for end in ends:
-            store.feed([one for one in world.told if one.seq <= end], end)
+            store.feed([one for one in world.recorded if one.seq <= end], end)
         forget_all(store, 1)
     except StorageError:
         pass
@@ -67,11 +67,11 @@ def world_up_to(seq: int) -> World:
     """Return the world as it was after this effect."""
     whole, _ends = lives()
     world = World()
-    for one in whole.told:
+    for one in whole.recorded:
         if one.seq <= seq:
             if hasattr(one.effect, "record"):
                 world.seq += 1
-                world.told.append(one)
+                world.recorded.append(one)
             else:
                 world.happen(one.effect)
     return world
@@ -85,7 +85,7 @@ def kill_at(call: int, *, cut: int | None = None) -> None:
     assert store.checkpoint in (0, *ends)
     check(world_up_to(store.checkpoint), store)
     # The next life feeds the log again, from somewhere before the checkpoint.
-    store.feed(world.told, world.seq)
+    store.feed(world.recorded, world.seq)
     check(world, store)
 
 
@@ -146,8 +146,8 @@ def test_a_failed_feed_changes_nothing_and_can_be_tried_again(fault):
         for number, end in enumerate(ends):
             if call in (3 + 2 * number, 4 + 2 * number):  # before this commit, or after it
                 with pytest.raises(StorageFull if fault is Fault.ENOSPC else StorageError):
-                    store.feed(world.told, end)
-            store.feed(world.told, end)
+                    store.feed(world.recorded, end)
+            store.feed(world.recorded, end)
             assert store.checkpoint == end
         check(world, store)
 
@@ -156,13 +156,13 @@ def test_a_real_process_killed_at_random_moments_leaves_a_store_that_is_whole(tm
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     rng = random.Random(seed)
-    told = 0
+    recorded = 0
     for _cycle in range(CYCLES):
-        told = max(told, live_and_die(tmp_path / "data", rng.uniform(0.0, 0.2)))
+        recorded = max(recorded, live_and_die(tmp_path / "data", rng.uniform(0.0, 0.2)))
         disk = LocalDisk(tmp_path / "data")
         disk.lock()
-        store = SqliteHistory.open(disk.database(), expected_seq=told)
-        assert store.checkpoint >= told, "what was said to be fed is fed"
+        store = SqliteHistory.open(disk.database(), expected_seq=recorded)
+        assert store.checkpoint >= recorded, "what was said to be fed is fed"
         assert verify(store) == []
         finished = sum(store.tallies().values())
         # Three effects to a job: enqueued, claimed, finished.
@@ -170,7 +170,7 @@ def test_a_real_process_killed_at_random_moments_leaves_a_store_that_is_whole(tm
         assert len(store.find(EVERYTHING, SYSTEM, None, 1_000, newest=True)) == min(1_000, finished)
         store.close()
         disk.unlock()
-    assert told > 0, "the victims really worked"
+    assert recorded > 0, "the victims really worked"
 
 
 def live_and_die(directory: Path, seconds: float) -> int:

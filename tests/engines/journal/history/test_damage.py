@@ -168,7 +168,7 @@ def test_verify_finds_what_does_not_belong_together(disk, file, sql, says):
 
 
 def test_flipped_bytes_are_found_or_harmless(disk, file, world):
-    """Whatever byte is flipped: an error of ours, or exactly what was told."""
+    """Whatever byte is flipped: an error of ours, or exactly what was recorded."""
     content = file.read_bytes()
     rng = random.Random(7)
     expected = {(job.tenant, job.id): job for job in world.finished()}

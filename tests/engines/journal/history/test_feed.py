@@ -1,4 +1,4 @@
-"""The past on an event loop: when it feeds, what it waits for, and how it bears a failing disk."""
+"""The history feed: when it feeds, what it waits for, and how it handles a failing disk."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.engines.journal.history import feed as past_module
+from holdfast.engines.journal.history import feed as feed_module
 from holdfast.engines.journal.history.feed import HistoryFeed
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
@@ -20,7 +20,7 @@ from .world import World
 
 
 class Owner:
-    """Owns a past as an engine does: it says what is durable, and hears what was fed."""
+    """Owns a history as an engine does: it says what is durable, and hears what was fed."""
 
     def __init__(self, disk=None, *, inline=True, world=None, **settings):
         self.world = world or World()
@@ -28,27 +28,28 @@ class Owner:
         self.durable_asked = 0
         self.fed: list[int] = []
         self.behind = 0
-        self.past = HistoryFeed(
+        self.history = HistoryFeed(
             SqliteHistory.open(self.disk.database()),
             durable_seq=self.durable_seq,
             fed=self.fed.append,
             inline=inline,
             **settings,
         )
-        self._told = 0
+        self._recorded = 0
 
     async def durable_seq(self) -> int:
         self.durable_asked += 1
         return self.world.seq - self.behind
 
     def record(self) -> None:
-        """Tell the past everything that happened since the last time."""
-        for applied in self.world.told[self._told :]:
-            self.past.record(applied)
-        self._told = len(self.world.told)
+        """Tell the history everything that happened since the last time."""
+        for applied in self.world.recorded[self._recorded :]:
+            self.history.record(applied)
+        self._recorded = len(self.world.recorded)
 
     async def found(self):
-        return [job.id for job in await self.past.find(EVERYTHING, SYSTEM, None, 99, newest=False)]
+        jobs = await self.history.find(EVERYTHING, SYSTEM, None, 99, newest=False)
+        return [job.id for job in jobs]
 
 
 def virtually(work):
@@ -61,18 +62,18 @@ def virtually(work):
 
 
 @pytest.mark.parametrize("inline", [True, False])
-async def test_after_a_flush_everything_told_is_found(disk, inline):
+async def test_after_a_flush_everything_recorded_is_found(disk, inline):
     owner = Owner(SimDisk() if inline else disk, inline=inline)
     dead, done = owner.world.dead("a"), owner.world.done("b")
     owner.record()
-    await owner.past.flush()
+    await owner.history.flush()
     assert await owner.found() == ["a", "b"]
-    assert owner.past.get("default", "a") == dead
-    assert owner.past.get("default", "b") == done
-    assert (await owner.past.history(dead))[0] == owner.world.attempts["default", "a"]
-    assert (await owner.past.groups(EVERYTHING, SYSTEM))[0].count == 1
+    assert owner.history.get("default", "a") == dead
+    assert owner.history.get("default", "b") == done
+    assert (await owner.history.history(dead))[0] == owner.world.attempts["default", "a"]
+    assert (await owner.history.groups(EVERYTHING, SYSTEM))[0].count == 1
     assert owner.fed == [owner.world.seq]
-    await owner.past.close()
+    await owner.history.close()
 
 
 def test_what_leaves_no_trace_is_not_even_kept_in_mind():
@@ -80,12 +81,12 @@ def test_what_leaves_no_trace_is_not_even_kept_in_mind():
         owner = Owner()
         owner.world.claim(owner.world.enqueue("a"))
         owner.record()
-        assert owner.past.unfed == 0
-        await owner.past.flush()
+        assert owner.history.unfed == 0
+        await owner.history.flush()
         assert owner.fed == []
-        assert await owner.past.cover() == 2
+        assert await owner.history.cover() == 2
         assert owner.fed == [2]
-        await owner.past.close()
+        await owner.history.close()
 
     virtually(work)
 
@@ -104,14 +105,14 @@ def test_it_feeds_by_itself_a_quarter_of_a_second_after_the_first_thing():
         assert await owner.found() == ["a", "b"]
         await asyncio.sleep(10)
         assert owner.durable_asked == 1, "it rests when there is nothing to do"
-        await owner.past.close()
+        await owner.history.close()
 
     virtually(work)
 
 
 def test_it_feeds_at_once_when_there_is_much(monkeypatch):
-    monkeypatch.setattr(past_module, "FEED_FROM", 10)
-    monkeypatch.setattr(past_module, "FEED_MOST", 4)
+    monkeypatch.setattr(feed_module, "FEED_FROM", 10)
+    monkeypatch.setattr(feed_module, "FEED_MOST", 4)
 
     async def work():
         owner = Owner()
@@ -120,15 +121,15 @@ def test_it_feeds_at_once_when_there_is_much(monkeypatch):
         owner.record()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert owner.past.unfed == 0
+        assert owner.history.unfed == 0
         assert owner.fed == [12, 24, 30]
-        await owner.past.close()
+        await owner.history.close()
 
     virtually(work)
 
 
 def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
-    monkeypatch.setattr(past_module, "FEED_FROM", 10)
+    monkeypatch.setattr(feed_module, "FEED_FROM", 10)
 
     async def work():
         owner = Owner(max_backlog=100)
@@ -140,15 +141,15 @@ def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
             slow.set()
             return seq
 
-        owner.past._durable_seq = durable_after_a_second  # so long it takes to feed
+        owner.history._durable_seq = durable_after_a_second  # so long it takes to feed
         many(owner, 10)
         await asyncio.sleep(0.5)
         many(owner, 20)  # meanwhile
         await slow.wait()
         await asyncio.sleep(2.9)
-        assert owner.past.unfed == 20, "it took a second, so it rests for three"
+        assert owner.history.unfed == 20, "it took a second, so it rests for three"
         await asyncio.sleep(1.2)
-        assert owner.past.unfed == 0
+        assert owner.history.unfed == 0
         slow.clear()
         many(owner, 10)
         await asyncio.sleep(0)
@@ -161,8 +162,8 @@ def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
         many(owner, 1)  # half of the room is taken
         await asyncio.sleep(0)
         assert owner.durable_asked == 4
-        await owner.past.flush()
-        await owner.past.close()
+        await owner.history.flush()
+        await owner.history.close()
 
     virtually(work)
 
@@ -181,11 +182,11 @@ def test_only_what_is_durable_is_fed():
         owner.record()
         owner.behind = 2
         await asyncio.sleep(0.3)
-        assert (await owner.found(), owner.past.checkpoint, owner.past.unfed) == (["a"], 4, 1)
+        assert (await owner.found(), owner.history.checkpoint, owner.history.unfed) == (["a"], 4, 1)
         owner.behind = 0
-        await owner.past.flush()
-        assert (await owner.found(), owner.past.checkpoint) == (["a", "b"], 6)
-        await owner.past.close()
+        await owner.history.flush()
+        assert (await owner.found(), owner.history.checkpoint) == (["a", "b"], 6)
+        await owner.history.close()
 
     virtually(work)
 
@@ -199,13 +200,13 @@ def test_nothing_is_fed_when_the_log_cannot_be_made_durable():
         async def lost() -> int:
             raise DurabilityLost("the log could not be written")
 
-        owner.past._durable_seq = lost
+        owner.history._durable_seq = lost
         with pytest.raises(DurabilityLost):
-            await owner.past.flush()
-        assert isinstance(owner.past.failure, DurabilityLost)
-        assert owner.past.checkpoint == 0
+            await owner.history.flush()
+        assert isinstance(owner.history.failure, DurabilityLost)
+        assert owner.history.checkpoint == 0
         with pytest.raises(DurabilityLost):
-            await owner.past.close()
+            await owner.history.close()
 
     virtually(work)
 
@@ -215,12 +216,12 @@ def test_what_is_pinned_is_not_said_to_be_fed_until_it_is_let_go():
         owner = Owner()
         owner.world.done("a")
         owner.record()
-        with owner.past.pinned():
-            with owner.past.pinned():
-                await owner.past.flush()
+        with owner.history.pinned():
+            with owner.history.pinned():
+                await owner.history.flush()
             assert (owner.fed, await owner.found()) == ([], ["a"])
         assert owner.fed == [3]
-        await owner.past.close()
+        await owner.history.close()
 
     virtually(work)
 
@@ -228,32 +229,32 @@ def test_what_is_pinned_is_not_said_to_be_fed_until_it_is_let_go():
 async def test_room_waits_until_enough_is_fed(disk, monkeypatch):
     gate, begun = threading.Event(), threading.Event()
     owner = Owner(disk, inline=False, max_backlog=5)
-    real = owner.past.store.feed
+    real = owner.history.store.feed
 
     def held(*arguments):
         begun.set()
         assert gate.wait(30)
         real(*arguments)
 
-    monkeypatch.setattr(owner.past.store, "feed", held)
+    monkeypatch.setattr(owner.history.store, "feed", held)
     for number in range(6):
         owner.world.done(str(number))
         owner.record()
         if number < 5:
-            await owner.past.room()
-    waiting = asyncio.create_task(owner.past.room())
+            await owner.history.room()
+    waiting = asyncio.create_task(owner.history.room())
     await asyncio.to_thread(begun.wait, 30)
     assert not waiting.done()
     gate.set()
     await waiting
-    assert owner.past.unfed == 0
-    await owner.past.close()
+    assert owner.history.unfed == 0
+    await owner.history.close()
 
 
 async def test_while_one_feed_is_under_way_the_next_is_gathered(disk, monkeypatch):
     owner = Owner(disk, inline=False)
     gate, begun = threading.Event(), threading.Event()
-    real, batches = owner.past.store.feed, []
+    real, batches = owner.history.store.feed, []
 
     def held(batch, checkpoint):
         begun.set()
@@ -261,49 +262,49 @@ async def test_while_one_feed_is_under_way_the_next_is_gathered(disk, monkeypatc
         batches.append(len(batch))
         real(batch, checkpoint)
 
-    monkeypatch.setattr(owner.past.store, "feed", held)
+    monkeypatch.setattr(owner.history.store, "feed", held)
     owner.world.done("a")
     owner.record()
-    first = asyncio.create_task(owner.past.flush())
+    first = asyncio.create_task(owner.history.flush())
     await asyncio.to_thread(begun.wait, 30)
     for number in range(7):
         owner.world.done(f"b{number}")
     owner.record()
-    second = asyncio.create_task(owner.past.flush())
+    second = asyncio.create_task(owner.history.flush())
     gate.set()
     await asyncio.gather(first, second)
     assert batches == [1, 7]
-    await owner.past.close()
+    await owner.history.close()
 
 
 async def test_a_caller_who_gives_up_does_not_stop_the_feed(disk, monkeypatch):
     owner = Owner(disk, inline=False)
     gate, begun = threading.Event(), threading.Event()
-    real = owner.past.store.feed
+    real = owner.history.store.feed
 
     def held(*arguments):
         begun.set()
         assert gate.wait(30)
         real(*arguments)
 
-    monkeypatch.setattr(owner.past.store, "feed", held)
+    monkeypatch.setattr(owner.history.store, "feed", held)
     owner.world.done("a")
     owner.record()
-    flush = asyncio.create_task(owner.past.flush())
+    flush = asyncio.create_task(owner.history.flush())
     await asyncio.to_thread(begun.wait, 30)
     flush.cancel()
     with pytest.raises(asyncio.CancelledError):
         await flush
     gate.set()
-    await owner.past.flush()
+    await owner.history.flush()
     assert await owner.found() == ["a"]
-    await owner.past.close()
+    await owner.history.close()
 
 
 @pytest.mark.parametrize(
     ("fault", "error"), [(Fault.EIO, StorageError), (Fault.ENOSPC, StorageFull)]
 )
-def test_a_failing_disk_is_told_once_and_borne_until_it_is_mended(caplog, fault, error):
+def test_a_failing_disk_is_logged_once_and_retried_until_it_is_repaired(caplog, fault, error):
     caplog.set_level(logging.INFO, "holdfast.journal")
 
     async def work():
@@ -314,7 +315,7 @@ def test_a_failing_disk_is_told_once_and_borne_until_it_is_mended(caplog, fault,
         owner.world.dead("a")
         owner.record()
         with pytest.raises(error):
-            await owner.past.flush()
+            await owner.history.flush()
         failed_at = []
         loop = asyncio.get_running_loop()
         while loop.time() < 60:
@@ -325,18 +326,18 @@ def test_a_failing_disk_is_told_once_and_borne_until_it_is_mended(caplog, fault,
         gaps = [later - sooner for sooner, later in pairwise(failed_at)]
         assert max(gaps) == pytest.approx(10, abs=0.2)
         assert all(b > a - 0.2 for a, b in pairwise(gaps)), "pauses grow"
-        assert isinstance(owner.past.failure, error)
+        assert isinstance(owner.history.failure, error)
         owner.world.done("b")
         owner.record()
-        assert (owner.fed, owner.past.unfed, owner.past.checkpoint) == ([], 2, 0)
+        assert (owner.fed, owner.history.unfed, owner.history.checkpoint) == ([], 2, 0)
         with pytest.raises(error):
-            await owner.past.flush()
+            await owner.history.flush()
         disk.faults = {}
         await asyncio.sleep(11)
-        assert owner.past.failure is None
+        assert owner.history.failure is None
         assert await owner.found() == ["a", "b"]
         assert owner.fed == [owner.world.seq]
-        await owner.past.close()
+        await owner.history.close()
 
     virtually(work)
     said = [record.getMessage().split()[0] for record in caplog.records]
@@ -351,10 +352,10 @@ def test_a_flush_after_the_disk_is_mended_does_not_wait_for_the_pause():
         owner.world.done("a")
         owner.record()
         with pytest.raises(StorageError):
-            await owner.past.flush()
-        await owner.past.flush()
-        assert (await owner.found(), owner.past.failure) == (["a"], None)
-        await owner.past.close()
+            await owner.history.flush()
+        await owner.history.flush()
+        assert (await owner.found(), owner.history.failure) == (["a"], None)
+        await owner.history.close()
 
     virtually(work)
 
@@ -367,22 +368,22 @@ def test_an_error_after_the_commit_is_no_reason_to_keep_it_twice():
         owner.world.dead("a")
         owner.record()
         with pytest.raises(StorageError):
-            await owner.past.flush()
-        await owner.past.flush()
-        assert owner.past.store.tallies() == {("default", "default", State.DEAD): 1}
-        assert owner.past.get("default", "a") is not None
-        await owner.past.close()
+            await owner.history.flush()
+        await owner.history.flush()
+        assert owner.history.store.tallies() == {("default", "default", State.DEAD): 1}
+        assert owner.history.get("default", "a") is not None
+        await owner.history.close()
 
     virtually(work)
 
 
-def test_closing_keeps_what_was_told(disk):
+def test_closing_stores_what_was_recorded(disk):
     async def work():
         owner = Owner(disk, inline=False)
         owner.world.done("a")
         owner.record()
-        await owner.past.close()
-        await owner.past.close()
+        await owner.history.close()
+        await owner.history.close()
 
     asyncio.run(work())
     store = SqliteHistory.open(disk.database(), expected_seq=3)
@@ -398,9 +399,9 @@ def test_closing_on_a_broken_disk_says_so_and_lets_go():
         owner.world.done("a")
         owner.record()
         with pytest.raises(StorageError):
-            await owner.past.close()
+            await owner.history.close()
         with pytest.raises(StorageError):
-            owner.past.store.get("default", "a")
+            owner.history.store.get("default", "a")
 
     virtually(work)
 
@@ -410,20 +411,20 @@ async def test_fresh_ids_are_answered_without_the_store(disk, inline, monkeypatc
     owner = Owner(SimDisk() if inline else disk, inline=inline)
     dead = owner.world.dead("a")
     owner.record()
-    await owner.past.flush()
-    if owner.past._filling is not None:
-        await owner.past._filling
-    asked, real = [], owner.past.store.get
+    await owner.history.flush()
+    if owner.history._filling is not None:
+        await owner.history._filling
+    asked, real = [], owner.history.store.get
 
     def counted(*name):
         asked.append(name)
         return real(*name)
 
-    monkeypatch.setattr(owner.past.store, "get", counted)
-    assert all(owner.past.get("default", f"fresh-{n}") is None for n in range(1_000))
+    monkeypatch.setattr(owner.history.store, "get", counted)
+    assert all(owner.history.get("default", f"fresh-{n}") is None for n in range(1_000))
     assert len(asked) < 10
-    assert owner.past.get("default", "a") == dead
-    await owner.past.close()
+    assert owner.history.get("default", "a") == dead
+    await owner.history.close()
 
 
 async def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkeypatch):
@@ -436,16 +437,16 @@ async def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkey
     border_us = owner.world.pass_time()
     young = owner.world.done("young")
     owner.record()
-    await owner.past.flush()
-    steps, real = [], owner.past.store.forget
+    await owner.history.flush()
+    steps, real = [], owner.history.store.forget
 
     def counted(*arguments, **settings):
         went, after = real(*arguments, **settings)
         steps.append(sum(went.values()))
         return went, after
 
-    monkeypatch.setattr(owner.past.store, "forget", counted)
-    gone = await owner.past.forget(border_us)
+    monkeypatch.setattr(owner.history.store, "forget", counted)
+    gone = await owner.history.forget(border_us)
     assert gone == {
         ("default", "q0", State.COMPLETED): 5,
         ("default", "q1", State.COMPLETED): 5,
@@ -453,9 +454,9 @@ async def test_forgetting_goes_in_steps_and_feeding_goes_on_between(disk, monkey
     assert max(steps) == 3
     assert await owner.found() == [kept.id, young.id]
     taken = len(steps)
-    assert await owner.past.forget(border_us) == {}
+    assert await owner.history.forget(border_us) == {}
     assert len(steps) == taken, "nothing to do, nothing done"
-    await owner.past.close()
+    await owner.history.close()
 
 
 def test_what_is_forgotten_is_not_shown_even_before_it_is_swept(store, world):

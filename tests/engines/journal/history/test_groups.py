@@ -120,7 +120,7 @@ def check(world: World, store: SqliteHistory) -> None:
         assert store.get(*name) == (job if job.state.finished else None)
         assert store.history(job) == (world.attempts.get(name, []), world.notes.get(name, []))
     assert store.audit(0, 1_000) == [
-        one.effect.record for one in world.told if hasattr(one.effect, "record")
+        one.effect.record for one in world.recorded if hasattr(one.effect, "record")
     ]
     assert verify(store) == []
 

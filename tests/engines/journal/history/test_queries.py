@@ -1,4 +1,4 @@
-"""Pages of the past, held against ``Filter.matches`` and ``Caller.reaches``."""
+"""Pages of the history, held against ``Filter.matches`` and ``Caller.reaches``."""
 
 import os
 
@@ -16,7 +16,7 @@ from holdfast.model.job import State
 from holdfast.model.search import EVERYTHING, Filter, place_of
 from holdfast.testing import SimDisk
 
-from .generated import callers, filters, jobs, told
+from .generated import callers, filters, jobs, recorded
 from .world import World
 
 EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
@@ -30,7 +30,7 @@ def distinct(made):
 
 def filled(made):
     store = SqliteHistory.open(SimDisk().database())
-    store.feed([told(seq, job) for seq, job in enumerate(made, 1)], len(made))
+    store.feed([recorded(seq, job) for seq, job in enumerate(made, 1)], len(made))
     return store
 
 

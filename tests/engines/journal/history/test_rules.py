@@ -93,7 +93,7 @@ def test_replayed_jobs_leave_the_dead_and_their_history_stays(store, world):
     assert store.history(job) == (world.attempts["default", "a"], world.notes["default", "a"])
 
 
-def test_archived_restored_and_edited_jobs_are_as_they_were_told_last(store, world):
+def test_archived_restored_and_edited_jobs_are_as_they_were_recorded_last(store, world):
     job = world.dead("a")
     for step in (world.archive, world.restore, world.edit, world.archive):
         job = step(job)
@@ -193,7 +193,7 @@ def test_the_audit_is_kept_in_its_order(store, world):
     for number in range(5):
         world.audit(f"act-{number}")
     world.feed(store)
-    records = [one.effect.record for one in world.told]
+    records = [one.effect.record for one in world.recorded]
     assert store.audit(0, 100) == records
     assert store.audit(2, 2) == records[2:4]
     assert store.audit(5, 2) == []
@@ -205,7 +205,7 @@ def test_feeding_again_changes_nothing(store, world):
     world.audit()
     for _ in range(3):
         world.feed(store)
-    store.feed(world.told[:4], 4)
+    store.feed(world.recorded[:4], 4)
     assert store.checkpoint == world.seq
     assert store.tallies() == {
         ("default", "default", State.DEAD): 1,
@@ -217,9 +217,9 @@ def test_feeding_again_changes_nothing(store, world):
 def test_nothing_after_the_checkpoint_is_taken_in(store, world):
     world.done("a")
     world.done("b")
-    store.feed(world.told, 3)
+    store.feed(world.recorded, 3)
     assert (store.checkpoint, found(store)) == (3, ["a"])
-    store.feed(world.told, world.seq)
+    store.feed(world.recorded, world.seq)
     assert found(store) == ["a", "b"]
 
 

@@ -25,9 +25,9 @@ def main() -> None:
                 world.done(name)
             else:
                 world.dead(name, scope=f"s{world.seq % 7}")
-        store.feed(world.told, world.seq)
+        store.feed(world.recorded, world.seq)
         os.write(1, f"{store.checkpoint}\n".encode())
-        world.told.clear()
+        world.recorded.clear()
         world.jobs.clear()
 
 

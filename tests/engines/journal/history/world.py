@@ -25,7 +25,7 @@ class World:
         self.seq = 0
         self.now_us = 1_000 * HOUR_US
         self.jobs: dict[Name, Job] = {}
-        self.told: list[AppliedEffect] = []
+        self.recorded: list[AppliedEffect] = []
         self.attempts: dict[Name, list[AttemptRecord]] = {}
         self.notes: dict[Name, list[Note]] = {}
         self.head = audit_model.AuditHead()
@@ -37,7 +37,7 @@ class World:
         old = self.jobs.get(name)
         seen = None if self.evicted and old is not None and old.state.finished else old
         job = folding.apply(seen, effect, self.seq)
-        self.told.append(AppliedEffect(self.seq, effect, seen, job))
+        self.recorded.append(AppliedEffect(self.seq, effect, seen, job))
         if isinstance(effect, fx.Purged):
             self.drop(name)
             return None
@@ -112,7 +112,7 @@ class World:
         record = audit_model.chain(self.head, entry, self.pass_time())
         self.head = audit_model.head_of(record)
         self.seq += 1
-        self.told.append(AppliedEffect(self.seq, fx.Audited(self.now_us, record), None, None))
+        self.recorded.append(AppliedEffect(self.seq, fx.Audited(self.now_us, record), None, None))
 
     def must(self, effect: fx.Effect) -> Job:
         job = self.happen(effect)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ class World:
 
     def feed(self, store: SqliteHistory) -> None:
         """Feed all effects; the store skips those that it has."""
-        store.feed(self.told, self.seq)
+        store.feed(self.recorded, self.seq)
 
 
 def forget_all(store: SqliteHistory, before_us: int) -> dict[tuple[str, str, State], int]:

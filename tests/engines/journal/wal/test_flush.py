@@ -14,7 +14,7 @@ from holdfast.engines.journal.wal.flush import (
 
 
 class Elsewhere:
-    """A thread as far as its user can tell: what it is given is done when it is told."""
+    """Behaves like a thread; it runs its work when the test says so."""
 
     here = False
 
@@ -35,7 +35,7 @@ class Elsewhere:
 
 
 class Disk:
-    """Takes as long as it is told."""
+    """Takes a given time."""
 
     def __init__(self) -> None:
         self.now_seconds = 0.0
@@ -98,7 +98,7 @@ def test_large_work_is_never_done_on_the_loop_and_says_nothing_of_the_disk():
     assert flushed_here(runner, elsewhere, disk)
 
 
-def test_what_work_raises_is_told_wherever_it_was_done():
+def test_what_work_raises_is_reported_wherever_it_ran():
     runner, elsewhere, disk = made()
 
     def broken() -> None:
@@ -112,11 +112,11 @@ def test_what_work_raises_is_told_wherever_it_was_done():
 
     async def on_a_thread() -> BaseException | None:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[BaseException | None] = loop.create_future()
+        recorded: asyncio.Future[BaseException | None] = loop.create_future()
         thread = ThreadRunner(loop)
         try:
-            thread.submit(broken, told.set_result)
-            return await told
+            thread.submit(broken, recorded.set_result)
+            return await recorded
         finally:
             thread.close()
 
@@ -127,16 +127,16 @@ def test_what_work_raises_is_told_wherever_it_was_done():
 def test_the_thread_is_another_one(small: bool):
     async def where() -> int:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[int] = loop.create_future()
+        recorded: asyncio.Future[int] = loop.create_future()
         runner = AdaptiveRunner(ThreadRunner(loop))
         idents: list[int] = []
         try:
             runner.submit(
                 lambda: idents.append(threading.get_ident()),
-                lambda _error: told.set_result(idents[0]),
+                lambda _error: recorded.set_result(idents[0]),
                 small=small,
             )
-            return await told
+            return await recorded
         finally:
             runner.close()
 

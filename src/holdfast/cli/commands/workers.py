@@ -42,15 +42,8 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
     found = store_access.read_store(settings, lambda operations: operations.workers())
     here = read_status(settings)
     if as_json:
-        document(
-            {
-                "workers": found,
-                "slots": here.slots,
-                "processes": here.processes,
-                "draining": here.draining,
-                "running": here.running,
-            }
-        )
+        shown = ("slots", "processes", "draining", "running")
+        document({"workers": found} | {name: getattr(here, name) for name in shown})
         return
     if ndjson:
         lines(found)

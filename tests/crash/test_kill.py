@@ -16,7 +16,7 @@ from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.job import State
 
-CYCLES = int(os.environ.get("HOLDFAST_TEST_KILLS", "30"))
+CYCLES = int(os.environ.get("HOLDFAST_TEST_KILLS", "15"))
 VICTIM = Path(__file__).with_name("victim.py")
 
 

@@ -19,7 +19,7 @@ from .audit import Story, problems
 from .ledger import Entry
 from .rig import HERE, HOLDFAST, Daemon, Rig, until
 
-KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "30"))
+KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "15"))
 KILLS_PER_STORE = 30
 JOBS_PER_KILL = 200
 PRODUCERS = 4

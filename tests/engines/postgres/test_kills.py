@@ -10,7 +10,7 @@ from tests.e2e.rig import until
 
 from .load import Load, ServerRig, all_problems
 
-KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "30"))
+KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "15"))
 KILLS_PER_STORE = 30
 JOBS_PER_KILL = 200
 LEASE_SECONDS = 3.0

@@ -18,7 +18,7 @@ from holdfast.testing import SimDisk
 from .generated import callers, filters
 from .world import World, forget_all
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "40"))
 FAILURES = (
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 30 s"),
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 31 s"),

@@ -19,7 +19,7 @@ from holdfast.testing import SimDisk
 from .generated import callers, filters, jobs, recorded
 from .world import World
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "40"))
 BY_PLACE = settings(max_examples=EXAMPLES, deadline=None)
 
 

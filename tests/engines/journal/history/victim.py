@@ -8,8 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
-
-from .world import World
+from tests.engines.journal.history.world import World
 
 
 def main() -> None:

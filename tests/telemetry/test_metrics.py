@@ -30,6 +30,7 @@ from holdfast.telemetry.exposition import exposition
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.metrics import DURATION_BOUNDS, MAX_NAMES, MAX_SERIES, METRICS
 from holdfast.testing import SimDisk, VirtualClock
+from tests.worker.conftest import fail_on_asyncio_errors  # noqa: F401 - for all tests here
 
 TIMEOUT = Failure.of("timeout", "slow")
 ODD = Failure.of("unexpected", "odd")

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 # Tests that need no daemon, no server and no browser.
-QUICK := tests/model tests/engines/embedded tests/engines/conformance tests/engines/protocol \
+QUICK := tests/model tests/engines/embedded tests/engines/conformance/test_engines.py tests/engines/protocol \
   tests/operations tests/worker tests/testing tests/style
 
 .DEFAULT_GOAL := help

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.daemon.rpc.app import HttpResponse, RpcApp
+from holdfast.daemon.rpc.dispatch import Dispatcher
 from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Receipt
+from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.protocol import messages
 from holdfast.model.errors import (
     EngineClosed,
@@ -161,7 +163,11 @@ def problem(status: int, **fields: object) -> HttpResponse:
     ("response", "error", "says"),
     [
         (problem(404, versions=[2, 3]), UnknownFormat, "version of the engine protocol 3"),
-        (problem(404), HoldfastError, "404: why"),
+        (
+            problem(404),
+            HoldfastError,
+            "404: why. Nothing was done: use one version",
+        ),
         (problem(413), TooLarge, "send fewer"),
         (HttpResponse(200, "text/html", b"<html>hello</html>"), Unavailable, "makes no sense"),
         (HttpResponse(404, "text/html", b"<html>no</html>"), Unavailable, "no owner of a store"),
@@ -177,6 +183,13 @@ async def test_a_strange_answer_is_a_clear_error(response, error, says):
                 await client.counts()
             assert path in str(refused.value) or error is TooLarge
             await client.close()
+
+
+async def test_a_verb_of_another_version_is_refused_with_what_to_do():
+    """``replay`` was a verb of its own before ``operate``: an older client still sends it."""
+    answer = await Dispatcher(MemoryEngine()).answer("replay", b"\x90")
+    assert answer.status == messages.NOT_FOUND
+    assert b"has no verb 'replay': use one version for both" in answer.body
 
 
 async def test_answers_that_are_none_leave_a_doubt():

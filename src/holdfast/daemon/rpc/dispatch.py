@@ -59,7 +59,9 @@ class Dispatcher:
         """Answer one call. A claim can wait only where ``disconnected`` is given."""
         handler = self._handlers.get(verb)
         if handler is None and verb != messages.CLAIM.name:
-            return request_problem(messages.NOT_FOUND, f"there is no verb {verb!r}")
+            # An older client shows this text as it is.
+            detail = f"this version of the daemon has no verb {verb!r}: use one version for both"
+            return request_problem(messages.NOT_FOUND, detail)
         try:
             call = self._prepare_claim(body, disconnected) if handler is None else handler(body)
         except (InvalidInput, *messages.UNREADABLE) as error:

@@ -236,7 +236,12 @@ class Channel:
             return TooLarge(verb, size, messages.MAX_BODY_BYTES, "send fewer at once")
         if status == messages.BAD_REQUEST:
             return InvalidInput(verb, problem.detail)
-        return HoldfastError(f"{self.path} answered this {verb} with {status}: {problem.detail}")
+        text = f"{self.path} answered this {verb} with {status}: {problem.detail}"
+        if status == messages.NOT_FOUND:
+            text += (
+                ". Nothing was done: use one version of Holdfast for both"
+            )
+        return HoldfastError(text)
 
 
 def _log_failed(status: int, answer: bytes) -> bool:

@@ -238,9 +238,7 @@ class Channel:
             return InvalidInput(verb, problem.detail)
         text = f"{self.path} answered this {verb} with {status}: {problem.detail}"
         if status == messages.NOT_FOUND:
-            text += (
-                ". Nothing was done: use one version of Holdfast for both"
-            )
+            text += ". Nothing was done: use one version of Holdfast for both"
         return HoldfastError(text)
 
 

@@ -61,8 +61,7 @@ demo: ## 100 jobs, a kill -9 in the middle, and no job lost
 
 .PHONY: metrics
 metrics: ## print the metrics of a running daemon (HOLDFAST_METRICS_PORT, 9090)
-	@$(PYTHON) -c "import os, urllib.request as u; print(u.urlopen('http://127.0.0.1:' \
-	  + os.environ.get('HOLDFAST_METRICS_PORT', '9090') + '/metrics').read().decode(), end='')"
+	@$(PYTHON) scripts/metrics.py
 
 .PHONY: soak
 soak: $(READY) ## the long tests: more of each kind, and 15 minutes of mixed load
@@ -85,6 +84,7 @@ build: $(READY) ## build the wheel and the source distribution
 	$(BIN)/python -m build
 
 .PHONY: clean
-clean: ## remove everything that can be built again
+clean: ## remove everything that can be built again, and ./data unless it holds work
+	@scripts/clean_data.sh
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

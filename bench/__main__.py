@@ -10,12 +10,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import holdfast
 
-from . import brokers, limits, ours, peers, postgres, worker
+from . import brokers, limits, ours, payloads, peers, postgres, registry, worker
 from .report import table
 
 HERE = Path(__file__).parent
@@ -112,6 +113,30 @@ def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, f
     return found
 
 
+Pair = tuple[bool, bool]
+"""With, then without; or the other way round."""
+
+
+def pairs(
+    root: Path,
+    name: str,
+    count: int,
+    measure: Callable[[Path, postgres.server.Durable, Pair], dict[str, float]],
+) -> list[dict[str, float]]:
+    """Measure with and without something, in pairs; which of the two comes first alternates."""
+    orders: Iterator[Pair] = cycle(((True, False), (False, True)))
+    with postgres.server.durable() as server:
+
+        def pair() -> dict[str, float]:
+            directory = root / "pair"
+            directory.mkdir()
+            found = measure(directory, server, next(orders))
+            shutil.rmtree(directory)
+            return found
+
+        return repeated(f"pair with and without {name}", count, pair)
+
+
 def repeated(
     name: str, count: int, measure: Callable[[], dict[str, float]]
 ) -> list[dict[str, float]]:
@@ -150,6 +175,12 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
                 lambda: dead_letters(root, arguments.dead_letters),
             )
         },
+        "payloads": lambda: {
+            "payload_rounds": pairs(root, "payloads", arguments.pairs, payloads.measure)
+        },
+        "registry": lambda: {
+            "registry_rounds": pairs(root, "registry", arguments.pairs, registry.measure)
+        },
         "postgres": lambda: postgres_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
@@ -163,7 +194,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=("journal", "worker", "large", "letters", "postgres"),
+        choices=("journal", "worker", "large", "letters", "payloads", "registry", "postgres"),
         help="measure this part alone",
     )
     parser.add_argument("--rounds", type=int, default=5)
@@ -172,6 +203,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--worker-rounds", type=int, default=3)
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
+    parser.add_argument("--pairs", type=int, default=5, help="with and without something")
     parser.add_argument("--postgres-rounds", type=int, default=3)
     parser.add_argument(
         "--steady-seconds", type=float, default=60, help="of even load on PostgreSQL; 0 is none"

@@ -284,6 +284,48 @@ LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] 
 ]
 
 
+PAYLOADS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+    row
+    for store in ("journal", "postgres")
+    for row in (
+        (
+            f"{store}: enqueue, claim, complete /s, payload kept",
+            _figure(f"{store}_payload_kept_per_second"),
+            "",
+            None,
+        ),
+        ("… payload dropped", _figure(f"{store}_payload_dropped_per_second"), "", None),
+        (
+            "… what keeping costs, %",
+            _figure(f"{store}_payload_cost_percent"),
+            "≤ 10",
+            lambda value: value <= 10,
+        ),
+    )
+]
+
+
+REGISTRY: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+    row
+    for store in ("journal", "postgres")
+    for row in (
+        (
+            f"{store}: no-op tasks off a backlog /s, registry on",
+            _figure(f"{store}_registry_on_per_second"),
+            "",
+            None,
+        ),
+        ("… registry off", _figure(f"{store}_registry_off_per_second"), "", None),
+        (
+            "… what announcing costs, %",
+            _figure(f"{store}_registry_cost_percent"),
+            "≤ 10",
+            lambda value: value <= 10,
+        ),
+    )
+]
+
+
 def table(result: Mapping[str, object]) -> str:
     """Return the results as Markdown."""
     lines = ["| figure | median | lowest – highest | bound | holds |", "|---|--:|--:|--:|---|"]
@@ -292,6 +334,8 @@ def table(result: Mapping[str, object]) -> str:
         ("worker_rounds", WORKER),
         ("large_rounds", LARGE),
         ("letters_rounds", LETTERS),
+        ("payload_rounds", PAYLOADS),
+        ("registry_rounds", REGISTRY),
         ("postgres_rounds", POSTGRES),
         ("postgres_large_rounds", POSTGRES_LARGE),
         ("postgres_steady_rounds", POSTGRES_STEADY),

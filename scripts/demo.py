@@ -17,6 +17,8 @@ from rich.table import Table
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 JOBS = 100
 KILL_AFTER = 30
+# Short times and few attempts, so that the end comes within seconds.
+FLAGS = ("--workers", "8", "--timeout", "3s", "--max-attempts", "3")
 PATIENCE_SECONDS = 60.0
 
 console = Console(highlight=False)
@@ -46,11 +48,11 @@ class Demo:
 
     def start(self) -> subprocess.Popen[str]:
         """Start the daemon and wait until it reports that it has started."""
-        console.print("[bold]$ holdfast run --workers 8 &[/bold]")
+        console.print(f"[bold]$ holdfast run {' '.join(FLAGS)} &[/bold]")
         daemon = subprocess.Popen(
             [
-                *(HOLDFAST, "--store", str(self.store), "run", "--workers", "8"),
-                *("--metrics-port", "0", "--log-level", "warning"),
+                *(HOLDFAST, "--store", str(self.store), "run", *FLAGS),
+                *("--base-backoff-seconds", "1s", "--metrics-port", "0", "--log-level", "warning"),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

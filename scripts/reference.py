@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import yaml
 from msgspec.structs import replace
+from python_api import python_api_page
 
 from holdfast.cli.exit_codes import EXIT_CODES, MEANINGS, exit_code
 from holdfast.cli.main import main as holdfast
@@ -49,6 +50,10 @@ all of these too. A flag wins over the environment, the environment over the fil
 the default. Durations are written `500ms`, `3s`, `2m`, `1h30m`, or as plain seconds. A value that
 cannot be read is an error that names the field, the value and its source.
 
+The store and the file that an application names, `Holdfast("./store", config="shop.yaml")`, count
+for `holdfast run` too: a flag wins over them, and they win over the environment. A contradiction is
+a warning at the start. `holdfast --app MODULE:APP` does the same for any other command.
+
 `holdfast config show --origin` prints each value and its source, `config check` lists all errors,
 `config diff` shows what differs from the defaults and from the running daemon, and `config reload`
 (or SIGHUP) applies the settings that can change at run time.
@@ -58,7 +63,7 @@ cannot be read is an error that names the field, the value and its source.
 CLI_INTRODUCTION = """# Commands
 
 `--help` of any command prints the same. Commands work with and without a running daemon; those
-about the daemon itself (`workers resize|drain|resume`, `config reload`) need one. `--json` prints
+to daemons (`workers resize|drain|resume|log-level`, `config reload`) need one. `--json` prints
 one document, `--ndjson` an object per line. Without a terminal there are no questions and no
 colours (`NO_COLOR` turns colours off too). A change is recorded with who made it (`--by`) and why
 (`--reason`).
@@ -75,6 +80,11 @@ FORMS: Mapping[str, str] = {
     "queues": "names, optionally with slots: `mail:8,slow:2`; in a file also a list",
     "worker_id": "a name",
     "default_task": "the name of a task",
+    "backoff_jitter": "a number from 0 to 1",
+    "max_history_bytes": "a number of bytes from 64KiB up, such as `512MiB` or `2GiB`",
+    "keep_payload": "`on` or `off`",
+    "keep_log_bytes": "a number of bytes, such as `512MiB` or `2GiB`",
+    "memory_limit_bytes": "a number of bytes from 1MiB up, such as `512MiB`",
     "metrics_host": "a loopback address: `127.0.0.1`, `::1` or `localhost`",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
@@ -83,15 +93,16 @@ FORMS: Mapping[str, str] = {
 ADVICE: Mapping[str, str] = {
     "HoldfastError": "The base class: catch it to catch all of them.",
     "InvalidInput": "Correct the field that the message names (`.field`, `.problem`).",
-    "PayloadInvalid": "Send a JSON object: at least `{}`, not a list or a single value.",
+    "PayloadInvalid": "Correct the argument that the message names. A payload is a JSON object.",
     "UnknownDependency": "Enqueue the other job first, or both in one call.",
     "TooLarge": "Store large data elsewhere and send a reference; split batches.",
     "AccessDenied": "Use a caller whose tenant and scopes include the job.",
-    "DuplicateId": "Nothing, if it was the same request again; otherwise choose another id.",
+    "DuplicateId": 'Nothing, if it was the same request; or another id, or `on_duplicate="skip"`.',
     "LeaseLost": "Stop working on the job: another worker has it. If often, raise `lease_seconds`.",
     "IllegalTransition": "Check the job's state first: `holdfast jobs show ID`.",
     "StaleVersion": "Read the job again, then decide again.",
     "ChangedMeanwhile": "Check the current state, then decide again.",
+    "WorkerIdInUse": "Stop the process that it names, or give this one another `worker_id`.",
     "StorageError": "The message has the error of the disk. `holdfast doctor` shows what to do.",
     "StorageFull": "Free disk space; enqueue then works again. Work in flight continues meanwhile.",
     "DurabilityLost": "Check the disk, then start the daemon again: it recovers what was durable.",
@@ -100,13 +111,17 @@ ADVICE: Mapping[str, str] = {
     "HistoryMissing": "Restore the file, or start with `--history anew`.",
     "UnknownFormat": "Use the version that wrote it, or a newer one.",
     "CorruptDump": "Use another copy of the dump, or dump again.",
+    "AuditAltered": "`holdfast audit verify` says up to where it is intact. Restore from a backup.",
+    "StoreMoved": "Use the store that it names, or remove `MOVED` there to use the old copy.",
     "DirectoryInUse": "Use the owner (commands do this), or stop it first.",
     "Unavailable": "Try again later; check with `holdfast status` before you repeat a change.",
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
+    "NoResult": "Return less, or a reference; the job is done, and must not be enqueued again.",
     "ResultTimeout": "The job continues: wait longer, or check it later by its id.",
     "WrongLoop": "Use `await task.enqueue(...)` on the loop, `enqueue_sync` off it.",
     "EngineClosed": "Do not use the application after `close()`.",
@@ -207,7 +222,9 @@ def _accepted(name: str) -> str:
     elif "is not a duration" in complaint:
         text = _durations(name)
     else:
-        text = f"one of {codes(complaint.partition('is not one of ')[2].split(', '))}"
+        _problem, one_of, words = complaint.partition("is not one of ")
+        assert one_of, f"{name} needs a line in FORMS: it says {complaint!r}"
+        text = f"one of {codes(words.split(', '))}"
     nothing = [word for word in ("null", "off", "none") if _is_none(name, word)]
     return text + (f"; or {codes(nothing)}" if nothing else "")
 
@@ -422,6 +439,7 @@ def alerts_page() -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
+    "python-api.md": python_api_page,
     "exit-codes.md": exit_codes_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .app import Holdfast
+    from .call import Call
+    from .job_handle import JobHandle
     from .model.errors import (
         DuplicateId,
         HoldfastError,
@@ -14,53 +16,74 @@ if TYPE_CHECKING:
         JobFailed,
         JobNotFound,
         NoOwner,
+        NoResult,
+        PayloadInvalid,
         ResultTimeout,
         StorageError,
+        StorageFull,
+        TooLarge,
         Unavailable,
+        UnknownDependency,
         UnknownTask,
+        WrongLoop,
     )
-    from .model.failure import Classifier, Rule, Verdict
+    from .model.failure import Classifier, FailureClass, Rule, Verdict
+    from .model.job import Job, State
     from .model.signals import Cancel, Dead, Retry, Snooze
-    from .task import JobHandle, Task
+    from .task import Task
     from .worker.attempt import Attempt, current
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Attempt",
+    "Call",
     "Cancel",
     "Classifier",
     "Dead",
     "DuplicateId",
+    "FailureClass",
     "Holdfast",
     "HoldfastError",
     "InvalidInput",
+    "Job",
     "JobFailed",
     "JobHandle",
     "JobNotFound",
     "NoOwner",
+    "NoResult",
+    "PayloadInvalid",
     "ResultTimeout",
     "Retry",
     "Rule",
     "Snooze",
+    "State",
     "StorageError",
+    "StorageFull",
     "Task",
+    "TooLarge",
     "Unavailable",
+    "UnknownDependency",
     "UnknownTask",
     "Verdict",
+    "WrongLoop",
     "current",
 ]
 
 _MODULES = {
     "Attempt": "holdfast.worker.attempt",
+    "Call": "holdfast.call",
     "Cancel": "holdfast.model.signals",
     "Classifier": "holdfast.model.failure",
     "Dead": "holdfast.model.signals",
+    "FailureClass": "holdfast.model.failure",
     "Holdfast": "holdfast.app",
-    "JobHandle": "holdfast.task",
+    "Job": "holdfast.model.job",
+    "JobHandle": "holdfast.job_handle",
     "Retry": "holdfast.model.signals",
     "Rule": "holdfast.model.failure",
     "Snooze": "holdfast.model.signals",
+    "State": "holdfast.model.job",
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",
     "current": "holdfast.worker.attempt",

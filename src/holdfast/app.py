@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overloa
 from msgspec.structs import replace
 
 from .binding import Binding
-from .engines.contract import Receipt
+from .call import Call, CallBatch
+from .engines.contract import OnDuplicate
+from .engines.structured_log import StructuredLog
+from .job_handle import JobHandle, handle_of
 from .model.durations import Duration, seconds_of
-from .model.errors import InvalidInput
+from .model.errors import InvalidInput, PayloadInvalid
 from .model.failure import Classifier
 from .model.job import (
     DEFAULT_QUEUE,
@@ -26,8 +29,8 @@ from .model.job import (
     encode_payload,
 )
 from .model.signals import Retry
-from .settings import LoadedSettings, Settings, load
-from .task import JobHandle, Task, handles
+from .settings import ApplicationSettings, LoadedSettings, Settings, load
+from .task import Task
 from .worker.registry import (
     Hook,
     Middleware,
@@ -41,8 +44,11 @@ from .worker.signature import Signature
 if TYPE_CHECKING:
     from .testing.app import Rehearsal
 
+log = StructuredLog("holdfast.daemon")
+
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
 
@@ -55,12 +61,17 @@ class TaskDecorator(Protocol):
 
 
 class Holdfast:
-    """An application.
+    """An application: it declares tasks, enqueues jobs and runs them.
 
-    ``store`` is where jobs are stored; by default ``HOLDFAST_STORE``, the settings file, or
-    ``./data``. With ``own`` this process owns the store and uses it directly; otherwise it
-    connects to the process that owns it, usually ``holdfast run``.
+    ``store`` is where jobs are stored: by default ``HOLDFAST_STORE``, the settings file, or
+    ``./data``. ``config`` is the settings file: by default ``./configs/default.yaml`` if it exists.
+    ``holdfast run`` of this application uses the same two. With ``own`` this process owns the store
+    and uses it directly; otherwise it connects to the process that owns it, usually
+    ``holdfast run``. ``classifier`` decides what failures mean; see ``Classifier``.
     """
+
+    registry: Registry
+    """The tasks, schedules, hooks and middlewares that were declared."""
 
     def __init__(
         self,
@@ -71,8 +82,9 @@ class Holdfast:
         classifier: Classifier | None = None,
     ) -> None:
         self.registry = Registry(classifier)
-        self._flags = {"store": None if store is None else os.fspath(store)}
-        self._config = config
+        self.registry.settings = ApplicationSettings(
+            None if store is None else os.fspath(store), config
+        )
         self._settings: Settings | None = None
         self._binding = Binding(lambda: self.settings, own=own)
         self.registry.adopt = self._binding.adopt
@@ -81,8 +93,11 @@ class Holdfast:
     def settings(self) -> Settings:
         """The settings, read when they are first needed."""
         if self._settings is None:
-            self._settings = load(self._config, environ=os.environ, flags=self._flags).settings
+            self._settings = self._load({}).settings
         return self._settings
+
+    def _load(self, flags: Mapping[str, object]) -> LoadedSettings:
+        return load(environ=os.environ, flags=flags, application=self.registry.settings)
 
     # --- declare -----------------------------------------------------------------------------
 
@@ -116,10 +131,18 @@ class Holdfast:
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
     ) -> object:
-        """Make a function a task. Coroutines run on the loop, plain functions in threads.
+        """Make a function a task: ``@app.task``, or ``@app.task(...)`` with these arguments.
 
-        ``run_in="process"`` is for CPU-bound code, or code that may hang: a timeout kills it.
-        ``estimated`` is the first lease; ``max_processing`` limits all of them together.
+        ``name`` is how jobs name the task; by default the function's name. ``queue`` and
+        ``priority`` (higher is sooner) are those of its jobs, unless their options say otherwise.
+        ``timeout`` ends an attempt, and ``retry`` says how often and when the next one comes; by
+        default the settings do. ``run_in`` is where it runs: coroutines on the event loop
+        (``"async"``), plain functions in a ``"thread"``; ``"process"`` is for CPU-bound code, or
+        code that may hang: a time-out kills it. ``estimated`` is how long the first lease of a job
+        lasts, and ``max_processing`` how long a job may be held, heartbeats or not; by default
+        the time-out and a minute more.
+
+        Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
@@ -154,8 +177,15 @@ class Holdfast:
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Run a task at every tick of a cron expression; put it above ``@app.task``.
 
-        Each tick is one job, even with many processes and restarts. For missed and overlapping
-        ticks, and daylight saving, see ``Schedule``.
+        ``expression`` has five fields, or six with seconds, in the time zone ``tz``. ``name`` is
+        the schedule's; by default the task's. ``arguments`` are those of every call, by name. Each
+        tick is one job, even with many processes and restarts.
+
+        Ticks that no process saw in time are missed. Of those not older than ``catch_up``,
+        ``missed="latest"`` runs the newest, ``"all"`` each, ``"skip"`` none. With
+        ``overlap="skip"`` a tick is dropped while the job of an earlier one is unfinished;
+        ``"allow"`` runs it. A time of day that daylight saving skips runs at the end of the gap,
+        one that it repeats runs once.
         """
 
         def declare(task: Task[P, R]) -> Task[P, R]:
@@ -183,17 +213,17 @@ class Holdfast:
         return declare
 
     def on_start(self, hook: H) -> H:
-        """Call this when a worker process starts, before its first job."""
+        """Call ``hook`` when a worker process starts, before its first job; it may be async."""
         self.registry.on_start.append(hook)
         return hook
 
     def on_stop(self, hook: H) -> H:
-        """Call this when a worker process has drained."""
+        """Call ``hook`` when a worker process has drained; it may be async."""
         self.registry.on_stop.append(hook)
         return hook
 
     def middleware(self, around: M) -> M:
-        """Put an async context manager around every attempt: ``around(attempt)``."""
+        """Put the async context manager ``around(attempt)`` around every attempt."""
         self.registry.middlewares.append(around)
         return around
 
@@ -204,23 +234,54 @@ class Holdfast:
         task: str,
         payload: Mapping[str, object] | None = None,
         *,
+        id: str | None = None,  # noqa: A002 - it is the job's id
         queue: str | None = None,
+        on_duplicate: OnDuplicate = "refuse",
         connection: object = None,
-    ) -> JobHandle:
-        """Enqueue a task by name: for processes that do not have its code.
+    ) -> JobHandle[object]:
+        """Enqueue ``task`` by its name: for processes that do not have its code.
 
-        With ``connection``, in the transaction of that connection: see ``Task.options``.
+        ``payload`` has the arguments by name, ``queue`` is by default the task's own if it is
+        declared here. If the task is declared here they are checked as in
+        ``Task.enqueue``; if not, only what JSON carries unchanged is accepted. For ``id``,
+        ``on_duplicate`` and ``connection`` see ``Task.options``.
         """
-        job = self._named(task, payload, queue)
-        receipts: list[Receipt]
-        if connection is not None:
-            receipts = await self._binding.enqueue_in_transaction(connection, [job])
-        else:
-            receipts = await self._binding.call(lambda engine: engine.enqueue([job]))
-        return handles(receipts, job.tenant, self._binding)[0]
+        job = self._named(task, payload, id, queue)
+        [receipt] = await self._binding.enqueue([job], on_duplicate, connection)
+        return handle_of(receipt, job.tenant, self._binding)
 
-    def job(self, job_id: str, tenant: str = "default") -> JobHandle:
-        """Return a handle to a job by its id, without checking that it exists."""
+    async def enqueue_all(
+        self,
+        calls: Iterable[Call[T]],
+        *,
+        on_duplicate: OnDuplicate | None = None,
+        connection: object = None,
+    ) -> list[JobHandle[T]]:
+        """Enqueue ``calls`` of different tasks, all or none, in one commit; return their handles.
+
+        ``task.call(...)`` makes a call, ``task.options(...).call(...)`` one with an id, a key and
+        other options of its own. A call may depend on an earlier one of the list by the call
+        itself: ``options(depends_on=[first])``. For ``on_duplicate`` and ``connection`` see
+        ``Task.options``; they apply to the whole list.
+        """
+        batch = CallBatch(calls, self._binding, on_duplicate, connection)
+        receipts = await self._binding.enqueue(batch.jobs, batch.on_duplicate, batch.connection)
+        return batch.handles(receipts)
+
+    def enqueue_all_sync(
+        self,
+        calls: Iterable[Call[T]],
+        *,
+        on_duplicate: OnDuplicate | None = None,
+        connection: object = None,
+    ) -> list[JobHandle[T]]:
+        """Do what ``enqueue_all`` does, from synchronous code."""
+        batch = CallBatch(calls, self._binding, on_duplicate, connection)
+        receipts = self._binding.enqueue_sync(batch.jobs, batch.on_duplicate, batch.connection)
+        return batch.handles(receipts)
+
+    def job(self, job_id: str, tenant: str = "default") -> JobHandle[object]:
+        """Return a handle to the job ``job_id`` of ``tenant``, without checking that it exists."""
         return JobHandle(job_id, tenant, self._binding)
 
     async def close(self) -> None:
@@ -232,26 +293,32 @@ class Holdfast:
         self._binding.close_sync()
 
     def run(self, **flags: object) -> int:
-        """Own the store and run jobs until stopped, as ``holdfast run``; return the exit code."""
+        """Own the store and run jobs until stopped, as ``holdfast run``; return the exit code.
+
+        ``flags`` are settings by name, which win over all others: ``app.run(worker_count=4)``.
+        """
         from .cli.commands.run import run  # noqa: PLC0415 - imports a web server
 
         self.registry.reference = self.registry.reference or self._main_reference()
-        loaded = lambda: load(self._config, environ=os.environ, flags={**self._flags, **flags})
-        return run(loaded, None, self.registry)
+        return run(lambda: self._load(flags), self.registry)
 
     @asynccontextmanager
     async def running(self, **flags: object) -> AsyncIterator[Holdfast]:
         """Own the store and run jobs on this event loop, as in a web application's lifespan.
 
-        Signals are left alone and no metrics port is opened unless ``metrics_port`` is given.
+        ``flags`` are settings by name, which win over all others. Signals are left alone, and no
+        metrics port is opened unless ``metrics_port`` is given.
+        Within ``app.testing()`` nothing is started: the test runs the jobs.
         """
+        if self._binding.in_test:
+            yield self
+            return
         from .daemon.daemon import Daemon  # noqa: PLC0415 - imports a web server
 
         self.registry.reference = self.registry.reference or self._main_reference()
-        wanted = {"metrics_port": "off", **self._flags, **flags}
 
         def read() -> LoadedSettings:
-            return load(self._config, environ=os.environ, flags=wanted)
+            return self._load({"metrics_port": "off", **flags})
 
         loaded = read()
         daemon = Daemon(
@@ -262,33 +329,39 @@ class Holdfast:
             reload=read,
         )
         await daemon.start()
+        for warning in loaded.warnings:
+            log.emit("daemon.settings_doubtful", warning=warning)
         try:
             yield self
         finally:
             await daemon.stop()
 
     def testing(self) -> Rehearsal:
-        """Run everything in this thread, in virtual time: see ``testing.app.Rehearsal``."""
+        """Return a context manager that runs jobs in virtual time when asked; see ``Rehearsal``."""
         from .testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
         return Rehearsal(self.registry, self._binding)
 
-    def _named(self, task: str, payload: Mapping[str, object] | None, queue: str | None) -> NewJob:
+    def _named(
+        self, task: str, payload: Mapping[str, object] | None, job_id: str | None, queue: str | None
+    ) -> NewJob:
         job = NewJob(
             task=task,
             payload={} if payload is None else payload,
+            id=job_id,
             queue=DEFAULT_QUEUE if queue is None else queue,
             max_attempts=self.settings.max_attempts,
         )
         spec = self.registry.tasks.get(task)
         if spec is None:
-            return job
-        encoded = encode_payload(job.payload)
-        spec.signature.check(encoded)
+            try:
+                return replace(job, payload=encode_payload(job.payload))
+            except PayloadInvalid as error:
+                raise PayloadInvalid("payload", f"{task}: {error.problem}") from None
         budget = spec.retry.max_attempts if spec.retry is not None else None
         return replace(
             job,
-            payload=encoded,
+            payload=spec.signature.encode_fields({} if payload is None else payload),
             queue=spec.queue if queue is None else queue,
             priority=spec.priority,
             max_attempts=budget or job.max_attempts,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .engines.contract import Engine, Receipt
+from .engines.contract import Engine, OnDuplicate, Receipt
 from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
 from .model.job import NewJob
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .engines.postgres.options import PostgresOptions
 
 T = TypeVar("T")
-Call = Callable[[Engine], Awaitable[T]]
+EngineCall = Callable[[Engine], Awaitable[T]]
 
 _PORTAL_SECONDS = 10.0
 
@@ -38,8 +38,11 @@ class TestEngine(Protocol):
     def engine(self) -> Engine:
         """The engine."""
 
+    def call(self, work: Coroutine[object, object, T]) -> T:
+        """Run this on the loop to its end, and no jobs meanwhile."""
+
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run this on the loop to its end."""
+        """Run this on the loop to its end, and jobs meanwhile."""
 
 
 class Binding:
@@ -59,6 +62,11 @@ class Binding:
         self._portal: asyncio.AbstractEventLoop | None = None
         self._test_engine: TestEngine | None = None
 
+    @property
+    def in_test(self) -> bool:
+        """Whether calls go to the engine of a test."""
+        return self._test_engine is not None
+
     def use_test_engine(self, test_engine: TestEngine | None) -> None:
         """Use the engine of this stage, or with None the application's own again."""
         self._test_engine = test_engine
@@ -74,15 +82,19 @@ class Binding:
         there = self._loop if self._test_engine is None else self._test_engine.loop
         return there is not None and there is not _running_loop()
 
-    async def call(self, verb: Call[T]) -> T:
-        """Call the engine and return the result."""
+    async def call(self, verb: EngineCall[T], *, waits: bool = False) -> T:
+        """Call the engine and return the result.
+
+        ``waits`` is for calls that wait for jobs: a test engine runs jobs meanwhile.
+        """
         self._check_process()
         here = asyncio.get_running_loop()
         if (test_engine := self._test_engine) is not None:
             if here is test_engine.loop:
                 return await verb(test_engine.engine)
             # A test with an event loop of its own: the test engine's runs in a thread.
-            return await asyncio.to_thread(test_engine.run, _awaiting(verb, test_engine.engine))
+            run = test_engine.run if waits else test_engine.call
+            return await asyncio.to_thread(run, _awaiting(verb, test_engine.engine))
         with self._lock:
             if self._loop is not here:
                 self._forget_ended_loop()
@@ -94,8 +106,8 @@ class Binding:
         future = asyncio.run_coroutine_threadsafe(self._call_here(verb), there)
         return await asyncio.wrap_future(future)
 
-    def call_sync(self, verb: Call[T]) -> T:
-        """Call the engine from synchronous code, and wait for the result."""
+    def call_sync(self, verb: EngineCall[T], *, waits: bool = False) -> T:
+        """Call the engine from synchronous code, and wait for the result; see ``call``."""
         self._check_process()
         there = (
             self._test_engine.loop if self._test_engine is not None else self._loop_for_threads()
@@ -105,27 +117,42 @@ class Binding:
                 "this would make the event loop wait for itself: await the call without _sync, or "
                 "make it from a thread"
             )
-        if self._test_engine is not None:
-            return self._test_engine.run(_awaiting(verb, self._test_engine.engine))
+        if (test_engine := self._test_engine) is not None:
+            run = test_engine.run if waits else test_engine.call
+            return run(_awaiting(verb, test_engine.engine))
         return asyncio.run_coroutine_threadsafe(self._call_here(verb), there).result()
 
-    async def enqueue_in_transaction(
-        self, connection: object, jobs: Sequence[NewJob]
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        on_duplicate: OnDuplicate = "refuse",
+        connection: object = None,
     ) -> list[Receipt]:
-        """Enqueue in the transaction of the caller's connection, without an engine."""
+        """Enqueue; with a connection of the caller's, in its transaction and without an engine."""
+        if connection is None:
+            return await self.call(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
-        return await caller_transaction.enqueue(connection, jobs, options=options)
+        return await caller_transaction.enqueue(
+            connection, jobs, options=options, on_duplicate=on_duplicate
+        )
 
-    def enqueue_in_transaction_sync(
-        self, connection: object, jobs: Sequence[NewJob]
+    def enqueue_sync(
+        self,
+        jobs: Sequence[NewJob],
+        on_duplicate: OnDuplicate = "refuse",
+        connection: object = None,
     ) -> list[Receipt]:
-        """See ``enqueue_in_transaction``; for synchronous code."""
+        """See ``enqueue``; for synchronous code."""
+        if connection is None:
+            return self.call_sync(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
         from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
 
-        return caller_transaction.enqueue_sync(connection, jobs, options=options)
+        return caller_transaction.enqueue_sync(
+            connection, jobs, options=options, on_duplicate=on_duplicate
+        )
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""
@@ -173,7 +200,7 @@ class Binding:
         if portal is not None:
             portal.call_soon_threadsafe(portal.stop)
 
-    async def _call_here(self, verb: Call[T]) -> T:
+    async def _call_here(self, verb: EngineCall[T]) -> T:
         if self._engine is None:
             self._opening = self._opening or asyncio.Lock()
             async with self._opening:
@@ -229,7 +256,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def _awaiting(verb: Call[T], engine: Engine) -> T:
+async def _awaiting(verb: EngineCall[T], engine: Engine) -> T:
     return await verb(engine)
 
 

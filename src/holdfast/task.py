@@ -1,95 +1,34 @@
-"""Tasks and jobs for users: a function that can be enqueued, and a handle to its job."""
+"""Tasks for users: a function that can be enqueued, and calls of it that are enqueued together."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Generic, ParamSpec, TypeVar
-
-import msgspec
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from .binding import Binding
-from .engines.contract import Admission, Engine, Receipt
-from .model.access import DEFAULT_TENANT
+from .call import Call, EnqueueOptions, payload_of
+from .engines.contract import OnDuplicate, Receipt
+from .job_handle import JobHandle, handle_of
 from .model.durations import Duration, seconds_of
-from .model.errors import InvalidInput, JobFailed, JobNotFound, ResultTimeout
-from .model.job import MICROSECONDS, Job, NewJob, State
+from .model.errors import InvalidInput
+from .model.job import MICROSECONDS, NewJob
 from .model.uniform_batch import UniformBatch
 from .worker.registry import TaskSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
-_POLL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-
-
-class JobHandle(msgspec.Struct, eq=False):
-    """A job that was enqueued."""
-
-    id: str
-    tenant: str
-    _binding: Binding
-    existed: bool = False
-    """Whether it existed already, with the same unique key."""
-
-    def __repr__(self) -> str:
-        return f"<job {self.id}>"
-
-    async def get(self) -> Job:
-        """Return the job as it is now, or raise ``JobNotFound``."""
-        return await self._binding.call(self._get)
-
-    async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
-        """Wait until it is finished and return what the task returned.
-
-        Raise ``JobFailed`` when it is dead or cancelled, ``ResultTimeout`` when it takes longer
-        than ``timeout``; the job continues then.
-        """
-        seconds = None if timeout is None else seconds_of("timeout", timeout)
-        return await self._binding.call(lambda engine: self._result(engine, seconds))
-
-    def result_sync(self, timeout: Duration | None = None) -> object:
-        """Do what ``result`` does, from synchronous code."""
-        seconds = None if timeout is None else seconds_of("timeout", timeout)
-        return self._binding.call_sync(lambda engine: self._result(engine, seconds))
-
-    async def _get(self, engine: Engine) -> Job:
-        job = (await engine.get([self.id], tenant=self.tenant))[0]
-        if job is None:
-            raise JobNotFound(self.id)
-        return job
-
-    async def _result(self, engine: Engine, seconds: float | None) -> object:
-        loop = asyncio.get_running_loop()
-        give_up = None if seconds is None else loop.time() + seconds
-        for tries in range(1 << 62):
-            job = await self._get(engine)
-            if job.state is State.COMPLETED:
-                return None if job.result is None else msgspec.json.decode(job.result)
-            if job.state.finished:
-                reason = "" if job.failure is None else job.failure.error_reason
-                message = "" if job.failure is None else job.failure.message
-                raise JobFailed(job.id, job.state.value, reason, message)
-            wait_seconds = _POLL_SECONDS[min(tries, len(_POLL_SECONDS) - 1)]
-            if give_up is not None:
-                left = give_up - loop.time()
-                if left <= 0:
-                    state = f"still {job.state.value} after {seconds:g} s"
-                    raise ResultTimeout(f"job {job.id!r} is {state}; it continues")
-                wait_seconds = min(wait_seconds, left)
-            await asyncio.sleep(wait_seconds)
-        raise ResultTimeout(self.id)
-
-
-def handles(receipts: list[Receipt], tenant: str, binding: Binding) -> list[JobHandle]:
-    """Return handles to these jobs."""
-    new = Admission.CREATED
-    return [JobHandle(one.id, tenant, binding, one.admission is not new) for one in receipts]
+Arguments: TypeAlias = tuple[object, ...] | list[Any] | Mapping[str, object]
+"""The arguments of one call: positional ones as a tuple or list, or named ones as a mapping."""
 
 
 class Task(Generic[P, R]):
-    """A function that is also a task. Calling it is a plain call."""
+    """A function that is also a task: ``@app.task`` makes it. Calling it is a plain call."""
+
+    spec: TaskSpec
+    """The task as it was declared."""
 
     def __init__(
         self,
@@ -97,15 +36,15 @@ class Task(Generic[P, R]):
         spec: TaskSpec,
         binding: Binding,
         defaults: Callable[[], int],
-        extra: Mapping[str, object] | None = None,
-        connection: object = None,
+        fields: Mapping[str, object] | None = None,
+        options: EnqueueOptions | None = None,
     ) -> None:
         self.spec = spec
         self._function = function
         self._binding = binding
         self._default_max_attempts = defaults
-        self._extra = dict(extra or {})
-        self._connection = connection
+        self._fields = dict(fields or {})
+        self._options = options or EnqueueOptions()
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", spec.name)
         self.__wrapped__ = function
@@ -122,34 +61,87 @@ class Task(Generic[P, R]):
         """Call the function directly."""
         return self._function(*args, **kwargs)
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Enqueue a call with these arguments; it is durable when this returns."""
+    @overload
+    async def enqueue(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+
+    @overload
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[object]:
+        """Enqueue a call with these arguments; it is durable when this returns.
+
+        Raise ``InvalidInput`` if the arguments or options are wrong, ``DuplicateId`` if the job's
+        id exists, ``StorageFull``, or ``Unavailable`` if the store does not answer.
+        """
         return (await self._send([self._job(args, kwargs)]))[0]
 
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    @overload
+    def enqueue_sync(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+
+    @overload
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[object]:
         """Do what ``enqueue`` does, from synchronous code."""
         return self._send_sync([self._job(args, kwargs)])[0]
 
+    @overload
     async def enqueue_many(
-        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
-    ) -> list[JobHandle]:
-        """Enqueue all of these calls, or none, in one commit.
+        self: Task[P, Coroutine[Any, Any, T]], calls: Iterable[Call[T] | Arguments]
+    ) -> list[JobHandle[T]]: ...
 
-        Each is a tuple of positional or a mapping of named arguments; do not change them before
-        this returns. One commit takes up to 8 MiB: use several calls for more.
+    @overload
+    async def enqueue_many(self, calls: Iterable[Call[R] | Arguments]) -> list[JobHandle[R]]: ...
+
+    async def enqueue_many(
+        self, calls: Iterable[Call[Any] | Arguments]
+    ) -> Sequence[JobHandle[object]]:
+        """Enqueue all of these ``calls``, or none, in one commit.
+
+        Each is made by ``call``, whose arguments a type checker sees; or it is a tuple of
+        positional or a mapping of named arguments. Do not change them before this returns. One
+        commit takes up to 8 MiB: use several for more.
         """
         jobs = self._jobs(calls)
         if self._binding.runs_on_another_loop():
             jobs.payloads.make_all()  # in this thread, which owns the arguments
         return await self._send(jobs)
 
+    @overload
     def enqueue_many_sync(
-        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
-    ) -> list[JobHandle]:
+        self: Task[P, Coroutine[Any, Any, T]], calls: Iterable[Call[T] | Arguments]
+    ) -> list[JobHandle[T]]: ...
+
+    @overload
+    def enqueue_many_sync(self, calls: Iterable[Call[R] | Arguments]) -> list[JobHandle[R]]: ...
+
+    def enqueue_many_sync(
+        self, calls: Iterable[Call[Any] | Arguments]
+    ) -> Sequence[JobHandle[object]]:
         """Do what ``enqueue_many`` does, from synchronous code."""
         jobs = self._jobs(calls)
         jobs.payloads.make_all()  # in this thread, which owns the arguments
         return self._send_sync(jobs)
+
+    @overload
+    def call(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Call[T]: ...
+
+    @overload
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
+        """Return a call with these arguments, for ``enqueue_many`` and ``app.enqueue_all``.
+
+        Nothing is enqueued yet. The arguments are checked and encoded now.
+        """
+        job = self._new_job(self.spec.signature.encode(args, kwargs))
+        return Call(self.spec, job, self._options, self, self._binding)
 
     def options(
         self,
@@ -166,21 +158,31 @@ class Task(Generic[P, R]):
         tenant: str | None = None,
         scope: str | None = None,
         key: str | None = None,
-        depends_on: Sequence[str | JobHandle] | None = None,
+        depends_on: Sequence[str | JobHandle[object] | Call[object]] | None = None,
         hold: bool | None = None,
+        on_duplicate: OnDuplicate | None = None,
         connection: object = None,
     ) -> Task[P, R]:
         """Return the same task with these options for its jobs.
 
-        Jobs of one ``key`` run one after another. A job waits for those in ``depends_on``, and
-        with ``hold`` until a person confirms it.
+        A second job with an ``id`` is refused (``DuplicateId``) as long as the first is remembered,
+        or with ``on_duplicate="skip"`` left out: the handle's ``existed`` is true. ``unique``
+        allows one unfinished job of this name in a queue: enqueueing a second returns the first.
+
+        A job is due after ``delay`` or at ``run_at``, and dies unless it starts within ``expires``.
+        It goes to ``queue``, where higher ``priority`` comes first. ``max_attempts`` counts all
+        runs. ``estimated`` is how long the first lease lasts.
+
+        Jobs of one ``key`` run one after another. A job waits for those in ``depends_on``: ids,
+        handles, or calls that are enqueued with it by ``app.enqueue_all``; and with ``hold`` until
+        a person confirms it. ``tenant`` owns the job, ``scope`` is a path inside the tenant.
 
         With ``connection``, your own connection to the database of the store, jobs are enqueued in
         its transaction: they exist once you commit, and never if you roll back. It may be of
         psycopg 3, SQLAlchemy or Django; asynchronous ones are for ``enqueue``, others for
         ``enqueue_sync``.
         """
-        options: dict[str, object] = {
+        fields: dict[str, object] = {
             "id": id,
             "queue": queue,
             "priority": priority,
@@ -196,41 +198,46 @@ class Task(Generic[P, R]):
             "depends_on": None if depends_on is None else _ids(depends_on),
             "hold": hold,
         }
-        given = {name: value for name, value in options.items() if value is not None}
-        return Task(
-            self._function,
-            self.spec,
-            self._binding,
-            self._default_max_attempts,
-            {**self._extra, **given},
-            self._connection if connection is None else connection,
-        )
+        given = {name: value for name, value in fields.items() if value is not None}
+        options = self._options.changed(depends_on, on_duplicate, connection)
+        fields = {**self._fields, **given}
+        defaults = self._default_max_attempts
+        return Task(self._function, self.spec, self._binding, defaults, fields, options)
 
-    def _jobs(self, calls: Iterable[Sequence[object] | Mapping[str, object]]) -> UniformBatch:
+    def _jobs(self, calls: Iterable[Call[Any] | Arguments]) -> UniformBatch:
         many = list(calls)
         return UniformBatch(self._template(), self._payloads(many), len(many))
 
-    def _payloads(
-        self, calls: Iterable[Sequence[object] | Mapping[str, object]]
-    ) -> Iterator[bytes]:
+    def _payloads(self, calls: Iterable[Call[Any] | Arguments]) -> Iterator[bytes]:
         encode = self.spec.signature.encode
         for call in calls:
+            given: object = call  # a type checker may not have seen it
             if type(call) is tuple:
                 yield encode(call, {})
-            elif isinstance(call, Mapping):
-                yield encode((), dict(call))
-            elif isinstance(call, str | bytes) or not isinstance(call, Sequence):
-                raise InvalidInput(
-                    "calls", f"{call!r} is not a tuple of arguments: write ({call!r},)"
-                )
+            elif isinstance(given, Call):
+                yield payload_of(given, self)
+            elif isinstance(given, Mapping):
+                yield encode((), dict(given))
+            elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+                yield encode(tuple(given), {})
             else:
-                yield encode(tuple(call), {})
+                problem = f"{given!r} is not a tuple of arguments: write ({given!r},)"
+                raise InvalidInput("calls", problem)
 
     def _job(self, args: tuple[object, ...], kwargs: dict[str, object]) -> NewJob:
         return self._template(self.spec.signature.encode(args, kwargs))
 
     def _template(self, payload: bytes = b"{}") -> NewJob:
         """Return a job of this task with this payload; all other fields are the same for each."""
+        if self._options.after:
+            raise InvalidInput(
+                "depends_on",
+                f"{self._options.after[0]!r} is not enqueued: pass both to app.enqueue_all, or "
+                "depend on the handle of the first",
+            )
+        return self._new_job(payload)
+
+    def _new_job(self, payload: bytes) -> NewJob:
         spec = self.spec
         policy = spec.retry
         fields: dict[str, object] = {
@@ -239,34 +246,37 @@ class Task(Generic[P, R]):
             "max_attempts": (policy and policy.max_attempts) or self._default_max_attempts(),
             "estimated_seconds": spec.estimated_seconds,
             "max_processing_seconds": spec.max_processing_seconds,
-            **self._extra,
+            **self._fields,
         }
         new: Callable[..., NewJob] = NewJob
         return new(task=spec.name, payload=payload, **fields)
 
-    async def _send(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
-        if self._connection is not None:
-            return self._handles(await self._binding.enqueue_in_transaction(self._connection, jobs))
-        return self._handles(await self._binding.call(lambda engine: engine.enqueue(jobs)))
+    async def _send(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        options = self._options
+        receipts = await self._binding.enqueue(
+            jobs, options.on_duplicate or "refuse", options.connection
+        )
+        return self._handles(jobs, receipts)
 
-    def _send_sync(self, jobs: Sequence[NewJob]) -> list[JobHandle]:
-        if self._connection is not None:
-            return self._handles(self._binding.enqueue_in_transaction_sync(self._connection, jobs))
-        return self._handles(self._binding.call_sync(lambda engine: engine.enqueue(jobs)))
+    def _send_sync(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        options = self._options
+        receipts = self._binding.enqueue_sync(
+            jobs, options.on_duplicate or "refuse", options.connection
+        )
+        return self._handles(jobs, receipts)
 
-    def _handles(self, receipts: list[Receipt]) -> list[JobHandle]:
-        return handles(receipts, self._tenant, self._binding)
-
-    @property
-    def _tenant(self) -> str:
-        tenant = self._extra.get("tenant", DEFAULT_TENANT)
-        return tenant if isinstance(tenant, str) else DEFAULT_TENANT
+    def _handles(self, jobs: Sequence[NewJob], receipts: list[Receipt]) -> list[JobHandle[Any]]:
+        tenant = jobs.like.tenant if isinstance(jobs, UniformBatch) else jobs[0].tenant
+        decode = self.spec.signature.result
+        return [handle_of(one, tenant, self._binding, decode) for one in receipts]
 
 
-def _ids(jobs: Sequence[str | JobHandle]) -> tuple[str, ...]:
-    if isinstance(jobs, str | JobHandle):
-        raise InvalidInput("depends_on", "give a list of jobs, or of their ids")
-    return tuple(job.id if isinstance(job, JobHandle) else job for job in jobs)
+def _ids(jobs: Sequence[str | JobHandle[object] | Call[object]]) -> tuple[str, ...]:
+    if isinstance(jobs, str | JobHandle | Call):
+        raise InvalidInput("depends_on", "give a list of jobs, of their ids, or of calls")
+    return tuple(
+        job.id if isinstance(job, JobHandle) else job for job in jobs if not isinstance(job, Call)
+    )
 
 
 def _microseconds(moment: datetime) -> int:

@@ -3,8 +3,11 @@
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from .stores import Stores
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +26,9 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+def stores(tmp_path: Path, request: pytest.FixtureRequest) -> Stores:
+    """Applications on every kind of store."""
+    return Stores(tmp_path, request)

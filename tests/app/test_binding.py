@@ -323,7 +323,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_an_owner_the_error_says_what_to_start(store, impatient):
     app = Holdfast(store)
     work = declare(app)
-    with pytest.raises(NoOwner, match=r"no process owns the store.*`holdfast run`"):
+    with pytest.raises(NoOwner, match=r"no process owns the store.*`holdfast --store .* run`"):
         work.enqueue_sync(1)
 
     async def main() -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import click
 import pytest
 
 from holdfast import (
@@ -19,6 +20,7 @@ from holdfast import (
     Task,
     current,
 )
+from holdfast.cli.main import main as cli
 from holdfast.model.errors import PayloadInvalid
 from holdfast.model.job import Job
 
@@ -82,6 +84,17 @@ def test_what_a_task_declares_is_in_its_jobs(app: Holdfast):
     assert job.arguments() == {"to": "00000000-0000-0000-0000-000000000005"}
     assert job.id
     assert job.state == "pending"
+
+
+@pytest.mark.parametrize("field", ["timeout", "estimated"])
+def test_a_task_that_could_not_reach_its_own_time_is_refused_where_it_is_declared(app, field):
+    def slow() -> None: ...
+
+    with pytest.raises(InvalidInput) as refused:
+        app.task(max_processing="10m", **{field: "20m"})(slow)
+    assert refused.value.field == field
+    assert f"{field}=20m of task 'slow' is longer than max_processing=10m" in str(refused.value)
+    assert "slow" not in app.registry.tasks
 
 
 def test_what_a_task_does_not_declare_is_the_setting(app: Holdfast, monkeypatch):
@@ -262,7 +275,7 @@ def test_a_string_of_arguments_is_most_likely_a_slip(app: Holdfast):
     def send(to: str) -> None: ...
 
     with pytest.raises(InvalidInput, match=r"'ann' is not a tuple of arguments: write \('ann',\)"):
-        send.enqueue_many_sync(["ann"])
+        send.enqueue_many_sync(["ann"])  # type: ignore[list-item]
 
 
 def test_a_duplicate_id_is_refused_and_nothing_is_enqueued(app: Holdfast):
@@ -273,6 +286,59 @@ def test_a_duplicate_id_is_refused_and_nothing_is_enqueued(app: Holdfast):
     with pytest.raises(DuplicateId, match="'mine'"):
         work.options(id="mine").enqueue_sync(2)
     assert job_of(first).arguments() == {"number": 1}
+
+
+def test_what_the_error_for_a_duplicate_recommends_is_there(app: Holdfast):
+    @app.task
+    def work(number: int) -> None: ...
+
+    mine = work.options(id="mine")
+    mine.enqueue_sync(1)
+    with pytest.raises(DuplicateId) as refused:
+        mine.enqueue_sync(2)
+    assert 'on_duplicate="skip", --skip-duplicates' in str(refused.value)
+    skipping = mine.options(on_duplicate="skip")
+    command = cli.get_command(click.Context(cli), "enqueue")
+    assert command is not None
+    assert "--skip-duplicates" in [name for option in command.params for name in option.opts]
+
+    async def ask() -> list[JobHandle]:
+        with pytest.raises(DuplicateId):
+            await app.enqueue("work", {"number": 3}, id="mine")
+        return [
+            await skipping.enqueue(2),
+            *await skipping.enqueue_many([(2,)]),
+            await app.enqueue("work", {"number": 3}, id="mine", on_duplicate="skip"),
+            *await app.enqueue_all([skipping.call(4)]),
+            *await app.enqueue_all([mine.call(4)], on_duplicate="skip"),
+        ]
+
+    handles = [*asyncio.run(ask()), skipping.enqueue_sync(5), *skipping.enqueue_many_sync([(6,)])]
+    handles += app.enqueue_all_sync([mine.call(7)], on_duplicate="skip")
+    assert {(handle.id, handle.existed) for handle in handles} == {("mine", True)}
+    assert job_of(handles[0]).arguments() == {"number": 1}
+    with pytest.raises(InvalidInput, match="on_duplicate: 'ignore' is not refuse or skip"):
+        mine.options(on_duplicate="ignore").enqueue_sync(8)  # type: ignore[arg-type]
+
+
+def test_a_job_enqueued_by_name_is_checked_like_any_other(app: Holdfast):
+    @app.task
+    def work(at: datetime, data: bytes = b"", anything: Any = None) -> None: ...
+
+    async def ask() -> Job:
+        for task in ("work", "elsewhere"):
+            with pytest.raises(PayloadInvalid, match=r"anything\['a'\] is bytes, which would come"):
+                await app.enqueue(task, {"at": "2027-01-01T00:00:00Z", "anything": {"a": b"x"}})
+        with pytest.raises(PayloadInvalid, match="elsewhere: at is a datetime, which would"):
+            await app.enqueue("elsewhere", {"at": datetime.now(UTC)})
+        with pytest.raises(PayloadInvalid, match="elsewhere: its field 7 is not named by text"):
+            await app.enqueue("elsewhere", {7: 1})  # type: ignore[dict-item]
+        with pytest.raises(PayloadInvalid, match="work: 7 names no argument"):
+            await app.enqueue("work", {7: 1})  # type: ignore[dict-item]
+        moment = datetime(2027, 1, 1, tzinfo=UTC)
+        return await (await app.enqueue("work", {"at": moment, "data": b"\xff"})).get()
+
+    assert asyncio.run(ask()).arguments() == {"at": "2027-01-01T00:00:00Z", "data": "/w=="}
 
 
 def test_a_unique_key_returns_the_first_and_says_that_it_existed(app: Holdfast):

@@ -72,6 +72,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("workers", "resize"): ("3", *WHY),
     ("workers", "drain"): WHY,
     ("workers", "resume"): WHY,
+    ("workers", "log-level"): ("debug", *WHY),
     ("schedules", "run"): ("nightly", *WHY),
     ("schedules", "skip"): ("nightly", *WHY),
     ("schedules", "pause"): ("nightly", *WHY),

@@ -81,6 +81,25 @@ def test_settings_that_are_wrong_are_what_is_wrong(hold, monkeypatch):
     assert "HOLDFAST_WORKER_COUNT" in finding["said"]
 
 
+def test_a_task_that_cannot_reach_its_timeout_is_wrong(hold, here, monkeypatch):
+    (here / "app.py").write_text(
+        "from holdfast import Holdfast\napp = Holdfast()\n"
+        "@app.task(timeout='20m')\ndef slow() -> None: ...\n"
+    )
+    assert "1 task of app.py: each can reach its timeout" in hold("doctor", "app.py").stdout
+    monkeypatch.setenv("HOLDFAST_MAX_PROCESSING_SECONDS", "10m")
+    result = hold("doctor", "app.py")
+    assert result.exit_code == 1
+    assert (
+        "timeout=20m of task 'slow' is longer than max_processing_seconds, which is 10m "
+        "(environment HOLDFAST_MAX_PROCESSING_SECONDS)"
+    ) in result.stdout
+    ran = hold("run", "app.py", "--run-seconds", "1s")
+    assert ran.exit_code == 2
+    assert "timeout=20m of task 'slow' is longer than" in ran.stderr
+    assert not (here / "data").exists()
+
+
 def test_a_place_that_cannot_be_used_is_wrong(hold, here):
     (here / "file").write_text("")
     result = hold("--store", "file", "doctor")
@@ -139,10 +158,11 @@ def test_what_waits_for_nothing_good_is_said(shop, monkeypatch):
     monkeypatch.setattr(doctor_checks, "SLOW_RECOVERY_SECONDS", -1.0)
     result = shop.run("doctor", code=1 if shop.owned else 0)
     assert "mail is paused with 2 jobs pending" in result.stdout
-    assert "slow has 1 job pending, and these settings do not serve it" in result.stdout
+    unserved = "no live daemon serves it" if shop.owned else "these settings do not serve it"
+    assert f"slow has 1 job pending, and {unserved}" in result.stdout
     assert "sync is off" in result.stdout
     if shop.owned:
-        assert "the daemon does not know the task of 1 job of 'strange'" in result.stdout
+        assert "no live daemon knows the task of 1 job of 'strange'" in result.stdout
         assert "warning  recovery" in result.stdout
 
 

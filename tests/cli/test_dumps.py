@@ -1,7 +1,16 @@
 """``holdfast dump`` and ``load``: with the daemon up, and without it."""
 
+import asyncio
 import json
 from pathlib import Path
+
+import pytest
+
+from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.model.errors import StoreMoved
+from holdfast.settings import Settings
+from holdfast.stores.opening import own_journal
+from holdfast.stores.tombstone import leave_tombstone
 
 from .conftest import Command
 
@@ -64,3 +73,82 @@ def test_what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing(here, hol
     assert "not a complete dump" in cut.output
     assert not list(Path("copy").glob("*/*"))
     assert hold("--store", "copy", "load", "all.dump").exit_code == 0
+
+
+def test_a_dump_goes_through_a_pipe(here, hold):
+    enqueue(hold, "a", "b")
+    done = hold("dump", "-")
+    assert done.exit_code == 0
+    assert "2 jobs; sha256 " in done.stderr
+    assert not Path("-").exists()
+    loaded = hold("--store", "copy", "load", "-", stdin=done.stdout_bytes)
+    assert (loaded.exit_code, loaded.output) == (
+        0, "copy: 2 jobs, 2 of them unfinished: they continue with `holdfast run`\n",
+    )  # fmt: skip
+    cut = hold("--store", "other", "load", "-", stdin=done.stdout_bytes[:-20])
+    assert cut.exit_code != 0
+    assert "manifest" in cut.output
+    assert not Path("other/log").exists()
+
+
+def test_the_counts_of_a_dump_have_their_plurals(here, hold):
+    enqueue(hold, "a")
+    for queue in ("mail", "slow"):
+        hold(
+            "queues",
+            "set",
+            queue,
+            "--new",
+            "--max-in-flight",
+            "2",
+            "--by",
+            "ann",
+            "--reason",
+            "test",
+        )
+    done = hold("dump", "all.dump")
+    assert "2 audit entries, 1 job, 2 policies; sha256" in done.output
+
+
+async def test_a_daemon_that_waited_for_the_owner_that_moved_it_is_refused(here):
+    settings = Settings(store=str(here / "old"))
+    owner = await own_journal(settings)
+    waiting = asyncio.create_task(own_journal(settings))
+    await asyncio.sleep(0)  # it has looked for the mark before the directory was moved
+    leave_tombstone(settings, Settings(store=str(here / "new")))
+    await owner.close()
+    with pytest.raises(StoreMoved):
+        await waiting
+    assert LocalDisk(str(here / "old")).owner() is None
+
+
+def test_a_directory_that_was_moved_says_so_and_is_not_used(here, hold):
+    enqueue(hold, "a", "b")
+    done = hold("move", "--from", "data", "--to", "new", "--yes")
+    assert "data is marked as moved: it will not run any more" in done.output
+    place = str(here / "new")
+    for command in (
+        ("run", "--run-seconds", "1s", "--metrics-port", "off"),
+        ("enqueue",),
+        ("status",),
+        ("jobs", "list"),
+        ("dump", "old.dump"),
+        ("move", "--from", "data", "--to", "third", "--yes"),
+    ):
+        stdin = json.dumps({"task": "mail"}) if command == ("enqueue",) else None
+        refused = hold(*command, stdin=stdin)
+        assert refused.exit_code == 5, (command, refused.output)
+        assert f"was moved to {place} on " in refused.output
+        assert "remove data/MOVED" in refused.output.replace("./data", "data")
+    assert hold("journal", "verify").exit_code == 0, "it can still be inspected"
+    assert "pending:   2" in hold("--store", "new", "status").output
+    Path("data/MOVED").unlink()
+    assert "pending:   2" in hold("status").output
+
+
+def test_a_tombstone_that_cannot_be_read_refuses_too(here, hold):
+    enqueue(hold, "a")
+    Path("data/MOVED").write_bytes(b"\xff")
+    refused = hold("status")
+    assert refused.exit_code == 5
+    assert "was moved to another store" in refused.output

@@ -72,15 +72,21 @@ def test_a_policy_that_makes_no_sense_changes_nothing(closed_shop, bad):
 # --- workers -----------------------------------------------------------------------------------
 
 
-def test_workers_are_those_who_hold_leases(shop):
+def test_workers_are_those_who_are_live_and_those_who_hold_leases(shop):
     found = shop.json("workers", "list")
-    (one,) = found["workers"]
+    one, *live = found["workers"]
+    assert [(idle["leases"], idle["slots"], idle["queues"]) for idle in live] == (
+        [(0, 8, ["later"])] if shop.owned else []
+    )
     assert (one["worker"], one["leases"], one["tasks"]) == ("far/w1", 1, {"mail": 1})
     assert found["slots"] == ({"later": 8} if shop.owned else {})
     text = shop.run("workers", "list").stdout
-    assert re.search(r"^far/w1 +1 +\S+ ago +in \dm\d+s +mail 1", text, re.MULTILINE)
-    (line,) = shop.run("workers", "list", "--ndjson").stdout.splitlines()
-    assert json.loads(line)["worker"] == "far/w1"
+    assert re.search(r"^far/w1 +1 +\S+ ago +in \d+m\d+s +mail 1", text, re.MULTILINE)
+    if shop.owned:
+        live_row = r"^own/\S+ +\S+ +\d+ +\S+ +0/8 +claims +\d+s ago +later +.*mail"
+        assert re.search(live_row, text, re.MULTILINE)
+    line, *lines = shop.run("workers", "list", "--ndjson").stdout.splitlines()
+    assert (json.loads(line)["worker"], len(lines)) == ("far/w1", int(shop.owned))
 
 
 def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
@@ -97,8 +103,15 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
     last = shop.json("audit", "list")[-1]
     assert (last["action"], last["user_id"], last["reason"], last["changes"]) == (
         *("worker.resize", "ops", "rush hour"),
-        {"slots": 3, "queue": "later"},
+        {"slots": 3, "queue": "later", "workers": [last["resource_id"]]},
     )
+    named = last["resource_id"]
+    assert (
+        "no live worker is called 'x'; there are"
+        in shop.run(*resize, "--worker", "x", code=2).stderr
+    )
+    shop.run("workers", "log-level", "warning", "--worker", named, *WHY)
+    assert shop.json("audit", "list")[-1]["changes"] == {"level": "warning", "workers": [named]}
     assert "0 jobs still running" in shop.run("workers", "drain", "--wait", "5s", *WHY).stdout
     assert shop.json("workers", "list")["draining"] is True
     assert "draining: it claims nothing" in shop.run("workers", "list").stdout
@@ -109,7 +122,7 @@ def test_slots_are_resized_and_drained_where_a_daemon_runs(shop):
     while shop.json("jobs", "show", "late")["status"] != "completed":
         assert time.monotonic() < give_up
     assert [one["action"] for one in shop.json("audit", "list")][-3:] == [
-        "worker.resize",
+        "worker.log_level",
         "worker.drain",
         "worker.resume",
     ]
@@ -212,7 +225,7 @@ def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
 
 def test_an_audit_that_was_altered_is_found_out(closed_shop):
     for queue in ("a", "b", "c"):
-        closed_shop.run("queues", "pause", queue, *WHY)
+        closed_shop.run("queues", "pause", queue, "--new", *WHY)
     assert closed_shop.json("audit", "verify")["whole"] is True
     with sqlite3.connect(closed_shop.path / "cold.sqlite") as database:
         database.execute("DELETE FROM audit WHERE rowid = (SELECT min(rowid) + 1 FROM audit)")
@@ -220,3 +233,56 @@ def test_an_audit_that_was_altered_is_found_out(closed_shop):
     found = closed_shop.json("audit", "verify", code=1)
     assert found["whole"] is False
     assert "does not follow" in found["said"]
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("set", "--fair")])
+def test_a_queue_that_nobody_knows_is_refused_with_a_suggestion(shop, words):
+    name, *options = words
+    refused = shop.run("queues", name, "mial", *options, *WHY, code=3)
+    assert refused.stderr == (
+        "holdfast: no queue is named 'mial'; did you mean 'mail'? For a queue whose first job "
+        "comes later, add --new\n"
+    )
+    far = shop.run("queues", name, "nothing-like-it", *options, *WHY, code=3)
+    assert "; known: default, keys, " in far.stderr
+    assert {one["queue"] for one in shop.json("queues", "list")} == {
+        *("default", "keys", "mail", "slow")
+    }
+    assert shop.json("audit", "list") == []
+
+
+def test_a_queue_without_jobs_is_paused_if_that_is_meant(shop):
+    assert shop.run("queues", "pause", "soon", "--new", *WHY).stdout == "soon: paused\n"
+    assert shop.run("queues", "resume", "soon", *WHY).stdout == "soon: no limits\n"
+    shop.run("queues", "set", "fast", "--new", "--rate", "5/s", *WHY)
+    shop.run("queues", "set", "fast", "--fair", *WHY)
+
+
+def test_the_queue_of_a_task_is_known_to_its_daemon(shop):
+    # No job is in it. A daemon says which queues its tasks have; without one nobody does.
+    shop.run("queues", "pause", "later", *WHY, code=0 if shop.owned else 3)
+    shop.run("queues", "pause", "default", *WHY)
+
+
+def test_status_counts_blocked_jobs(shop):
+    lines = shop.run("status").stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        *("pending", "in_flight", "completed", "dead", "blocked")
+    ]
+    assert lines[-1] == "blocked:   1"
+    assert shop.json("status")["blocked"] == 1
+
+
+@pytest.mark.parametrize("body", ["'not json'", "'[1]'", "x'ff'", "body || ' '"])
+def test_an_audit_entry_that_cannot_be_read_is_named_as_altered(closed_shop, body):
+    for queue in ("a", "b", "c"):
+        closed_shop.run("queues", "pause", queue, "--new", *WHY)
+    with sqlite3.connect(closed_shop.path / "cold.sqlite") as database:
+        database.execute(f"UPDATE audit SET body = {body} WHERE number = 2")  # noqa: S608
+    database.close()
+    found = closed_shop.json("audit", "verify", code=1)
+    assert (found["whole"], found["count"]) == (False, 1)
+    assert "entry 2 cannot be read" in found["said"]
+    assert "altered after entry 1: entry 2" in closed_shop.run("audit", "verify", code=1).stdout
+    listed = closed_shop.run("audit", "list", code=5)
+    assert "entry 2 of the audit was altered" in listed.stderr

@@ -4,6 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
@@ -73,3 +75,35 @@ def test_enqueue_and_status_as_they_were_typed(hold, here):
     (here / "jobs.json").write_text('[{"id":"1","payload":{"type":"x"}},{"id":"2","payload":{}}]')
     assert hold("enqueue", "-f", "jobs.json").stdout == "2 jobs enqueued\n"
     assert hold("status").stdout.splitlines()[0] == "pending:   2"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"id": "a"}, {"id": "b"}, {"id": "a"}]', "job 3: id: 'a' is also the id of job 1 here"),
+        ('{"id": "a"}\n\n{"id": "a"}\n', "job 2: id: 'a' is also the id of job 1 here"),
+        ('{"id": "a", "priority": 1.5}', "priority"),
+        ('{"id": "a", "max_attempts": 0}', "job 1: max_attempts"),
+    ],
+)
+def test_a_wrong_file_of_jobs_leaves_no_store_behind(hold, here, text, said):
+    refused = hold("enqueue", stdin=text)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert not (here / "data").exists()
+
+
+def test_an_id_twice_in_one_file_is_skipped_if_asked_and_is_none_of_another_tenant(hold):
+    text = '{"id": "a"}\n{"id": "a"}\n{"id": "a", "tenant": "other"}\n'
+    assert "2 jobs enqueued, 1 skipped" in hold("enqueue", "--skip-duplicates", stdin=text).stdout
+    other = '{"id": "b"}\n{"id": "b", "tenant": "other"}\n'
+    assert hold("enqueue", stdin=other).stdout == "2 jobs enqueued\n"
+
+
+def test_no_time_at_all_is_refused_with_what_to_give(hold):
+    refused = hold("run", "--timeout", "0")
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        "holdfast: task_timeout_seconds: '0' is too short: give more than 0, such as 30s "
+        "(flag --timeout)\n"
+    )

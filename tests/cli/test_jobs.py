@@ -23,7 +23,9 @@ def test_a_file_is_enqueued_and_counted(hold, here, flag):
     (here / "jobs.json").write_text(TWO)
     result = hold("enqueue", flag, "jobs.json")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "2 jobs enqueued\n", "")
-    assert hold("status").stdout == "pending:   2\nin_flight: 0\ncompleted: 0\ndead:      0\n"
+    assert hold("status").stdout == (
+        "pending:   2\nin_flight: 0\ncompleted: 0\ndead:      0\nblocked:   0\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_duplicates_are_refused_and_nothing_is_enqueued(hold):
     assert (result.exit_code, result.stdout) == (4, "")
     assert "a job with id 'a' exists" in result.stderr
     assert as_json(hold("status", "--json"))["pending"] == 1
-    assert hold("enqueue", stdin='[{"id":"x"},{"id":"x"}]').exit_code == 4
+    assert hold("enqueue", stdin='[{"id":"x"},{"id":"x"}]').exit_code == 2
 
 
 def test_duplicates_are_left_out_if_asked(hold):
@@ -260,9 +262,9 @@ def test_what_runs_is_shown_with_its_progress_and_a_failure_with_its_error(daemo
     assert 'raise ValueError("this one fails")' in text
 
 
-def test_the_text_of_status_is_the_four_counts(daemon):
-    lines = daemon.run("status").stdout.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["pending", "in_flight", "completed", "dead"]
+def test_the_text_of_status_is_the_four_counts_and_the_blocked(daemon):
+    names = [line.split(":")[0] for line in daemon.run("status").stdout.splitlines()]
+    assert names == ["pending", "in_flight", "completed", "dead", "blocked"]
 
 
 def test_a_second_daemon_on_the_store_is_refused_and_says_who_has_it(daemon, monkeypatch):

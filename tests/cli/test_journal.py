@@ -62,7 +62,7 @@ def test_a_whole_log_is_whole(hold, history):
     result = hold("journal", "verify")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "intact"
-    assert "1 segments, 0 snapshots" in result.stdout
+    assert "1 segment, 0 snapshots" in result.stdout
     assert "7 jobs, closed cleanly" in result.stdout
     report = json.loads(hold("journal", "verify", "--json").stdout)
     assert (report["problems"], report["jobs"], report["closed_in_order"]) == ([], 7, True)
@@ -129,10 +129,12 @@ def test_a_snapshot_is_printed_with_the_fields_that_people_know(hold, here):
     assert hold("journal", "verify").exit_code == 0
 
 
-def test_without_a_snapshot_there_is_none_to_print(hold, history):
-    result = hold("journal", "dump", "--snapshot")
-    assert result.exit_code == 2
-    assert "has no snapshot yet" in result.stderr
+def test_before_the_first_snapshot_the_state_of_the_log_is_printed(hold, history):
+    found = json.loads(hold("journal", "dump", "--snapshot").stdout)
+    assert sorted(job["id"] for job in found["queue"]) == ["lost", "retry", "snooze"]
+    assert [job["id"] for job in found["completed"]] == ["ack"]
+    last = json.loads(hold("journal", "dump", "--json").stdout.splitlines()[-1])
+    assert found["last_seq"] == last["seq"]
 
 
 def test_salvage_copies_out_what_is_whole_and_leaves_the_rest_alone(hold, history, here):

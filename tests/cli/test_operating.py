@@ -1,12 +1,22 @@
 """``jobs``, ``dead`` and ``replay``, each with the daemon up and down."""
 
+import asyncio
 import json
 import re
 
 import pytest
 
+from holdfast.engines.journal.engine import JournalEngine
+from holdfast.model.actions import ReplayJobs
+from holdfast.model.audit import Attribution
+from holdfast.model.failure import Failure
+from holdfast.model.job import NewJob
+from holdfast.model.outcome import retry
+from holdfast.model.search import Filter
+
 from .shop import DEAD, EVERY_ID
 
+FAILURE = Failure.of("upstream_5xx", "503")
 WHY = ("--by", "ops", "--reason", "fix applied")
 
 
@@ -66,7 +76,7 @@ def test_a_list_comes_in_pages_and_in_either_order(shop):
 def test_a_list_is_a_table_for_people_and_lines_for_programs(shop):
     result = shop.run("jobs", "list", "--limit", 2, "--oldest", "--status", "failed")
     assert re.search(r"^ID +STATUS +QUEUE", result.stdout)
-    assert re.search(r"^d1 +dead +mail +mail +1/3 +\S+ ago", result.stdout, re.MULTILINE)
+    assert re.search(r"^d1 +dead +mail +mail +1/20 +\S+ ago", result.stdout, re.MULTILINE)
     cursor = re.search(r"there are more: add --cursor (\S+)", result.stderr)
     assert cursor
     lines = shop.run("dead", "list", "--ndjson", "--oldest", "--cursor", cursor[1]).stdout
@@ -119,7 +129,8 @@ def test_replay_brings_back_what_may_pass_and_keeps_what_will_not(shop):
     assert shop.statuses()["x1"] == "dead"
     back = shop.json("jobs", "show", "d1")
     assert (back["replay_count"], back["last_replayed_by"]) == (1, "ops")
-    assert (back["last_replayed_reason"], back["attempt"]) == ("fix applied", 1)
+    assert back["last_replayed_reason"] == "fix applied"
+    assert (back["attempt"], back["total_attempts"]) == (0, 1), "its budget is fresh"
     fixed = shop.run("replay", *WHY, "--fixed", "the column is back")
     assert fixed.stdout == "2 jobs pending again\n"
     assert shop.json("replay", *WHY) == {"done": 0, "kept": 0, "ids": []}
@@ -291,3 +302,38 @@ def test_everything_that_people_did_is_in_the_audit_and_no_payload(shop, here):
     assert found[0]["changes"] == {"queues": ["mail"]}
     assert found[3]["changes"]["ids"] == ["d2", "d3"]
     assert found[2]["resource_id"] == "p1"
+
+
+def test_attempts_never_show_as_more_than_the_maximum(here, hold):
+    """After a replay the budget is fresh: the attempts of it are shown, and how many there were."""
+
+    async def work() -> None:
+        engine = await JournalEngine.open(here / "data")
+        await engine.enqueue([NewJob(task="t", id="a", max_attempts=3)])
+        for _ in range(3):
+            [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+            await engine.settle([retry(job, FAILURE)])
+        await engine.operate(ReplayJobs(), Filter(ids=("a",)), Attribution("ann", "again"))
+        for _ in range(2):
+            [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+            await engine.settle([retry(job, FAILURE)])
+        await engine.close()
+
+    asyncio.run(work())
+    for command in (("jobs", "list"), ("jobs", "show", "a")):
+        told = json.loads(hold(*command, "--json").stdout)
+        [one] = told.get("jobs", [told])
+        assert (one["attempt"], one["max_attempts"], one["total_attempts"]) == (2, 3, 5)
+    assert " 2/3 (5 in all) " in hold("jobs", "list").output
+    shown = hold("jobs", "show", "a").output
+    assert re.search(r"^attempt: +2$", shown, re.MULTILINE)
+    assert re.search(r"^total_attempts: +5$", shown, re.MULTILINE)
+
+    async def die() -> None:
+        engine = await JournalEngine.open(here / "data")
+        [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+        await engine.settle([retry(job, FAILURE)])
+        await engine.close()
+
+    asyncio.run(die())
+    assert " 3/3 (6 in all) " in hold("dead", "list").output

@@ -154,3 +154,16 @@ def wait_for(reached) -> None:
     while not reached():
         assert time.monotonic() < give_up
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("named", "printed"), [("psycopg.pool", ""), ("other", "raw\n")])
+def test_what_the_driver_logs_is_not_printed_by_a_command(tmp_path, named, printed):
+    program = (
+        "import logging; from click.testing import CliRunner; from holdfast.cli.main import main;"
+        "assert CliRunner().invoke(main, ['status']).exit_code == 0;"
+        f"logging.getLogger('{named}').warning('raw')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == printed

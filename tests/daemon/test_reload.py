@@ -119,7 +119,7 @@ async def test_a_bad_file_is_refused_whole(text: str) -> None:
 
 
 async def test_what_clashes_only_with_what_needs_a_restart_is_refused_too() -> None:
-    rig = Rig()
+    rig = Rig("max_processing_seconds: 10m\n")
     rig.write("max_processing_seconds: 1h\nlease_seconds: 20m\n")
     with pytest.raises(InvalidInput, match="lease_seconds: 20m is more than"):
         await rig.reloading.reload(ANN)

@@ -165,8 +165,9 @@ class Rig:
         return asyncio.run(asking())
 
     def enqueue(self, task: str, ids: Iterable[str], **fields: object) -> list[str]:
-        """Enqueue one job for each id."""
+        """Enqueue one job for each id, with three attempts unless they say otherwise."""
         make: Callable[..., NewJob] = NewJob
+        fields = {"max_attempts": 3, **fields}
         jobs = [make(task=task, id=job_id, **fields) for job_id in ids]
         return [receipt.id for receipt in self.ask(lambda engine: engine.enqueue(jobs))]
 

@@ -103,10 +103,19 @@ def ordinary(prefix: str, count: int) -> list[NewJob]:
     ]
 
 
-def among_others(rig: Rig, task: str) -> tuple[Job, list[Job]]:
+def among_others(
+    rig: Rig, task: str, *, max_processing_seconds: float | None = None
+) -> tuple[Job, list[Job]]:
     """Enqueue the poison in the midst of ordinary jobs; return it and them when all is over."""
     jobs = ordinary(f"beside-{task}", BYSTANDERS)
-    jobs.insert(BYSTANDERS // 2, NewJob(task=task, id=task, payload=PAYLOADS.get(task, {})))
+    poison = NewJob(
+        task=task,
+        id=task,
+        payload=PAYLOADS.get(task, {}),
+        max_attempts=3,
+        max_processing_seconds=max_processing_seconds,
+    )
+    jobs.insert(BYSTANDERS // 2, poison)
     ids = [receipt.id for receipt in rig.ask(lambda engine: engine.enqueue(jobs))]
     rig.wait_for(ids, COMPLETED, DEAD)
     found = rig.jobs(ids)
@@ -141,7 +150,8 @@ def test_a_job_that_only_hurts_itself_ends_beside_fifty_others(patient, task):
 
 def test_a_thread_that_never_ends_is_left_behind(rig):
     daemon = rig.run(app=POISON, **SETTINGS)
-    job, others = among_others(rig, "spin_thread")
+    # The next run waits for the thread, up to the cap.
+    job, others = among_others(rig, "spin_thread", max_processing_seconds=4 * TIMEOUT_SECONDS)
     check(job, (DEAD, "timeout", 0))
     assert {other.state for other in others} == {COMPLETED}
     daemon.stop()
@@ -160,7 +170,10 @@ def test_a_job_that_takes_the_daemon_down_is_buried_and_fifty_others_are_not(rig
 
 
 def test_all_of_them_at_once_bury_no_other_job(rig):
-    poison = [NewJob(task=task, id=task, payload=PAYLOADS.get(task, {})) for task in CRASHES]
+    poison = [
+        NewJob(task=task, id=task, payload=PAYLOADS.get(task, {}), max_attempts=3)
+        for task in CRASHES
+    ]
     others = ordinary("beside", 100)
     mixed = [*others[:50], *poison, *others[50:]]
     with Supervisor(rig):

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from holdfast.cli.main import main
 from holdfast.daemon.daemon import Daemon as Owner
 from holdfast.daemon.rpc.app import Route
+from holdfast.model.fleet import ProcessSlots
 from holdfast.model.job import State
-from holdfast.operations.views import ProcessSlots
 from holdfast.settings import Settings
 from holdfast.worker.registry import Registry
 
@@ -353,7 +353,7 @@ async def second_of(daemon: Owner) -> ProcessSlots:
     """Return what the second process of a daemon says first."""
     assert daemon.slots_control is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (found := daemon.slots_control.processes["2"]) is None:  # noqa: ASYNC110
+        while (found := list(daemon.slots_control.processes.values())[1]) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 

@@ -15,6 +15,7 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.wal.group_commit import GroupCommit
 from holdfast.model.access import DEFAULT_TENANT, Caller
 from holdfast.model.job import Job, State
+from holdfast.model.outcome import Outcome
 
 
 def answer_early() -> None:
@@ -46,7 +47,7 @@ def keep_leases() -> None:
 def trust_everybody() -> None:
     """Let anybody settle a job that is in flight, whoever holds it."""
 
-    def held(self: commands.Commands, lease: HeldJob, caller: Caller) -> Job | None:
+    def held(self: commands.Commands, lease: HeldJob | Outcome, caller: Caller) -> Job | None:
         job = self._core.state.get(DEFAULT_TENANT, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 

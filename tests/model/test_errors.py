@@ -23,6 +23,7 @@ from holdfast.model.errors import (
     TooLarge,
     UnknownDependency,
     UnknownFormat,
+    WorkerIdInUse,
 )
 
 CODES = {
@@ -37,6 +38,7 @@ CODES = {
     "IllegalTransition": "illegal_transition",
     "StaleVersion": "stale_version",
     "ChangedMeanwhile": "changed_meanwhile",
+    "WorkerIdInUse": "worker_id_in_use",
     "StorageError": "storage",
     "StorageFull": "storage_full",
     "DurabilityLost": "durability_lost",
@@ -45,13 +47,17 @@ CODES = {
     "HistoryMissing": "history_missing",
     "UnknownFormat": "unknown_format",
     "CorruptDump": "corrupt_dump",
+    "AuditAltered": "audit_altered",
+    "StoreMoved": "store_moved",
     "DirectoryInUse": "directory_in_use",
     "Unavailable": "unavailable",
     "NoOwner": "no_owner",
     "UnknownTask": "unknown_task",
     "JobNotFound": "job_not_found",
     "UnknownSchedule": "unknown_schedule",
+    "UnknownQueue": "unknown_queue",
     "JobFailed": "job_failed",
+    "NoResult": "no_result",
     "ResultTimeout": "result_timeout",
     "WrongLoop": "wrong_loop",
     "EngineClosed": "engine_closed",
@@ -151,6 +157,11 @@ def test_every_error_says_what_it_means_in_a_docstring_of_its_own(
             ChangedMeanwhile("queue", "mail"),
             ["queue 'mail' was changed concurrently", "read it again"],
             {"what": "queue", "name": "mail"},
+        ),
+        (
+            WorkerIdInUse("a", "east", 7),
+            ["worker_id 'a' is in use", "process 7 on east", "give this one another worker_id"],
+            {"name": "a", "host": "east", "pid": 7},
         ),
         (
             AccessDenied("tenant", "acme"),

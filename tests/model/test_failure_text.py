@@ -6,7 +6,17 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.model.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Classifier, Failure
+from holdfast.model.failure import (
+    MESSAGE_LIMIT,
+    NOTES_LIMIT,
+    TRACEBACK_LIMIT,
+    Classifier,
+    Failure,
+)
+from holdfast.model.job import Job
+from holdfast.model.retry import RetryPolicy
+from holdfast.model.signals import Dead
+from holdfast.worker.verdicts import Verdicts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -39,6 +49,49 @@ def test_a_traceback_shows_where_it_was_raised() -> None:
     failure = caught(throw(ValueError("x")))
     assert __file__ in failure.traceback
     assert "in act\n    raise error\n" in failure.traceback
+
+
+def test_notes_are_kept_below_the_traceback() -> None:
+    error = ValueError("no such book")
+    error.add_note("while importing shelf 7")
+    error.add_note("row 12\nof books.csv")
+    failure = caught(throw(error))
+    assert failure.message == "ValueError: no such book"  # what is grouped stays the same
+    assert failure.traceback.endswith(
+        "    raise error\nwhile importing shelf 7\nrow 12\nof books.csv\n"
+    )
+
+
+def test_notes_are_bounded_and_do_not_displace_the_traceback() -> None:
+    error = ValueError("x")
+    for number in range(1_000):
+        error.add_note(f"note {number} " + "y" * 1_000_000)
+    failure = caught(throw(error))
+    assert "in act\n    raise error\nnote 0 yyy" in failure.traceback
+    assert len(failure.traceback) < NOTES_LIMIT + 1_000
+
+
+@pytest.mark.parametrize("notes", ["text", 7, None, [7, None], ["\ud800 \0"], ()], ids=repr)
+def test_notes_of_any_kind_do_no_harm(notes: object) -> None:
+    error = ValueError("x")
+    error.__notes__ = notes  # type: ignore[assignment]
+    failure = caught(throw(error))
+    assert failure.message == "ValueError: x"
+    assert "raise error" in failure.traceback
+
+
+def test_notes_that_cannot_be_read_do_no_harm() -> None:
+    broken = type("Broken", (ValueError,), {"__notes__": property(lambda self: 1 / 0)})
+    assert caught(throw(broken("x"))).message == "Broken: x"
+
+
+def test_a_signal_keeps_its_notes_too() -> None:
+    error = Dead("never")
+    error.add_note("ask accounting")
+    job = Job("j", "default", "", "q", "t", b"{}", 0, 3, 0, 0, 1, token=1, attempt=1)
+    failure = Verdicts(Classifier(), RetryPolicy()).of_error(job, None, error).failure
+    assert failure is not None
+    assert failure.traceback == "ask accounting\n"
 
 
 def test_an_exception_that_was_never_raised_has_no_traceback() -> None:

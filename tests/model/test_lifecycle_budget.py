@@ -56,16 +56,17 @@ def test_an_extension_moves_the_end_of_the_lease_and_nothing_else() -> None:
     assert msgspec.structs.replace(later, lease_until_us=job.lease_until_us) == job
 
 
-def test_completion_keeps_the_result_and_drops_payload_and_failure() -> None:
+def test_completion_keeps_the_result_and_the_payload_and_drops_the_failure() -> None:
     job = claimed(pending(failure=FAILURE))
     done = apply(job, lifecycle.settle(job, outcome.completed(job, b"42"), NOW + 1), SEQ)
     assert (done.state, done.result, done.finished_at_us) == (State.COMPLETED, b"42", NOW + 1)
-    assert (done.payload, done.failure, done.attempt) == (b"", None, 1)
+    assert (done.payload, done.failure, done.attempt) == (job.payload, None, 1)
 
 
-def test_a_cancelled_job_drops_its_payload_and_keeps_its_last_failure() -> None:
+def test_a_cancelled_job_keeps_its_payload_and_its_last_failure() -> None:
     gone = apply(pending(failure=FAILURE), lifecycle.cancel(pending(), NOW + 1), SEQ)
-    assert (gone.payload, gone.failure, gone.finished_at_us) == (b"", FAILURE, NOW + 1)
+    assert gone.payload == pending().payload
+    assert (gone.failure, gone.finished_at_us) == (FAILURE, NOW + 1)
 
 
 def test_a_retry_goes_to_the_tail_after_its_delay_and_stays_charged() -> None:

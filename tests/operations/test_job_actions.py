@@ -169,8 +169,8 @@ async def test_two_who_change_one_queue_at_once_both_have_their_way():
     people = [Operations(Slow(engine)) for _ in range(2)]
     for turn in range(10):
         await asyncio.gather(
-            people[0].change_policy("q", {"paused": not turn % 2}, WHO),
-            people[1].change_policy("q", {"max_in_flight": turn + 1}, WHO),
+            people[0].change_policy("q", {"paused": not turn % 2}, WHO, new=True),
+            people[1].change_policy("q", {"max_in_flight": turn + 1}, WHO, new=True),
         )
         policy = (await engine.policies())["q"]
         assert (policy.paused, policy.max_in_flight) == (not turn % 2, turn + 1)

@@ -21,20 +21,26 @@ from holdfast.model.errors import (
     JobNotFound,
     PayloadInvalid,
     StorageFull,
+    Unavailable,
     UnknownTask,
 )
 from holdfast.model.failure import Failure
+from holdfast.model.fleet import (
+    CommandAnswer,
+    ProcessSlots,
+    RunningAttempt,
+    WorkerCommand,
+    WorkerProcess,
+)
 from holdfast.model.job import Job
 from holdfast.model.signals import Retry
 from holdfast.operations.attribution import Author
 from holdfast.operations.inputs import JobInput, read_inputs
 from holdfast.operations.operations import Operations, created
-from holdfast.operations.views import JobView, ProcessSlots, status_of
+from holdfast.operations.views import JobView, status_of
 from holdfast.testing import VirtualClock
 from holdfast.worker.builtin_tasks import BY_TYPE, SIMULATE, add_builtin
-from holdfast.worker.options import WorkerOptions
 from holdfast.worker.registry import Registry
-from holdfast.worker.worker import Worker
 from tests.worker.world import spec_of
 
 T = TypeVar("T")
@@ -269,44 +275,147 @@ def test_status_adds_up_the_queues():
     assert status_of({}).pending == 0
 
 
-def test_status_says_what_runs_and_how_many_slots_there_are():
+def announced(process_id: str = "life-1", name: str = "w", **fields: Any) -> WorkerProcess:
+    """Return a live process with three slots, one of them busy."""
+    defaults: dict[str, Any] = {
+        "host": "east",
+        "pid": 7,
+        "version": "1.0",
+        "started_at_us": 1,
+        "slots": {"": 3},
+        "processes": {name: ProcessSlots(3, 1, draining=False)},
+        "tasks": ("t",),
+    }
+    return WorkerProcess(id=process_id, name=name, **{**defaults, **fields})
+
+
+async def answer(desk: Desk, process: WorkerProcess, **refusal: str) -> None:
+    """Answer the next command for a process, as a daemon does."""
+    async with asyncio.timeout(10):
+        while not (sent := await desk.engine.announce(process, ttl_seconds=60)):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    answers = [CommandAnswer(one.id, process.id, **refusal) for one in sent]
+    await desk.engine.announce(process, ttl_seconds=60, answers=answers)
+
+
+def test_status_adds_up_the_live_processes():
+    run_of = lambda job: RunningAttempt(job, "t", "default", 1, 2.0, None, "")
+    found = status_of(
+        {"default": Counts(pending=1), "mail": Counts(pending=1), "slow": Counts(completed=1)},
+        [
+            announced(queues=("default",), running=(run_of("a"),), totals={"queue_jobs_dead": 2.0}),
+            announced(
+                *("life-2", "v"),
+                slots={"": 1, "mail": 2},
+                processes={"v": None, "v-2": ProcessSlots(3, 2, draining=True)},
+                queues=("default", "slow"),
+                tasks=("t", "u"),
+                draining=True,
+                running=(run_of("b"),),
+                totals={"queue_jobs_dead": 3.0, "recovery_seconds": 1.0},
+            ),
+        ],
+    )
+    assert (found.slots, found.totals) == (
+        {"": 4, "mail": 2},
+        {"queue_jobs_dead": 5.0, "recovery_seconds": 1.0},
+    )
+    assert list(found.processes) == ["w", "v", "v-2"]
+    assert [one.job_id for one in found.running] == ["a", "b"]
+    assert (found.draining, found.tasks, found.unserved) == (False, ["t", "u"], ["mail"])
+    alone = status_of({"mail": Counts(pending=1)}, [announced(draining=True)])
+    assert (list(alone.processes), alone.draining, alone.unserved) == (["1"], True, [])
+    assert status_of({"mail": Counts(pending=1)}).unserved == [], "nobody serves anything"
+
+
+def test_status_has_the_process_beside_it_as_it_is_now():
     async def scenario(desk: Desk) -> None:
-        worker = Worker(desk.engine, registry(), "w", WorkerOptions(slots=3))
-        operations = Operations(desk.engine, registry(), worker)
-        assert (await operations.status()).slots == {"": 3}
-        await operations.resize(5, WHO)
-        found = await operations.status()
-        assert (found.slots, found.processes) == (
-            {"": 5},
-            {"1": ProcessSlots(5, 0, draining=False)},
-        )
-        with pytest.raises(InvalidInput, match="no slots are reserved for 'x'"):
-            await operations.resize(5, WHO, queue="x")
-        with pytest.raises(InvalidInput, match="workers: 0 is not a whole number"):
-            await operations.resize(0, WHO)
-        await worker.stop(0)
-        with pytest.raises(InvalidInput, match="no worker runs here"):
-            await desk.operations.resize(5, WHO)
-        (entry,) = [record.entry for record in await desk.engine.audited()]
-        assert (entry.action, entry.user_id, entry.reason) == ("worker.resize", WHO.by, WHO.why)
-        assert entry.changes == '{"slots":5,"queue":""}', "what was refused leaves none"
+        await desk.engine.announce(announced(), ttl_seconds=60)
+        assert (await desk.operations.status()).slots == {"": 3}
+        now = announced(slots={"": 5})
+        beside = Operations(desk.engine, registry(), this_process=lambda: now)
+        assert (await beside.status()).slots == {"": 5}
 
     run(scenario, None)
 
 
-def test_slots_stay_as_they_are_where_the_audit_cannot_be_kept(monkeypatch):
+def test_a_command_goes_to_one_some_or_all_and_is_audited():
     async def scenario(desk: Desk) -> None:
-        worker = Worker(desk.engine, registry(), "w", WorkerOptions(slots=3))
-        operations = Operations(desk.engine, registry(), worker)
+        fleet = desk.operations.fleet
+        with pytest.raises(Unavailable, match="no daemon runs"):
+            await fleet.targets()
+        first = announced(processes={"own/w": None, "own/w-2": None})
+        second = announced("life-2", "v", slots={"mail": 2})
+        for process in (first, second):
+            await desk.engine.announce(process, ttl_seconds=60)
+        names = lambda found: [process.name for process in found]
+        assert names(await fleet.targets()) == ["v", "w"]
+        for name in ("w", "own/w", "w-2", "own/w-2"):
+            assert names(await fleet.targets([name])) == ["w"]
+        with pytest.raises(InvalidInput, match="no live worker is called 'x'; there are v, w"):
+            await fleet.targets(["w", "x"])
+        resize = WorkerCommand("resize", slots=5, queue="mail")
+        _answered, [done] = await asyncio.gather(
+            answer(desk, second), fleet.command(resize, [first, second], WHO)
+        )
+        assert (done.worker, done.host, done.pid, done.outcome) == ("v", "east", 7, "done")
+        _one, _other, results = await asyncio.gather(
+            answer(desk, first),
+            answer(desk, second, code="invalid_input", text="not now"),
+            fleet.command(WorkerCommand("drain"), [first, second], WHO),
+        )
+        assert [(one.outcome, one.code, one.text) for one in results] == [
+            ("done", "", ""),
+            ("refused", "invalid_input", "not now"),
+        ]
+        entries = [record.entry for record in await desk.engine.audited()]
+        assert [(one.action, one.user_id, one.reason, one.resource_id) for one in entries] == [
+            ("worker.resize", WHO.by, WHO.why, "v"),
+            ("worker.drain", WHO.by, WHO.why, ""),
+        ]
+        assert entries[0].changes == '{"slots":5,"queue":"mail","workers":["v"]}'
+        assert entries[1].changes == '{"workers":["w","v"]}'
 
-        async def full(*_args: object, **_more: object) -> None:
+    run(scenario, None)
+
+
+def test_a_command_that_nobody_can_do_is_not_sent():
+    async def scenario(desk: Desk) -> None:
+        command, process = desk.operations.fleet.command, announced()
+        await desk.engine.announce(process, ttl_seconds=60)
+        with pytest.raises(InvalidInput, match="no slots are reserved for 'x'; there are ''"):
+            await command(WorkerCommand("resize", slots=5, queue="x"), [process], WHO)
+        with pytest.raises(InvalidInput, match="workers: 0 is not a whole number"):
+            await command(WorkerCommand("resize", slots=0), [process], WHO)
+        assert await desk.engine.audited() == [], "what was refused leaves none"
+        assert await desk.engine.announce(process, ttl_seconds=60) == []
+
+    run(scenario, None)
+
+
+def test_who_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr("holdfast.operations.fleet.COMMAND_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.operations.fleet._ANSWER_SECONDS", 0.0)
+
+    async def scenario(desk: Desk) -> None:
+        await desk.engine.announce(announced(), ttl_seconds=60)
+        [result] = await desk.operations.fleet.command(WorkerCommand("drain"), [announced()], WHO)
+        assert (result.worker, result.outcome) == ("w", "silent")
+
+    run(scenario, None)
+
+
+def test_nothing_is_sent_where_the_audit_cannot_be_kept(monkeypatch):
+    async def scenario(desk: Desk) -> None:
+        await desk.engine.announce(announced(), ttl_seconds=60)
+
+        def full(*_args: object, **_more: object) -> None:
             raise StorageFull("no room")
 
-        monkeypatch.setattr(desk.engine, "audit", full)
+        monkeypatch.setattr(desk.engine._core.log, "add", full)
         with pytest.raises(StorageFull):
-            await operations.resize(5, WHO)
-        assert worker.slots == {"": 3}
-        await worker.stop(0)
+            await desk.operations.fleet.command(WorkerCommand("drain"), [announced()], WHO)
+        assert await desk.engine.announce(announced(), ttl_seconds=60) == []
 
     run(scenario, None)
 
@@ -359,7 +468,7 @@ def test_a_job_in_flight_shows_its_lease_and_a_dead_one_its_error():
     run(scenario, None)
 
 
-def test_a_completed_job_shows_its_result_and_no_payload():
+def test_a_completed_job_shows_its_result_and_its_payload():
     async def scenario(desk: Desk) -> None:
         await desk.take(b'{"id":"a","task":"t","payload":{"x":1}}')
         (job,) = (await desk.engine.claim(queues=["default"], worker="w")).jobs
@@ -369,7 +478,7 @@ def test_a_completed_job_shows_its_result_and_no_payload():
         assert (shown["status"], shown["result"], shown["payload"]) == (
             "completed",
             {"sent": 1},
-            None,
+            {"x": 1},
         )
         again = msgspec.json.decode(text, type=JobView)  # as the command line reads it
         assert again.result == {"sent": 1}

@@ -45,11 +45,17 @@ def settings_of(**said: object) -> Settings:
     return load(environ={}, flags={"metrics_port": "off", "stall_seconds": "off", **said}).settings
 
 
-async def until(condition: Callable[[], Awaitable[T]], what: str) -> T:
-    give_up = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+async def until(
+    condition: Callable[[], Awaitable[T]],
+    what: str,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    every_seconds: float = 0.005,
+) -> T:
+    give_up = asyncio.get_running_loop().time() + seconds
     while not (found := await condition()):
         assert asyncio.get_running_loop().time() < give_up, f"not within time: {what}"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(every_seconds)
     return found
 
 
@@ -170,6 +176,54 @@ def id_is_free_again(**said: object) -> bool:
     return asyncio.run(look())
 
 
+def finished_jobs_kept(**said: object) -> int:
+    """How many of eight finished jobs of 16 KiB each are kept."""
+
+    async def look() -> int:
+        engine = await own_journal(settings_of(**said))
+        for number in range(8):
+            new = NewJob(task="t", payload={"text": f"{number}" * 16_384})
+            await engine.enqueue([new])
+            claim = await engine.claim(queues=["default"], worker="w")
+            await engine.settle([completed(claim.jobs[0])])
+        await engine.find(limit=1)
+        counts = await engine.counts()
+        await engine.close()
+        return counts["default"].completed
+
+    return asyncio.run(look())
+
+
+def segments_kept(**said: object) -> int:
+    """How many segments are kept after four snapshots."""
+
+    async def look() -> None:
+        engine = await own_journal(settings_of(**said))
+        for _ in range(4):
+            await engine.enqueue([NewJob(task="t")])
+            await engine.compact()
+        await engine.close()
+
+    asyncio.run(look())
+    return len(list(Path("data/log").glob("*.kept")))
+
+
+def payload_of_a_finished_job(**said: object) -> bytes:
+    """What is kept of the payload of a finished job."""
+
+    async def look() -> bytes:
+        engine = await own_journal(settings_of(**said))
+        await engine.enqueue([NewJob(task="t", id="a", payload={"n": 1})])
+        claim = await engine.claim(queues=["default"], worker="w")
+        await engine.settle([completed(claim.jobs[0])])
+        [job] = await engine.get(["a"])
+        await engine.close()
+        assert job is not None
+        return job.payload
+
+    return asyncio.run(look())
+
+
 def lease_of(**said: object) -> float:
     """How long a job is held by a claim that asks for 30 seconds."""
 
@@ -250,11 +304,12 @@ def timed_out_after(**said: object) -> float:
     async def scenario(world: World) -> float:
         world.registry.add_task(spec_of(world.busy))
         started = asyncio.get_running_loop().time()
-        [job_id] = await world.enqueue("busy", payload={"seconds": 60})
-        [job] = await until(lambda: failed(world, job_id), "it fails")
+        [job_id] = await world.enqueue("busy", payload={"seconds": 6_000})
+        failing = until(lambda: failed(world, job_id), "it fails", seconds=1_000, every_seconds=0.1)
+        [job] = await failing
         assert job.failure is not None
         assert job.failure.error_reason == "timeout"
-        return round(asyncio.get_running_loop().time() - started, 1)
+        return float(round(asyncio.get_running_loop().time() - started))
 
     return in_virtual_time(scenario, **said)
 
@@ -279,6 +334,21 @@ def waits_after_a_failure(**said: object) -> bool:
         while (job := await world.job(job_id)).failure is None:  # noqa: ASYNC110 - no time passes
             await asyncio.sleep(0)
         return job.state is State.PENDING and job.run_at_us > world.clock.now_us()
+
+    return in_virtual_time(scenario, **said)
+
+
+def first_waits_differ(**said: object) -> bool:
+    async def scenario(world: World) -> bool:
+        async def fail() -> None:
+            raise ConnectionError("it is away")
+
+        world.registry.add_task(spec_of(fail))
+        waits = set()
+        for job_id in await world.enqueue("fail", 3):
+            [job] = await until(lambda job_id=job_id: failed(world, job_id), "it fails")  # type: ignore[misc]
+            waits.add(job.run_at_us)
+        return len(waits) > 1
 
     return in_virtual_time(scenario, **said)
 

@@ -111,7 +111,7 @@ def test_negative_control_what_is_good_is_not_refused() -> None:
 def test_everything_that_is_wrong_is_found_at_once() -> None:
     Path("bad.yaml").write_text(
         "worker_cuont: 3\nlease_seconds: long\nmax_retry: 3\nmax_attempts: 4\n"
-        "store: /y\nwal_path: /x/wal.log\nbase_backoff_seconds: 10m\n"
+        "store: /y\nwal_path: /x/wal.log\nbase_backoff_seconds: 20m\n"
     )
     environ = {"HOLDFAST_METRICS_PORT": "http", "OUTBOX_RUN_SECONDS": "never"}
     reading = read("bad.yaml", environ=environ, flags={"sync": "perhaps"})

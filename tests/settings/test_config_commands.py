@@ -46,7 +46,10 @@ def test_what_is_shown_is_a_settings_file_that_says_the_same() -> None:
 @hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seconds=st.floats(0.001, 3_600),
-    name=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20),
+    # Not a URL: the password of one is masked, whatever the field.
+    name=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20).filter(
+        lambda name: "://" not in name
+    ),
 )
 @example(seconds=1.0, name=".0")
 def test_every_value_is_written_so_that_it_is_read_again(seconds: float, name: str) -> None:
@@ -96,7 +99,7 @@ def test_the_documented_example_is_shown_as_typed() -> None:
         *("worker_id: c1", "metrics_port: 9110", "batch_size: 50", "poll_interval_seconds: 200ms"),
         *("lease_seconds: 30s", "max_attempts: 10", "base_backoff_seconds: 500ms"),
         *("max_backoff_seconds: 30s", "reclaim_interval_seconds: 5s"),
-        *("max_processing_seconds: 10m", "run_seconds: 2s"),
+        *("max_processing_seconds: 10m", "run_seconds: 2s", "task_timeout_seconds: 9m"),
     }
 
 
@@ -139,10 +142,16 @@ def test_check_looks_at_the_places_as_well() -> None:
 
 
 def test_check_says_what_is_doubtful_and_is_content() -> None:
-    result = hold("config", "check", HOLDFAST_LEASE_SECOND="3", HOLDFAST_MAX_PROCESSING_SECONDS="2")
+    result = hold(
+        "config",
+        "check",
+        HOLDFAST_LEASE_SECOND="3",
+        HOLDFAST_QUEUES="a:1",
+        HOLDFAST_WORKER_COUNT="2",
+    )
     assert result.exit_code == 0
     assert "did you mean HOLDFAST_LEASE_SECONDS?" in result.stderr
-    assert "max_processing_seconds: 2s is less than" in result.stderr
+    assert "worker_count: 2 has no effect" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("show",), ("diff",), ("reload",)])

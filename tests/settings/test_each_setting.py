@@ -44,19 +44,23 @@ EFFECTS: dict[str, Effect] = {
     ),
     "batch_size": Effect(see.largest_claim, 2, 8, 2),
     "poll_interval_seconds": Effect(see.claims_in_ten_seconds, "200ms", 11, 51),
-    "task_timeout_seconds": Effect(see.timed_out_after, 7, 3.0, 7.0),
+    "task_timeout_seconds": Effect(see.timed_out_after, 7, 600.0, 7.0),
     "lease_seconds": Effect(see.held_for, 45, 30.0, 45.0),
     "max_processing_seconds": Effect(see.lease_of, 5, 30.0, 5.0),
     "reclaim_interval_seconds": Effect(
         lambda **said: see.next_step_of("_lease_loop", **said), 0.25, 1.0, 0.25
     ),
-    "max_attempts": Effect(see.attempts_of_a_new_job, 7, 3, 7),
+    "max_attempts": Effect(see.attempts_of_a_new_job, 7, 20, 7),
     "base_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
     "max_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
+    "backoff_jitter": Effect(see.first_waits_differ, 0, True, False),
     "remember_seconds": Effect(see.id_is_free_again, "50ms", False, True),
+    "max_history_bytes": Effect(see.finished_jobs_kept, 65_536, 8, 2),
+    "keep_payload": Effect(see.payload_of_a_finished_job, "off", b'{"n":1}', b""),
     "snapshot_interval_seconds": Effect(
         lambda **said: see.next_step_of("_store.snapshots", **said), "10s", 2.0, 10.0
     ),
+    "keep_log_bytes": Effect(see.segments_kept, "1MiB", 0, 3),
     "sync": Effect(see.syncs, "off", True, False),
     "history": Effect(see.starts_without_history, "anew", False, True),
     "drain_seconds": Effect(see.state_after_a_stop, 0, "completed", "pending"),

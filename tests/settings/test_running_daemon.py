@@ -82,6 +82,8 @@ def test_the_documented_example_runs_as_a_whole(rig: Rig) -> None:
         "max_attempts": "10",
         "base_backoff_seconds": "500ms",
         "max_backoff_seconds": "30s",
+        "max_processing_seconds": "10m",
+        "task_timeout_seconds": "9m",  # it was not set: it follows
         "reclaim_interval_seconds": "5s",
         "run_seconds": "2s",
     }
@@ -113,7 +115,7 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
     lines = governed.config("diff").splitlines()
     assert f"the daemon (process {governed.daemon.pid}) uses other settings:" in lines
     file = f"(file {governed.file})"
-    assert f"  remember_seconds: 1h (default) -> 2h {file}: needs a restart" in lines
+    assert f"  remember_seconds: 1d (default) -> 2h {file}: needs a restart" in lines
     assert (
         f"  drain_seconds: 30s (default) -> 1s {file}: holdfast config reload applies it"
     ) in lines
@@ -123,11 +125,14 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
         f"drain_seconds: 30s -> 1s {file}",
         f"log_format: auto -> console {file}",
         f'flags: {{"fast":true}} -> {{"fast":false}} {file}',
-        f"needs a restart: remember_seconds: 1h -> 2h {file}",
+        f"needs a restart: remember_seconds: 1d -> 2h {file}",
     ]
     until(lambda: rig.ledger.begun().total() == 4, "four run")
     assert rig.ask(lambda engine: engine.flags()) == {"fast": False}
-    switched, reload = audited(rig)[:-1], audited(rig)[-1]
+    *others, reload = audited(rig)
+    [asked_for] = [entry for entry in others if entry.action == "worker.reload"]
+    assert (asked_for.user_id, asked_for.reason) == ("ann", "rush hour")
+    switched = [entry for entry in others if entry is not asked_for]
     assert {entry.reason for entry in switched} == {f"file {governed.file}"}
     assert (reload.action, reload.user_id, reload.reason) == ("config.reload", "ann", "rush hour")
     changed = ["worker_count", "drain_seconds", "log_format", "flags"]
@@ -152,12 +157,12 @@ def test_config_reload_says_what_changed_and_what_needs_a_restart(rig: Rig) -> N
 
 def test_a_daemon_refuses_what_only_it_can_see_is_wrong(rig: Rig) -> None:
     """The daemon's environment is its own: what it says is what counts."""
-    governed = Governed(rig, "worker_count: 2\n", max_processing_seconds=60)
-    governed.file.write_text("worker_count: 3\nlease_seconds: 5m\n")
+    governed = Governed(rig, "worker_count: 2\n", max_processing_seconds=600)
+    governed.file.write_text("worker_count: 3\nlease_seconds: 15m\n")
     said = governed.config("reload", code=2)
     assert said == (
-        "holdfast: lease_seconds: 5m is more than max_processing_seconds, which is 1m: a job would "
-        f"be reclaimed before its lease ends (file {governed.file})\n"
+        "holdfast: lease_seconds: 15m is more than max_processing_seconds, which is 10m: a job "
+        f"would be reclaimed before its lease ends (file {governed.file})\n"
     )
     assert governed.slots() == {"": 2}
     governed.daemon.stop()

@@ -182,14 +182,28 @@ def test_the_environment_from_before() -> None:
 def test_a_misspelt_name_in_the_environment_is_pointed_out() -> None:
     environ = {
         "HOLDFAST_LEASE_SECOND": "3",
-        "HOLDFAST_SERVICE_HOST": "10.0.0.1",
-        "HOLDFAST_TEST_KILLS": "9",
+        "HOLDFAST_WORKER_COUTN": "9",
+        "HOLDFAST_MAX_RETRIES": "9",
+        "HOLDFAST_CONCURRENCY": "9",
     }
     loaded = load(environ=environ)
     assert loaded.settings == Settings()
     assert loaded.warnings == (
+        "HOLDFAST_CONCURRENCY is not a setting",
         "HOLDFAST_LEASE_SECOND is not a setting; did you mean HOLDFAST_LEASE_SECONDS?",
+        "HOLDFAST_MAX_RETRIES is not a setting; did you mean HOLDFAST_MAX_RETRY?",
+        "HOLDFAST_WORKER_COUTN is not a setting; did you mean HOLDFAST_WORKER_COUNT?",
     )
+
+
+def test_variables_of_tools_and_platforms_are_not_pointed_out() -> None:
+    names = (
+        *("HOLDFAST_SERVICE_HOST", "HOLDFAST_SERVICE_PORT", "HOLDFAST_SERVICE_PORT_METRICS"),
+        *("HOLDFAST_PORT", "HOLDFAST_PORT_9090_TCP", "HOLDFAST_PORT_9090_TCP_ADDR"),
+        *("HOLDFAST_DB_SERVICE_HOST", "HOLDFAST_DEBUG", "HOLDFAST_WRITE_GOLDEN"),
+        *("HOLDFAST_TEST_KILLS", "HOLDFAST_BENCH_POSTGRES", "OUTBOX_TABLE", "HOLDFASTER_THAN"),
+    )
+    assert load(environ=dict.fromkeys(names, "1")).warnings == ()
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -254,7 +268,11 @@ BAD: list[tuple[str, object]] = [
     *(("max_attempts", value) for value in (0, 1_000_001, "3.0")),
     *(("base_backoff_seconds", value) for value in (-0.1, "x")),
     *(("max_backoff_seconds", value) for value in (-0.1, None)),
+    *(("backoff_jitter", value) for value in (-0.1, 1.1, "half", "nan", None, True)),
     *(("remember_seconds", value) for value in (0, 1e300)),
+    *(("max_history_bytes", value) for value in (0, 65_535, "1 GB", "1.5GiB", "63KiB")),
+    *(("keep_log_bytes", value) for value in (0, -1, "24h")),
+    *(("keep_payload", value) for value in ("maybe", 1, None)),
     *(("snapshot_interval_seconds", value) for value in (0, "")),
     *(("sync", value) for value in ("never", True, None, 0)),
     *(("history", value) for value in ("never", True, None, 0)),

@@ -10,10 +10,9 @@ from holdfast.settings import Settings, load, unusable_paths
 
 CLASHES = [
     ({"base_backoff_seconds": 60, "max_backoff_seconds": 30}, "base_backoff_seconds"),
-    ({"base_backoff_seconds": 301}, "base_backoff_seconds"),
+    ({"base_backoff_seconds": 901}, "base_backoff_seconds"),
     ({"lease_seconds": 61, "max_processing_seconds": 60}, "lease_seconds"),
-    ({"lease_seconds": 601}, "lease_seconds"),
-    ({"task_timeout_seconds": "11m"}, "task_timeout_seconds"),
+    ({"task_timeout_seconds": "11m", "max_processing_seconds": "10m"}, "task_timeout_seconds"),
 ]
 
 
@@ -36,7 +35,8 @@ def test_what_cannot_be_meant_together_is_refused(said: dict[str, Any], blamed: 
         {"max_backoff_seconds": 0, "base_backoff_seconds": 0},
         {"base_backoff_seconds": 300},
         {"max_processing_seconds": 5},
-        {"lease_seconds": 600},
+        {"lease_seconds": 601},
+        {"task_timeout_seconds": "11m"},
         {"lease_seconds": 3_600, "max_processing_seconds": "1h"},
         {"drain_seconds": "1d", "lease_seconds": 1},
         {"poll_interval_seconds": "1h", "batch_size": 10_000},
@@ -48,9 +48,34 @@ def test_a_default_gives_way_and_what_works_is_taken(said: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
+    ("said", "timeout_seconds"),
+    [
+        ({}, 600),
+        ({"max_processing_seconds": 600}, 540),
+        ({"max_processing_seconds": 2}, 1.8),
+        ({"max_processing_seconds": "1h"}, 600),
+        ({"max_processing_seconds": 60, "task_timeout_seconds": 60}, 60),
+        ({"task_timeout": "3s", "max_retry": 3}, 3),
+    ],
+)
+def test_a_timeout_that_is_not_set_leaves_room_below_a_cap_that_is(
+    said: dict[str, Any], timeout_seconds: float
+) -> None:
+    settings = load(environ={}, flags=said).settings
+    assert settings.task_timeout_seconds == pytest.approx(timeout_seconds)
+
+
+def test_the_defaults_are_safe_for_production() -> None:
+    settings = Settings()
+    assert settings.task_timeout_seconds == 600
+    assert settings.max_processing_seconds is None
+    assert (settings.max_attempts, settings.backoff_jitter) == (20, 0.5)
+    assert (settings.base_backoff_seconds, settings.max_backoff_seconds) == (2, 900)
+
+
+@pytest.mark.parametrize(
     ("said", "warning"),
     [
-        ({"max_processing_seconds": 2}, "max_processing_seconds: 2s is less than"),
         ({"worker_count": 4, "queues": "mail:8"}, "worker_count: 4 has no effect"),
         ({"metrics_port": "off", "metrics_host": "::1"}, "metrics_host: ::1 has no effect"),
     ],

@@ -8,13 +8,14 @@ from holdfast.engines.contract import HeldJob
 from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.access import Caller
 from holdfast.model.job import Job, State
+from holdfast.model.outcome import Outcome
 from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
 from holdfast.testing.simulation.scenario import Scenario, draw_scenario
 from holdfast.worker.loops import LeaseLoop
 
 
 class _UnfencedCommands(CheckedCommands):
-    def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
+    def _held(self, lease: HeldJob | Outcome, caller: Caller) -> Job | None:
         job = self._state.get(lease.tenant, lease.id)
         return job if job is not None and job.state is State.IN_FLIGHT else None
 

@@ -110,7 +110,10 @@ def test_lines_of_json_parse_and_name_their_job(rig: Rig):
         assert {"event", "level", "logger", "timestamp", "pid"} <= record.keys()
     by_event = {(record["event"], record.get("job")): record for record in records}
     for task in ("fails", "fails_in_process", "hangs"):
-        for event in ("job.dispatched", "job.failed", "job.dead", "job.settled"):
+        assert ("job.failed", task) not in by_event, "its only attempt is logged once, as dead"
+        assert sum((one["event"], one.get("job")) == ("job.dead", task) for one in records) == 1
+        assert by_event["job.settled", task]["outcome"] == "dead"
+        for event in ("job.dispatched", "job.dead", "job.settled"):
             record = by_event[event, task]
             assert record["queue"] == "mail"
             assert record["task"] == task

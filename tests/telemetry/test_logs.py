@@ -280,3 +280,22 @@ def test_levels_and_terms(root: logging.Logger, monkeypatch: pytest.MonkeyPatch)
         "processes started now get this"
     )
     assert len(root.handlers) == 1
+
+
+def test_what_the_driver_says_is_an_event_of_ours(as_json: Written):
+    driver = logging.getLogger("psycopg.pool")
+    driver.warning("error connecting in %r: postgresql://u:%s@h\nmore", "pool-1", "CANARY")
+    driver.info("not this")
+    (record,) = as_json.records
+    assert record["event"] == "postgres.driver"
+    assert record["level"] == "warning"
+    assert record["text"] == "error connecting in 'pool-1': postgresql://u:***@h"
+
+
+def test_a_flood_of_the_driver_is_summed_up(time: Time, as_json: Written):
+    for number in range(SUM_AFTER + 5):
+        logging.getLogger("psycopg.pool").warning("attempt %s failed", number)
+    as_json.handler.sum_up(everything=True)
+    assert len(as_json.records) == SUM_AFTER + 1
+    assert as_json.records[-1]["event"] == "log.summed"
+    assert as_json.records[-1]["count"] == 5

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast import Dead, Holdfast, InvalidInput, JobFailed, Retry, Snooze
 from holdfast.model.errors import WrongLoop
 from holdfast.model.job import State
-from holdfast.testing.app import Rehearsal
+from holdfast.testing.app import ClaimGate, Rehearsal
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_what_a_failed_assertion_says(app: Holdfast) -> None:
         rehearsal.drain()
         with pytest.raises(AssertionError, match=r"0 jobs of fails are completed.*bad number"):
             rehearsal.assert_completed(fails)
-        rehearsal.advance("10m")
+        rehearsal.advance("3h")
         with pytest.raises(AssertionError, match="not of 'timeout'"):
             rehearsal.assert_dead(fails, "timeout")
         with pytest.raises(AssertionError, match="none at all"):
@@ -191,7 +192,7 @@ def test_a_rehearsal_leaves_nothing_behind(app: Holdfast) -> None:
     with app.testing() as second:
         assert second.jobs() == []
     with pytest.raises(InvalidInput), app.testing():
-        greet.enqueue_sync("too many")  # type: ignore[call-arg]  # mypy sees it too
+        greet.enqueue_sync("too many")  # type: ignore[call-overload]  # mypy sees it
 
 
 def test_hooks_run_around_it(app: Holdfast) -> None:
@@ -206,3 +207,157 @@ def test_hooks_run_around_it(app: Holdfast) -> None:
         assert seen == ["start"]
         assert {job.state for job in rehearsal.jobs()} <= set(State)
     assert seen == ["start", "stop"]
+
+
+# --- nothing happens until it is asked for ------------------------------------------------------
+
+
+def test_a_job_is_pending_until_the_test_asks(app: Holdfast) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    with app.testing() as rehearsal:
+        for number in range(5):
+            work.enqueue_sync(number)
+            rehearsal.assert_pending(work, times=number + 1)
+        work.enqueue_many_sync([(5,), (6,)])
+        app.enqueue_all_sync([work.call(7)])
+        assert {job.token for job in rehearsal.assert_pending(work, times=8)} == {0}, "claimed"
+        assert ran == []
+        rehearsal.drain()
+        assert ran == list(range(8))
+        work.enqueue_sync(8)  # and again: the gate is closed
+        rehearsal.assert_pending(work, times=1)
+        rehearsal.advance("1s")
+        rehearsal.assert_completed(work, times=9)
+
+
+def test_control_with_the_gate_open_jobs_run_by_themselves(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClaimGate, "hold_claims", lambda self: None)
+
+    @app.task
+    async def work() -> None: ...
+
+    with app.testing() as rehearsal:
+        rehearsal.drain()
+        for _number in range(3):
+            work.enqueue_sync()
+        with pytest.raises(AssertionError, match="not 3"):
+            rehearsal.assert_pending(work, times=3)
+
+
+def test_unique_jobs_can_be_tested(app: Holdfast) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    with app.testing() as rehearsal:
+        unique = work.options(unique="one")
+        first, second = unique.enqueue_sync(1), unique.enqueue_sync(2)
+        assert (first.existed, second.existed, second.id) == (False, True, first.id)
+        rehearsal.drain()
+        third = unique.enqueue_sync(3)
+        assert not third.existed
+        assert (first.result_sync(), third.result_sync()) == (1, 3)
+
+
+def test_a_result_that_is_awaited_is_asked_for(app: Holdfast) -> None:
+    @app.task
+    async def second() -> str:
+        return "done"
+
+    @app.task(timeout="5m")
+    async def first() -> str:
+        await asyncio.sleep(60)
+        job = await second.enqueue()
+        return await job.result()
+
+    with app.testing() as rehearsal:
+        assert first.enqueue_sync().result_sync() == "done"
+        other = first.enqueue_sync()
+        assert rehearsal.run(other.result("2m")) == "done"
+        rehearsal.assert_completed(second, times=2)
+
+
+def test_what_runs_goes_on_only_when_time_moves(app: Holdfast) -> None:
+    @app.task(timeout="5m")
+    async def slow() -> None:
+        await asyncio.sleep(10)
+
+    with app.testing() as rehearsal:
+        slow.enqueue_sync()
+        rehearsal.advance("1s")
+        [job] = rehearsal.jobs(slow)
+        assert job.state is State.IN_FLIGHT
+        slow.enqueue_sync()
+        assert [job.state for job in rehearsal.jobs(slow)] == [State.IN_FLIGHT, State.PENDING]
+        rehearsal.advance("20s")
+        rehearsal.assert_completed(slow, times=2)
+
+
+async def test_in_a_test_that_is_a_coroutine(app: Holdfast) -> None:
+    @app.task
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    with app.testing() as rehearsal:
+        jobs = await asyncio.gather(*(greet.enqueue(f"{number}") for number in range(20)))
+        rehearsal.assert_pending(greet, times=20)
+        rehearsal.drain()
+        rehearsal.assert_completed(greet, times=20)
+        assert await jobs[7].result() == "hello 7"
+        await greet.options(delay="1h").enqueue("later")
+        rehearsal.advance("2h")
+        rehearsal.assert_completed(greet, times=21)
+
+
+def test_threads_enqueue_at_the_same_time_and_while_jobs_run(app: Holdfast) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    @app.task
+    async def from_a_thread() -> None:
+        await asyncio.to_thread(work.enqueue_sync)
+
+    with app.testing() as rehearsal:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda _number: work.enqueue_sync(), range(40)))
+        rehearsal.assert_pending(work, times=40)
+        from_a_thread.enqueue_sync()
+        rehearsal.drain()
+        rehearsal.assert_completed(work, times=41)
+
+
+def test_a_task_cannot_move_the_time_that_it_runs_in(app: Holdfast) -> None:
+    with app.testing() as rehearsal:
+
+        @app.task
+        async def confused() -> None:
+            rehearsal.drain()
+
+        confused.options(max_attempts=1).enqueue_sync()
+        rehearsal.drain()
+        [job] = rehearsal.assert_dead(confused)
+        assert job.failure is not None
+        assert "WrongLoop: a task runs on the loop of the testing app" in job.failure.message
+
+
+async def test_running_starts_nothing_within_a_test(app: Holdfast, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    @app.task
+    async def work() -> None: ...
+
+    here = Holdfast()  # ./data
+    here.registry.add_task(work.spec)
+    with here.testing() as rehearsal:
+        async with here.running() as same:
+            assert same is here
+            await here.enqueue("work")
+        rehearsal.assert_pending("work", times=1)
+    assert list(tmp_path.iterdir()) == []

@@ -123,6 +123,62 @@ def test_a_late_outcome_is_refused_and_counted(caplog):
     assert "worker.late_outcome_refused" in caplog.text
 
 
+async def run_long(world: World, seconds: float) -> Job:
+    """Run one job of ``forever``'s task for this long; return it."""
+    (job,) = await world.enqueue("work")
+    world.start()
+    await asyncio.sleep(seconds)
+    found = await world.job(job)
+    await world.stop(0)
+    return found
+
+
+def test_without_a_cap_a_job_may_stay_claimed_for_its_timeout_and_a_minute():
+    # The engine's own cap is 11 minutes; the timeout of this task is 10 hours.
+    world = World(lease_seconds=30.0)
+    forever(world)
+    found = world.run(lambda world: run_long(world, 3_000))
+    assert (found.state, found.attempt, found.losses) == ("in_flight", 1, 0)
+
+
+@pytest.mark.parametrize("where", ["job", "setting"])
+def test_a_cap_that_is_set_wins_over_the_timeout(where):
+    options = EngineOptions(max_processing_seconds=90.0) if where == "setting" else None
+    cap = 90.0 if where == "setting" else None
+    world = World(lease_seconds=30.0, engine_options=options, max_processing_seconds=cap)
+    forever(world)
+
+    async def scenario(world: World) -> Job:
+        own = None if where == "setting" else 90.0
+        (job,) = await world.enqueue("work", max_processing_seconds=own)
+        world.start()
+        await asyncio.sleep(95)
+        found = await world.job(job)
+        await world.stop(0)
+        return found
+
+    assert world.run(scenario).losses == 1
+
+
+def test_a_worker_that_dies_under_a_long_timeout_is_said_to_be_lost_not_stuck():
+    world = World(lease_seconds=30.0)
+    forever(world)
+
+    async def scenario(world: World) -> Job:
+        (job,) = await world.enqueue("work")
+        world.start()
+        await asyncio.sleep(1_200)
+        world.engine.away = lambda verb: AWAY if verb == "extend" else None
+        while (found := await world.job(job)).losses == 0:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(1)
+        await world.stop(0)
+        return found
+
+    found = world.run(scenario)
+    assert found.failure is not None
+    assert found.failure.error_reason == "worker_lost"
+
+
 def test_max_processing_seconds_ends_an_attempt_however_much_its_worker_heartbeats():
     options = EngineOptions(max_processing_seconds=60.0)
     world = World(lease_seconds=10.0, engine_options=options)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
@@ -37,6 +38,11 @@ class Basket(msgspec.Struct):
 
 class Colour(Enum):
     RED = "red"
+
+
+@dataclass
+class Loose:
+    data: dict[str, Any]
 
 
 class Foreign:
@@ -110,14 +116,122 @@ def test_annotations_that_are_strings_are_read():
     )
 
 
-def test_what_has_no_annotation_is_whatever_json_makes_of_it():
-    def task(thing, /, other=None):
-        return thing, other
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 7, 2**80, 1.5, "text", [1, ["a"]], {"a": {"b": [None, False]}}, OrderedDict(a=1)],
+    ids=repr,
+)
+@pytest.mark.parametrize("annotation", [None, Any, object, "missing"])
+def test_what_json_carries_unchanged_needs_no_annotation(annotation, value):
+    if annotation is None:
+        value = None
+    echo = echo_of(annotation) if annotation != "missing" else lambda value: value
+    assert there_and_back(echo, value) == value
 
-    assert there_and_back(task, {"a": (1, 2)}, NOON) == (
-        {"a": [1, 2]},
-        "2027-01-15T12:30:00.250000Z",
-    )
+
+CHANGED = [
+    (b"bytes", "bytes"),
+    (bytearray(b"x"), "a bytearray"),
+    ({1, 2}, "a set"),
+    (frozenset({1}), "a frozenset"),
+    ((1, 2), "a tuple"),
+    (NOON, "a datetime"),
+    (NOON.date(), "a date"),
+    (timedelta(hours=1), "a timedelta"),
+    (UUID_1, "a UUID"),
+    (Decimal("1.0"), "a Decimal"),
+    (Colour.RED, "a Colour"),
+    (Address("Elm"), "an Address"),
+    (Basket([]), "a Basket"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), CHANGED, ids=repr)
+def test_what_json_would_change_is_refused_where_there_is_no_type(value, kind):
+    def untyped(number: int, thing=None, *rest, **more): ...
+    def anything(number: int, thing: Any = None, *rest: Any, **more: object): ...
+    def containers(number: int, thing: dict[str, Any] | None = None, *rest: list, **more: dict): ...
+    def optional(number: int, thing: Optional[dict] = None): ...  # noqa: UP045
+
+    calls: list[tuple[Callable[..., object], tuple[object, ...], dict[str, object], str]] = [
+        (untyped, (1, value), {}, "thing"),
+        (untyped, (1, {"a": [value]}), {}, "thing['a'][0]"),
+        (untyped, (1, None, value), {}, "rest[0]"),
+        (untyped, (1,), {"other": value}, "other"),
+        (anything, (1,), {"thing": value}, "thing"),
+        (anything, (1, None, 2, [value]), {}, "rest[1][0]"),
+        (anything, (1,), {"other": {"b": value}}, "other['b']"),
+        (containers, (1, {"b": value}), {}, "thing['b']"),
+        (containers, (1, {}, [value]), {}, "rest[0][0]"),
+        (containers, (1,), {"other": {"b": value}}, "other['b']"),
+        (optional, (1, {"b": value}), {}, "thing['b']"),
+    ]
+    for function, args, kwargs, place in calls:
+        with pytest.raises(PayloadInvalid) as refused:
+            Signature(function, "mail.send").encode(args, kwargs)
+        assert str(refused.value) == (
+            f"payload: mail.send: argument {place} is {kind}, which would come back as something "
+            "else: annotate the parameter with its type, or convert the value first"
+        )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        (Any, {1: "a"}, "argument value has the key 1, which would come back as other text"),
+        (dict, {1: "a"}, "argument value has the key 1, which is not str"),
+        (dict[str, int], {1: 2}, "argument value has the key 1, which is not str"),
+        (str, b"x", "argument value is bytes, not str"),
+        (str | None, b"x", "argument value is bytes, not str"),
+        (str, UUID_1, "argument value is a UUID, not str"),
+        (list[str], [b"x"], r"argument value\[0\] is bytes, not str"),
+        (Address, Address(b"x"), "argument value.street is bytes, not str"),  # type: ignore[arg-type]
+        (Address, {"street": b"x"}, r"argument value\['street'\] is bytes, not str"),
+        (tuple[int, Any], (1, {2}), r"argument value\[1\] is a set"),
+        (Loose, Loose({"a": {1}}), r"argument value.data\['a'\] is a set"),
+    ],
+    ids=str,
+)
+def test_what_json_would_change_inside_a_type_is_refused_too(annotation, value, said):
+    with pytest.raises(PayloadInvalid, match=said):
+        Signature(echo_of(annotation), "t").encode((value,), {})
+
+
+def test_control_without_the_check_bytes_arrive_as_other_text(monkeypatch):
+    monkeypatch.setattr(Signature, "_check_unchanged", lambda self, values: None)
+    assert there_and_back(lambda value: value, b"bytes") == "Ynl0ZXM="
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_what_json_would_change_is_refused_where_there_is_no_type(b"bytes", "bytes")
+
+
+def test_a_value_that_refers_to_itself_is_refused_and_named():
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(PayloadInvalid, match="t: argument value is nested too deeply"):
+        Signature(echo_of(Any), "t").encode((loop,), {})
+    with pytest.raises(PayloadInvalid, match="t: argument value"):
+        Signature(echo_of(list[list]), "t").encode((loop,), {})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        (int, Foreign(), "JSON cannot carry a Foreign: use a type that JSON has"),
+        (list[int], [1, Foreign()], "JSON cannot carry a Foreign"),
+        (str, "\ud800", "surrogates"),
+        (float, float("nan"), "NaN and infinities are not JSON"),
+        (list[float], [1.0, float("inf")], "NaN and infinities are not JSON"),
+    ],
+    ids=["foreign", "inside", "surrogate", "nan", "infinity"],
+)
+def test_the_error_for_what_json_cannot_carry_names_task_and_argument(annotation, value, said):
+    def task(first: int, value, last: str = ""): ...
+
+    task.__annotations__["value"] = annotation
+    with pytest.raises(PayloadInvalid) as refused:
+        Signature(task, "mail.send").encode((1, value, "z"), {})
+    assert str(refused.value).startswith("payload: mail.send: argument value: ")
+    assert said in str(refused.value)
 
 
 def test_defaults_are_the_functions_own_and_not_in_the_payload():
@@ -150,6 +264,33 @@ CALLS: list[tuple[tuple[object, ...], dict[str, object]]] = [
 @pytest.mark.parametrize(("args", "kwargs"), CALLS, ids=str)
 def test_every_kind_of_parameter_arrives_where_it_was_given(args, kwargs):
     assert there_and_back(everything, *args, **kwargs) == everything(*args, **kwargs)
+
+
+def test_the_rest_of_the_arguments_has_its_type_too():
+    def task(name: str, **more: datetime) -> object:
+        return name, more
+
+    assert there_and_back(task, "a", at=NOON, to=NOON) == ("a", {"at": NOON, "to": NOON})
+    signature = Signature(task, "t")
+    for call in (
+        lambda: signature.encode(("a",), {"at": 7}),
+        lambda: signature.check(b'{"name":"a","at":7}'),
+    ):
+        with pytest.raises(
+            PayloadInvalid, match=r"t: Expected `datetime`, got `int` - at `\$\[\.\.\.\]`"
+        ):
+            call()
+
+
+class Extra(TypedDict):
+    at: str
+
+
+def test_names_that_only_a_type_checker_knows_are_untyped():
+    def task(**more: Unpack[Extra]) -> object:
+        return more
+
+    assert there_and_back(task, at="noon") == {"at": "noon"}
 
 
 def loose(a, b=2, /, c=3, *rest, d=4, e, **more):

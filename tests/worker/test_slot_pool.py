@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+import time
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.worker.attempt import current
+from holdfast.worker.threads import ThreadPool
 
 from .world import World
 
@@ -283,9 +285,110 @@ def test_a_thread_that_times_out_is_left_behind_and_its_slot_goes_on():
         failure = (await world.job(job)).failure
         assert failure is not None
         assert failure.error_reason == "timeout"
+        assert "the attempt exceeded its time-out of 0.2 s" in failure.message
         assert worker.abandoned_threads == 1
         go.set()
         await world.until(lambda: worker.abandoned_threads == 0)
+        await world.stop()
+
+    world.run(scenario)
+
+
+def stuck_once(world: World, go: threading.Event, runs: list[int]) -> None:
+    """A thread task whose first run hangs until ``go``."""
+
+    @world.task()
+    def stuck() -> None:
+        runs.append(threading.get_ident())
+        if len(runs) == 1:
+            assert go.wait(10)
+
+
+def test_a_second_run_waits_for_the_thread_that_the_first_one_left_behind(caplog):
+    world = World(real=True, slots=2, task_timeout_seconds=0.2)
+    go, runs = threading.Event(), list[int]()
+    stuck_once(world, go, runs)
+
+    async def scenario(world: World) -> None:
+        (job,) = await world.enqueue("stuck")
+        world.start()
+        await world.until(lambda: "worker.waits_for_thread" in caplog.text, seconds=10)
+        # It may wait longer than the timeout, which does not run meanwhile.
+        await asyncio.sleep(0.4)
+        assert len(runs) == 1
+        assert (await world.job(job)).attempt == 2
+        go.set()
+        await world.until_state(completed=1)
+        assert (await world.job(job)).attempt == 2
+        await world.stop()
+
+    world.run(scenario)
+    assert len(runs) == 2
+
+
+def test_a_run_that_waited_for_a_thread_has_its_whole_time():
+    """Its cap counts from the claim: what it waited is not taken from what it may run."""
+    world = World(real=True, slots=2, task_timeout_seconds=1.0, lease_seconds=1.5)
+    go, runs = threading.Event(), list[int]()
+
+    @world.task()
+    def stuck() -> None:
+        runs.append(threading.get_ident())
+        if len(runs) == 1:
+            assert go.wait(10)
+        else:
+            time.sleep(0.9)
+
+    async def scenario(world: World) -> None:
+        (job,) = await world.enqueue("stuck", max_processing_seconds=2.0)
+        world.start(leases=0.1)
+        await world.until(lambda: world.worker.abandoned_threads == 1, seconds=10)
+        await asyncio.sleep(1.3)
+        go.set()
+        await world.until_state(completed=1, seconds=10)
+        assert (await world.job(job)).losses == 0
+        await world.stop()
+
+    world.run(scenario)
+    assert len(runs) == 2
+
+
+def test_a_run_that_waits_for_a_thread_up_to_its_cap_is_tried_later():
+    world = World(real=True, slots=2, task_timeout_seconds=0.2, max_processing_seconds=1.0)
+    go, runs = threading.Event(), list[int]()
+    stuck_once(world, go, runs)
+
+    async def scenario(world: World) -> None:
+        (job,) = await world.enqueue("stuck", max_attempts=2)
+        world.start()
+        await world.until_state(dead=1, seconds=10)
+        found = await world.job(job)
+        assert found.failure is not None
+        assert found.failure.error_reason == "timeout"
+        assert "an earlier run that timed out still runs" in found.failure.message
+        assert found.losses == 0
+        go.set()
+        await world.until(lambda: world.worker.abandoned_threads == 0)
+        await world.stop()
+
+    world.run(scenario)
+    assert len(runs) == 1
+
+
+def test_control_a_pool_that_forgets_its_threads_runs_a_job_twice_at_once(monkeypatch):
+    monkeypatch.setattr(ThreadPool, "still_runs", lambda _pool, _key: False)
+    world = World(real=True, slots=2, task_timeout_seconds=0.2)
+    go, runs = threading.Event(), list[int]()
+    stuck_once(world, go, runs)
+
+    async def scenario(world: World) -> None:
+        await world.enqueue("stuck")
+        world.start()
+        await world.until_state(completed=1, seconds=10)
+        assert len(runs) == 2
+        assert not go.is_set()
+        go.set()
+        await world.until(lambda: world.worker.abandoned_threads == 0)
         await world.stop()
 
     world.run(scenario)
@@ -466,12 +569,15 @@ def test_a_failure_is_logged_with_its_job_and_reason(caplog):
         raise ConnectionResetError("gone")
 
     async def scenario(world: World) -> None:
-        await world.enqueue("work", id="j", max_attempts=1)
+        await world.enqueue("work", id="j", max_attempts=2)
         world.start()
         await world.until_state(dead=1)
         await world.stop()
 
     with caplog.at_level(logging.WARNING, "holdfast.worker"):
         world.run(scenario)
-    assert "job.failed job=j task=work queue=default attempt=1" in caplog.text
-    assert "reason=connection" in caplog.text
+    said = [line.getMessage() for line in caplog.records if "job.failed" in line.getMessage()]
+    assert len(said) == 1, "the last attempt is logged as job.dead when it is recorded"
+    assert "job.failed job=j task=work queue=default attempt=1" in said[0]
+    assert "reason=connection" in said[0]
+    assert "outcome=retry" in said[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.model.errors import InvalidInput, PayloadInvalid
 from holdfast.model.failure import Classifier, FailureClass, Rule, Verdict
 from holdfast.model.job import MAX_RESULT_BYTES, Job
-from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.outcome import NOT_KEPT, Outcome, OutcomeKind, why_not_kept
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.signals import Cancel, Dead, Retry, Snooze
 from holdfast.worker.verdicts import Verdicts
@@ -84,12 +84,35 @@ def test_a_value_is_kept_as_json(value, result):
     [object(), {1j: 2}, "\ud800", "x" * MAX_RESULT_BYTES, lambda: None],
     ids=["object", "complex key", "surrogate", "too long", "function"],
 )
-def test_a_result_that_cannot_be_kept_is_dropped_with_a_warning_for_the_work_is_done(value, caplog):
+def test_a_result_that_cannot_be_kept_is_not_run_again_for_and_says_why(value, caplog):
     with caplog.at_level(logging.WARNING):
         outcome = returned(value)
-    assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, None)
+    assert outcome.kind is OutcomeKind.COMPLETED
+    assert why_not_kept(outcome.result or b"")
     (record,) = caplog.records
     assert "task.result_dropped task=t job=j" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (object(), "JSON cannot carry an object: use a type that JSON has"),
+        ("x" * MAX_RESULT_BYTES, "result: 262,146 bytes, and the limit is 262,144: store it else"),
+        ([1.0, float("nan")], "NaN and infinities are not JSON"),
+        ({NOT_KEPT: "mine"}, "an object must not begin with the field $holdfast.result_not_kept"),
+    ],
+    ids=["object", "too long", "nan", "reserved"],
+)
+def test_why_a_result_was_not_kept_is_stored_in_its_place(value, why):
+    stored = returned(value).result or b""
+    assert (why_not_kept(stored) or "").startswith(why)
+    assert len(stored) < 1_100
+
+
+def test_a_result_that_only_mentions_the_mark_is_kept():
+    value = {"a": 1, NOT_KEPT: "mine"}
+    assert why_not_kept(returned(value).result or b"") is None
+    assert msgspec.json.decode(returned(value).result or b"") == value
 
 
 def test_the_largest_result_is_kept():
@@ -99,7 +122,7 @@ def test_the_largest_result_is_kept():
 def test_a_result_that_refers_to_itself_is_dropped(caplog):
     loop: list[Any] = []
     loop.append(loop)
-    assert returned(loop) == Outcome(OutcomeKind.COMPLETED, "j", 9)
+    assert "recursion" in (why_not_kept(returned(loop).result or b"") or "")
     assert "task.result_dropped" in caplog.text
 
 
@@ -164,6 +187,19 @@ def test_a_wish_goes_over_the_tasks_policy_and_that_over_the_settings():
     ] == [5, 8, 8]
 
 
+def test_waits_go_over_a_backoff_and_a_backoff_over_waits():
+    waits = Retry(waits=["10s", "1m"], jitter=0)
+    assert waits.max_attempts == 3
+    assert Retry(waits=[1], max_attempts=9).max_attempts == 9
+    assert [
+        raised(ZeroDivisionError(), job_at(attempt), waits).delay_seconds for attempt in (1, 2, 3)
+    ] == [10, 60, 60]
+    assert raised(Retry(backoff=4), retry=waits).delay_seconds == 4
+    assert raised(Retry(after=4), retry=waits).delay_seconds == 4
+    assert raised(Retry(waits=[7]), retry=Retry(after=3)).delay_seconds == 7
+    assert raised(Retry(), retry=waits).delay_seconds == 10
+
+
 def test_a_wish_may_lower_how_often_it_is_tried():
     assert raised(Retry(max_attempts=2), job_at(1)).kind is OutcomeKind.RETRY
     assert raised(Retry(max_attempts=2), job_at(2)).kind is OutcomeKind.DEAD
@@ -186,6 +222,13 @@ def test_backoff_starts_over_after_a_replay():
     [
         lambda: Retry(after=1, backoff=2),
         lambda: Retry(after=1, max_backoff=2),
+        lambda: Retry(after=1, waits=[2]),
+        lambda: Retry(after=1, jitter=0.5),
+        lambda: Retry(waits=[1], backoff=2),
+        lambda: Retry(waits=[]),
+        lambda: Retry(waits="10s"),
+        lambda: Retry(waits=[1, -1]),
+        lambda: Retry(jitter=1.5),
         lambda: Retry(max_attempts=0),
         lambda: Retry(max_attempts=True),
         lambda: Retry(after=-1),

@@ -12,16 +12,18 @@ from pathlib import Path
 from holdfast.daemon.control_socket import control_path
 from holdfast.engines.journal.wal.disk import DATABASE, LOG, LocalDisk
 from holdfast.model.durations import format_seconds
+from holdfast.model.errors import InvalidInput
 from holdfast.model.job import MICROSECONDS, State
+from holdfast.model.plural import count_of
 from holdfast.model.search import MAX_PAGE, Filter
 from holdfast.operations.operations import Operations
 from holdfast.operations.views import Status
-from holdfast.settings import Settings, queue_slots
+from holdfast.settings import LoadedSettings, Settings, queue_slots
 from holdfast.stores.opening import connect_postgres
+from holdfast.worker.registry import Registry, check_times
 
 from . import store_access
 from .commands.doctor import CheckResult
-from .output import count_of
 
 HOUR_SECONDS = 3_600
 MIN_FREE_BYTES = 256 << 20
@@ -32,7 +34,21 @@ SURGE_FACTOR = 5
 MAX_CHECKED = 5_000
 SLOW_RECOVERY_SECONDS = 3.0
 SKEW_SECONDS = 60
+_MAX_NAMED = 5
 _DURABLE = ("on", "local", "remote_write", "remote_apply")
+
+
+def declarations(app: str, registry: Registry, loaded: LoadedSettings) -> list[CheckResult]:
+    """Whether every task of an application can reach its timeout."""
+    cap_seconds = loaded.settings.max_processing_seconds
+    found = []
+    for spec in registry.tasks.values():
+        try:
+            check_times(spec, cap_seconds, f"({loaded.origins['max_processing_seconds']})")
+        except InvalidInput as error:
+            found.append(CheckResult("tasks", "wrong", str(error)))
+    text = f"{count_of(len(registry.tasks), 'task')} of {app}: each can reach its timeout"
+    return found or [CheckResult("tasks", "ok", text)]
 
 
 def store(settings: Settings) -> list[CheckResult]:
@@ -138,7 +154,9 @@ _UNHEALTHY = 503
 
 
 def daemon(settings: Settings) -> list[CheckResult]:
-    """Whether a daemon owns the store and answers."""
+    """Whether a daemon owns the store and answers; of a server, which daemons are live."""
+    if settings.on_server:
+        return _live_daemons(settings)
     holder = None if settings.directory is None else LocalDisk(settings.directory).owner()
     path = control_path(settings)
     if store_access.has_owner(settings):
@@ -146,21 +164,33 @@ def daemon(settings: Settings) -> list[CheckResult]:
             settings, "GET", "/health/ready", b"", dict[str, str], _UNHEALTHY
         )
         if ready is not None and ready.get("status") == "ready":
-            text = "ready on this machine"
-            if not settings.on_server:
-                text = f"process {holder or 'unknown'} owns it and is ready"
+            text = f"process {holder or 'unknown'} owns it and is ready"
             return [CheckResult("daemon", "ok", text)]
         reason = "" if ready is None else ready.get("reason", "")
         return [CheckResult("daemon", "wrong", f"not ready: {reason}", "look at its log")]
     if holder is not None:
         text = f"process {holder} owns the store and does not listen on {path}"
         return [CheckResult("daemon", "wrong", text, f"see what it is (ps {holder}), or stop it")]
-    if settings.on_server:
-        return [CheckResult("daemon", "ok", "none on this machine; other machines may have one")]
     found = [CheckResult("daemon", "warning", "none runs: no jobs run", "start `holdfast run`")]
     if Path(path).exists():
         text = f"{path} was left behind by a daemon that crashed: the next one replaces it"
         found.append(CheckResult("socket", "ok", text))
+    return found
+
+
+def _live_daemons(settings: Settings) -> list[CheckResult]:
+    live = store_access.read_store(settings, lambda operations: operations.fleet.live())
+    if not live:
+        text = "none is live: no jobs run, unless by daemons of an older version"
+        return [CheckResult("daemon", "warning", text, "start `holdfast run`")]
+    named = [f"{one.process.name} on {one.process.host}" for one in live[:_MAX_NAMED]]
+    more = f" and {len(live) - _MAX_NAMED} more" if len(live) > _MAX_NAMED else ""
+    text = f"{count_of(len(live), 'daemon')} live: {', '.join(named)}{more}"
+    found = [CheckResult("daemon", "ok", text)]
+    versions = sorted({one.process.version for one in live})
+    if len(versions) > 1:
+        text = f"live daemons are of versions {', '.join(versions)}"
+        found.append(CheckResult("versions", "warning", text, "finish the deployment"))
     return found
 
 
@@ -191,7 +221,7 @@ async def stuck_work(
             CheckResult("stuck work", "ok", f"{count_of(len(page.jobs))} in flight, none overdue")
         ]
     text = f"{count_of(len(late))} held past the lease, the first is {late[0].id}"
-    if store_access.has_owner(settings):
+    if await operations.fleet.live():
         advice = f"`holdfast jobs reclaim {late[0].id} --reason …` ends the lease"
         return [CheckResult("stuck work", "wrong", text, advice)]
     return [
@@ -228,45 +258,61 @@ async def dead_letters(
 
 
 async def queues(operations: Operations, settings: Settings, _status: Status) -> list[CheckResult]:
-    """Whether queues with pending jobs are paused or not served."""
+    """Whether queues with pending jobs are paused, or no live daemon serves them."""
     counts, policies = await operations.engine.counts(), await operations.policies()
+    live = [entry.process for entry in await operations.fleet.live()]
     served = None if settings.queues is None else set(queue_slots(settings.queues))
     found: list[CheckResult] = []
     for name, one in counts.items():
-        if one.pending and name in policies and policies[name].paused:
+        if not one.pending:
+            continue
+        waiting = f"{name} has {count_of(one.pending)} pending"
+        if name in policies and policies[name].paused:
             text = f"{name} is paused with {count_of(one.pending)} pending"
             advice = f"`holdfast queues resume {name} --reason …` lets them run"
             found.append(CheckResult("queues", "warning", text, advice))
-        if one.pending and served is not None and name not in served:
-            text = f"{name} has {count_of(one.pending)} pending, and these settings do not serve it"
+        if live and not any(process.serves(name) for process in live):
+            text = f"{waiting}, and no live daemon serves it"
+            advice = "start a daemon that serves it; those of an older version are not listed"
+            found.append(CheckResult("queues", "warning", text, advice))
+        elif live and all(process.draining for process in live if process.serves(name)):
+            text = f"{waiting}, and every daemon that serves it drains"
+            found.append(CheckResult("queues", "warning", text, "`holdfast workers resume`"))
+        elif not live and served is not None and name not in served:
+            text = f"{waiting}, and these settings do not serve it"
             found.append(
                 CheckResult("queues", "warning", text, "add it to queues, or run it elsewhere")
             )
     return found or [CheckResult("queues", "ok", f"{count_of(len(counts), 'queue')}, none blocked")]
 
 
-async def tasks(operations: Operations, _settings: Settings, status: Status) -> list[CheckResult]:
-    """Whether pending jobs have a task that the daemon does not know."""
-    if not status.tasks:
+async def tasks(operations: Operations, _settings: Settings, _status: Status) -> list[CheckResult]:
+    """Whether pending jobs have a task that no live daemon that serves their queue knows."""
+    live = [entry.process for entry in await operations.fleet.live()]
+    if not live:
         return []
-    known = set(status.tasks)
     unknown: dict[str, int] = {}
+    known: dict[str, frozenset[str]] = {}
     cursor, checked = "", 0
     while checked < MAX_CHECKED:
         wanted = Filter(states=(State.PENDING,))
         page = await operations.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
         for job in page.jobs:
-            if job.task not in known:
+            if job.queue not in known:
+                serving = [process.tasks for process in live if process.serves(job.queue)]
+                # A queue that none serves is found by the check before this.
+                known[job.queue] = frozenset().union(*serving or [one.tasks for one in live])
+            if job.task not in known[job.queue]:
                 unknown[job.task] = unknown.get(job.task, 0) + 1
         checked += len(page.jobs)
         cursor = page.cursor
         if not cursor:
             break
     if not unknown:
-        return [CheckResult("tasks", "ok", "the daemon knows the task of every pending job")]
+        return [CheckResult("tasks", "ok", "live daemons know the task of every pending job")]
     text = ", ".join(f"{count_of(count)} of {task!r}" for task, count in sorted(unknown.items()))
     advice = "deploy code that has the task, or cancel: `holdfast jobs cancel --task …`"
-    return [CheckResult("tasks", "wrong", f"the daemon does not know the task of {text}", advice)]
+    return [CheckResult("tasks", "wrong", f"no live daemon knows the task of {text}", advice)]
 
 
 async def recovery(

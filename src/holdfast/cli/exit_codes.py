@@ -12,7 +12,7 @@ MEANINGS: Mapping[int, str] = {
     EXIT_OK: "done",
     EXIT_FAILED: "a check failed, or a bug",
     EXIT_USAGE: "bad input: an option, a file or a setting; nothing was changed",
-    EXIT_NOT_FOUND: "no such job or schedule",
+    EXIT_NOT_FOUND: "no such job, schedule or queue",
     EXIT_REFUSED: "refused: a duplicate, a conflict, or the wrong state",
     EXIT_UNAVAILABLE: "the store or its owner is not available",
 }
@@ -26,12 +26,14 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.UnknownTask: EXIT_USAGE,
     errors.JobNotFound: EXIT_NOT_FOUND,
     errors.UnknownSchedule: EXIT_NOT_FOUND,
+    errors.UnknownQueue: EXIT_NOT_FOUND,
     errors.AccessDenied: EXIT_REFUSED,
     errors.DuplicateId: EXIT_REFUSED,
     errors.LeaseLost: EXIT_REFUSED,
     errors.IllegalTransition: EXIT_REFUSED,
     errors.StaleVersion: EXIT_REFUSED,
     errors.ChangedMeanwhile: EXIT_REFUSED,
+    errors.WorkerIdInUse: EXIT_REFUSED,
     errors.StorageError: EXIT_UNAVAILABLE,
     errors.StorageFull: EXIT_UNAVAILABLE,
     errors.DurabilityLost: EXIT_UNAVAILABLE,
@@ -40,15 +42,24 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.HistoryMissing: EXIT_UNAVAILABLE,
     errors.UnknownFormat: EXIT_UNAVAILABLE,
     errors.CorruptDump: EXIT_UNAVAILABLE,
+    errors.AuditAltered: EXIT_UNAVAILABLE,
+    errors.StoreMoved: EXIT_UNAVAILABLE,
     errors.DirectoryInUse: EXIT_UNAVAILABLE,
     errors.Unavailable: EXIT_UNAVAILABLE,
     errors.NoOwner: EXIT_UNAVAILABLE,
     errors.EngineClosed: EXIT_UNAVAILABLE,
     errors.ResultTimeout: EXIT_UNAVAILABLE,
     errors.JobFailed: EXIT_FAILED,
+    errors.NoResult: EXIT_FAILED,
     errors.WrongLoop: EXIT_FAILED,
     errors.InvariantViolation: EXIT_FAILED,
 }
+
+
+def exit_code_of(code: str) -> int:
+    """Return the exit code of an error by its code, as another process reports it."""
+    found = [EXIT_CODES[kind] for kind in EXIT_CODES if kind.code == code]
+    return found[0] if found else EXIT_FAILED
 
 
 def exit_code(error: errors.HoldfastError) -> int:

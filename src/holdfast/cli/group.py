@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,8 @@ from holdfast.model import errors
 from .exit_codes import EXIT_FAILED, EXIT_UNAVAILABLE, exit_code
 
 if TYPE_CHECKING:
-    from holdfast.settings import LoadedSettings, Settings
+    from holdfast.settings import LoadedSettings, Settings, SettingsReport
+    from holdfast.worker.registry import Registry
 
 
 class CommandGroup(click.Group):
@@ -114,16 +116,39 @@ def _print_error(message: str) -> None:
 class CommandContext:
     """The global options, and the settings that they lead to."""
 
-    def __init__(self, config: str | None, store: str | None) -> None:
+    def __init__(self, config: str | None, store: str | None, app: str | None = None) -> None:
         self._config = config
         self._store = store
+        self._app = app
+        self._registry: Registry | None = None
+
+    def registry(self, app: str | None = None) -> Registry | None:
+        """Import the application, and go by the store that it names; None without one."""
+        wanted = self._app if app is None else app
+        if self._registry is None and wanted is not None:
+            from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
+
+            self._registry = load_registry(wanted)
+        return self._registry
 
     def load(self, **flags: object) -> LoadedSettings:
-        """Read the settings, with these flags on top."""
-        from holdfast.settings import load  # noqa: PLC0415 - help needs none
+        """Read the settings, with these flags on top; raise ``InvalidInput`` for a problem."""
+        return self.read(flags=flags).checked()
 
-        flags.setdefault("store", self._store)
-        return load(self._config, environ=os.environ, flags=flags)
+    def read(
+        self, file: str | None = None, flags: Mapping[str, object] = MappingProxyType({})
+    ) -> SettingsReport:
+        """Read the settings, with these flags on top, and every problem with them."""
+        from holdfast.settings import NO_APPLICATION, read  # noqa: PLC0415 - help needs none
+
+        registry = self.registry()
+        named = NO_APPLICATION if registry is None else registry.settings
+        return read(
+            self._config if file is None else file,
+            environ=os.environ,
+            flags={"store": self._store, **flags},
+            application=named,
+        )
 
     def settings(self, **flags: object) -> Settings:
         """Return the settings, with these flags on top."""

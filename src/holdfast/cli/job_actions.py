@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.model.actions import AnyAction
+from holdfast.model.plural import count_of
 from holdfast.model.search import Filter
 
 from .exit_codes import EXIT_REFUSED
 from .group import CommandContext
 from .options import confirm
-from .output import count_of, document, jobs_table, progress
+from .output import document, jobs_table, progress
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author

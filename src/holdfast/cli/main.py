@@ -29,10 +29,14 @@ _EPILOG = "\b\nExit codes:\n" + "\n".join(
 @click.version_option(__version__, prog_name="holdfast")
 @click.option("--config", metavar="FILE", help="Settings file (default: ./configs/default.yaml).")
 @click.option("--store", metavar="PATH", help="Where jobs are stored (default: ./data).")
+@click.option("--app", metavar="MODULE:APP", help="Use the store that this application names.")
 @click.pass_context
-def main(ctx: click.Context, config: str | None, store: str | None) -> None:
+def main(ctx: click.Context, config: str | None, store: str | None, app: str | None) -> None:
     """A durable job queue that needs no server."""
-    ctx.obj = CommandContext(config, store)
+    ctx.obj = CommandContext(config, store, app)
+    from holdfast.engines.structured_log import quieten  # noqa: PLC0415 - help needs none
+
+    quieten("psycopg")  # it logs what a command reports anyway
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
@@ -47,7 +51,7 @@ def main(ctx: click.Context, config: str | None, store: str | None) -> None:
     "--snapshot-interval",
     "snapshot_interval",
     metavar="DURATION",
-    help="How often to check whether a snapshot pays off (2s).",
+    help="How often to write a snapshot, if anything changed (by the size of the log).",
 )
 @click.option("--queues", help="Queues to serve, optionally with slots: mail:8,slow:2.")
 @click.option("--queue", "queue", multiple=True, help="A queue to serve; may be repeated.")
@@ -71,17 +75,21 @@ def run(
 ) -> None:
     """Own the store and run jobs until stopped.
 
-    MODULE:APP is your application, such as shop.jobs:app or jobs.py. Without it, built-in simulated
-    tasks run. SIGTERM and Ctrl-C drain and stop; a second one stops at once; SIGHUP reloads the
-    settings. Every setting is a flag too: see holdfast config show.
+    MODULE:APP is your application, such as shop.jobs:app or jobs.py. Its jobs are stored where the
+    application says, unless --store names another place. Without it, built-in simulated tasks run.
+    SIGTERM and Ctrl-C drain and stop; a second one stops at once; SIGHUP reloads the settings.
+    Every setting is a flag too: see holdfast config show.
     """
+    from holdfast.worker.registry import Registry  # noqa: PLC0415
+
     from .commands import run as running  # noqa: PLC0415 - imports a web server
 
     if queue:
         if flags.get("queues"):
             raise errors.InvalidInput("queues", "give --queues or --queue, not both")
         flags["queues"] = ",".join(queue)
-    code = running.run(lambda: context.load(**flags), app)
+    registry = context.registry(app) or Registry()
+    code = running.run(lambda: context.load(**flags), registry)
     sys.stdout.flush()
     raise SystemExit(code)
 

@@ -49,6 +49,17 @@ def stream_options(command: F) -> F:
     return json_option(add(command))
 
 
+def worker_option(command: F) -> F:
+    """Add ``--worker``: which live workers a command is for."""
+    return click.option(
+        "--worker",
+        "workers",
+        metavar="NAME",
+        multiple=True,
+        help="This live worker (see workers list); may be repeated. Default: all of them.",
+    )(command)
+
+
 # --- filters ------------------------------------------------------------------------------------
 
 _FILTERS: tuple[tuple[tuple[str, ...], str, bool, str], ...] = (

@@ -116,7 +116,7 @@ def jobs_table(jobs: Sequence[JobView]) -> None:
                 job.status,
                 job.queue,
                 job.task,
-                f"{job.attempt}/{job.max_attempts}",
+                f"{job.attempt}/{job.max_attempts}{_in_all(job)}",
                 ago(job.created_at, now),
                 ago(job.finished_at, now),
                 job.error_reason,
@@ -128,9 +128,8 @@ def jobs_table(jobs: Sequence[JobView]) -> None:
     )
 
 
-def count_of(count: int, what: str = "job") -> str:
-    """Return a count with its noun: ``3 jobs``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _in_all(job: JobView) -> str:
+    return f" ({job.total_attempts} in all)" if job.total_attempts else ""
 
 
 @contextmanager

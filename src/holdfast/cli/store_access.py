@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,6 +22,11 @@ from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Un
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
 from holdfast.stores.opening import connect_postgres, open_client, open_readonly, own_journal
+
+from .output import note
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -82,8 +89,14 @@ def with_store(settings: Settings, work: Work[T]) -> T:
 
 
 def has_owner(settings: Settings) -> bool:
-    """Whether the store has an owner that listens; of a server, whether a daemon does here."""
-    connection = _connected(settings)
+    """Whether the store has an owner that listens; of a server, whether a daemon does here.
+
+    Raise ``Unavailable`` if it listens and does not answer.
+    """
+    try:
+        connection = _connected(settings)
+    except _OwnerSilent as silent:
+        raise Unavailable(str(silent)) from None
     if connection is not None:
         connection.close()
     return connection is not None
@@ -96,32 +109,43 @@ def require_persistent(settings: Settings) -> None:
 
 
 def request_owner(
-    settings: Settings, method: str, path: str, body: bytes, kind: type[A], *also: int
+    settings: Settings,
+    method: str,
+    path: str,
+    body: bytes,
+    kind: type[A],
+    *also: int,
+    or_server: bool = False,
 ) -> A | None:
     """Send a request to the store's owner; return None if there is none, raise what it raised.
 
-    Statuses of ``also`` count as answers, beside 200.
+    Statuses of ``also`` count as answers, beside 200. With ``or_server`` the caller can ask the
+    server instead: of one, a daemon that does not answer is passed over, and that is said.
     """
-    connection = _connected(settings)
+    try:
+        connection = _connected(settings)
+    except _OwnerSilent as silent:
+        if not (or_server and settings.on_server):
+            raise Unavailable(str(silent)) from None
+        note(f"holdfast: {silent}. This goes to the server itself")
+        return None
     if connection is None:
         return None
     import http.client  # noqa: PLC0415 - only with an owner
 
     from holdfast.engines.protocol import messages  # noqa: PLC0415
 
-    http_connection = http.client.HTTPConnection("holdfast", timeout=_ANSWER_SECONDS)
-    http_connection.sock = connection
     try:
-        http_connection.request(method, path, body)
-        response = http_connection.getresponse()
+        connection.request(method, path, body)
+        response = connection.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
-            f"the owner of {settings.store_shown} went away before it answered ({error}): look "
-            "with `holdfast status` before you try again"
+            f"the owner of {settings.store_shown} went away before it answered ({error}), and may "
+            "have done what was asked: look before you try again"
         ) from None
     finally:
-        http_connection.close()
+        connection.close()
     if response.status == messages.REFUSED:
         raise messages.read_error(answer)
     if response.status != messages.OK and response.status not in also:
@@ -132,22 +156,74 @@ def request_owner(
     return msgspec.json.decode(answer, type=kind)
 
 
-def _connected(settings: Settings) -> socket.socket | None:
-    """Return a connection to the owner; None if no process listens."""
+class _OwnerSilent(Exception):
+    """The owner of the store listens and does not answer: nothing was asked of it."""
+
+
+def _connected(settings: Settings) -> HTTPConnection | None:
+    """Return a connection to an owner that answers; None if no process listens.
+
+    Raise ``_OwnerSilent`` if it does not answer within ``PATIENCE_SECONDS``.
+    """
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_ANSWER_SECONDS)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE_SECONDS)
     try:
-        connection.connect(control_path(settings))
+        sock.connect(control_path(settings))
     except OSError as error:
-        connection.close()
+        sock.close()
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
             return None
+        if isinstance(error, TimeoutError | BlockingIOError):
+            raise _OwnerSilent(f"the owner of {settings.store_shown} {_SILENT}") from None
         raise Unavailable(
             f"the owner of {settings.store_shown} cannot be reached: {error}"
         ) from None
+    import http.client  # noqa: PLC0415 - only with an owner
+
+    connection = http.client.HTTPConnection("holdfast", timeout=_ANSWER_SECONDS)
+    connection.sock = sock
+    try:
+        connection.request("GET", "/health/live")
+        connection.getresponse().read()
+        sock.settimeout(_ANSWER_SECONDS)  # an error if it answered with `connection: close`
+    except TimeoutError:
+        problem = _silent(settings, sock)
+        connection.close()
+        raise problem from None
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        return None  # it is leaving
     return connection
+
+
+def _silent(settings: Settings, sock: socket.socket) -> _OwnerSilent:
+    """Return the error for the owner at the other end of this socket."""
+    if not hasattr(socket, "SO_PEERCRED"):  # only Linux says who listens
+        return _OwnerSilent(f"the owner of {settings.store_shown} {_SILENT}")
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid = struct.unpack("3i", credentials)[0]
+    what = f"process {pid}, which owns {settings.store_shown},"
+    if settings.on_server:
+        what = f"process {pid}, the daemon of {settings.store_shown} on this machine,"
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        state = ""
+    if state in _STOPPED:
+        return _OwnerSilent(f"{what} is stopped: `kill -CONT {pid}` lets it continue")
+    return _OwnerSilent(
+        f"{what} {_SILENT}, or end it with `kill -9 {pid}`: what was acknowledged is kept"
+    )
+
+
+_SILENT = (
+    f"did not answer within {PATIENCE_SECONDS:g} s: a task may block its event loop. Look for "
+    "worker.loop_blocked in its log, and try again"
+)
+_STOPPED = ("T", "t")
+"""The states of a process that a signal or a debugger has stopped."""
 
 
 def _run(

@@ -13,11 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from holdfast import __version__
 from holdfast.engines.contract import Engine
+from holdfast.engines.entropy import random_bytes
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.durations import format_seconds
-from holdfast.model.errors import DurabilityLost, HoldfastError, InvalidInput, UnknownTask
+from holdfast.model.errors import (
+    DurabilityLost,
+    HoldfastError,
+    InvalidInput,
+    UnknownTask,
+    WorkerIdInUse,
+)
+from holdfast.model.fleet import WorkerProcess
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
@@ -26,11 +37,13 @@ from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
-from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
-from holdfast.worker.registry import Hook, Registry
+from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
+from holdfast.worker.registry import Hook, Registry, check_times
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
 
+from .announcer import Announcer, child_pids, this_process
+from .command_executor import CommandExecutor
 from .control_socket import control_lock, control_path
 from .daemon_store import Store, open_store
 from .forks import close_in_forks
@@ -39,8 +52,9 @@ from .reload import SettingsReloader
 from .rpc.app import Route, RpcApp
 from .rpc.routes import config_routes, health_routes, metrics_routes, operation_routes
 from .rpc.server import bind_loopback, bind_socket, serving
+from .take_over import enter_registry
 from .watchdog import Watchdog, exit_in_time
-from .worker_settings import apply_settings, worker_name, worker_options
+from .worker_settings import apply_settings, default_worker_id, worker_names, worker_options
 
 log = StructuredLog("holdfast.daemon")
 
@@ -77,6 +91,7 @@ class Daemon:
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
+        self._metrics_socket: socket.socket | None = None
         self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
         self._lease_loop: LeaseLoop | None = None
@@ -88,13 +103,13 @@ class Daemon:
         """The slots of all processes, once it has started."""
 
     async def start(self) -> None:
-        """Own the store, recover, listen, and begin to work."""
-        settings = self.settings
+        """Own the store, recover, listen, and begin to work. If it fails, it leaves nothing."""
         self._check()
-        store = self._store = await self._open_store()
-        self._open.push_async_callback(store.engine.close)
-        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
         try:
+            if not self._owner_may_leave():
+                self._bind_metrics()
+            store = self._store = await self._open_store()
+            self._open.push_async_callback(store.engine.close)
             await self._start(store)
         except BaseException:
             await self._open.aclose()
@@ -104,25 +119,21 @@ class Daemon:
         settings, metrics = self.settings, self.metrics
         metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
-        engine = InstrumentedEngine(store.engine, metrics, store.held_now(), store.clock.now_us())
+        held, now_us = store.held_now(), store.clock.now_us()
+        logs_audit = not settings.on_server  # there a loop logs what every process does
+        engine = InstrumentedEngine(store.engine, metrics, held, now_us, logs_audit=logs_audit)
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._registry.on_start)
-        worker = self._worker = self._make_worker(engine)
-        # Before a drain can be asked for: processes that start later must know of it.
+        entry = await self._enter_registry(engine, store)
+        worker = self._worker = self._make_worker(engine, next(iter(entry.processes)))
         processes = WorkerProcesses(self._registry, settings, engine, worker, store.held_by)
         self._processes = processes
         self.slots_control = ProcessSlotsControl(worker, processes, engine)
+        current = lambda: self._current_process(entry, store)
         operations = Operations(
-            engine,
-            self._registry,
-            self.slots_control,
-            default_max_attempts=settings.max_attempts,
-            totals=lambda: {
-                **metrics.totals(),
-                "recovery_seconds": store.recovery_seconds,
-            },
+            engine, self._registry, default_max_attempts=settings.max_attempts, this_process=current
         )
         self._operations = operations
         await store_schedules(engine, self._registry.schedules.values(), store.clock.now_us())
@@ -131,9 +142,21 @@ class Daemon:
         self._open.callback(lag.stop)
         metrics.processes = lambda: {"1": worker.metrics(lag.seconds), **processes.figures}
         probes = {**health_routes(engine, self._not_ready_reason), **metrics_routes(metrics)}
-        config = config_routes(await self._make_reloader(operations, worker))
-        await self._listen(engine, {**probes, **config, **operation_routes(operations)})
+        reloader = await self._make_reloader(operations, worker)
+        # Before it listens, and before its processes start: they must know of a drain.
+        execute = CommandExecutor(self.slots_control, reloader).execute
+        announcer = Announcer(engine, current, execute, self._on_name_taken)
+        engine.on_command = announcer.announce_soon
+        processes.on_started = announcer.announce_soon  # its pid proves that its leases are held
+        await announcer.beat()  # who sees that it is up sees all of it
+        announcer.start()
+        self._open.push_async_callback(announcer.stop)
+        routes = {**probes, **config_routes(reloader), **operation_routes(operations)}
+        await self._listen(engine, routes)
         await self._serve_metrics(probes)
+        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
+        if self._metrics_at is not None:
+            self._say(f"metrics: {self._metrics_at}")
         self._say(f"workers: {self._slots_shown(worker)}")
         await worker.look_for_queues()
         worker.start()
@@ -141,10 +164,7 @@ class Daemon:
         supervisor = Supervisor(self._loops(engine, store, worker), store.clock, self._fail)
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
-        if settings.stall_seconds is not None:
-            watchdog = Watchdog(settings.stall_seconds, excused=store.waits_for_disk)
-            watchdog.start()
-            self._open.callback(watchdog.stop)
+        self._watch_loop(store)
         log.emit(
             "daemon.started",
             version=__version__,
@@ -170,12 +190,12 @@ class Daemon:
 
     async def _run(self) -> int:
         loop = asyncio.get_running_loop()
-        if self.settings.run_seconds is not None:
-            loop.call_later(self.settings.run_seconds, self.ask_to_stop)
         with _signals(loop, {signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop}):
             if hasattr(signal, "SIGHUP") and self._reload is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._on_reload)
             await self.start()
+            if self.settings.run_seconds is not None:
+                loop.call_later(self.settings.run_seconds, self.ask_to_stop)
             await self._stop_asked.wait()
             await self.stop()
         if self._failure is not None:
@@ -212,9 +232,46 @@ class Daemon:
     async def _open_store(self) -> Store:
         return await open_store(self.settings)
 
-    def _make_worker(self, engine: Engine) -> Worker:
+    async def _enter_registry(self, engine: Engine, store: Store) -> WorkerProcess:
+        """Enter the registry of the store; return the entry of this daemon."""
         settings = self.settings
-        return Worker(engine, self._registry, worker_name(settings), worker_options(settings))
+        named = settings.worker_id is not None
+        worker_id = settings.worker_id or default_worker_id()
+        while True:
+            names = worker_names(settings, worker_id)
+            entry = this_process(worker_id, names, store.clock.now_us())
+            try:
+                await enter_registry(engine, entry, store.held_by, self._say, patient=named)
+            except WorkerIdInUse:
+                if named:
+                    raise
+                # Containers may share a host name, and each has a process 1.
+                worker_id = f"{default_worker_id()}-{random_bytes(3).hex()}"
+            else:
+                self._open.push_async_callback(_depart, engine, entry.id)
+                return entry
+
+    def _current_process(self, entry: WorkerProcess, store: Store) -> WorkerProcess:
+        """Return the entry of this daemon as it is now."""
+        slots_control = self.slots_control
+        if slots_control is None:
+            return entry
+        return replace(
+            entry,
+            slots=dict(slots_control.slots),
+            processes=dict(slots_control.processes),
+            pids={**entry.pids, **child_pids(slots_control.pids)},
+            queues=slots_control.queues,
+            tasks=tuple(sorted(self._registry.tasks)),
+            task_queues=tuple(sorted(self._registry.queues)),
+            draining=slots_control.draining or self._stopping,
+            metrics=self._metrics_at or "",
+            running=tuple(slots_control.running()),
+            totals={**self.metrics.totals(), "recovery_seconds": store.recovery_seconds},
+        )
+
+    def _make_worker(self, engine: Engine, name: str) -> Worker:
+        return Worker(engine, self._registry, name, worker_options(self.settings))
 
     def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
         settings = self.settings
@@ -222,6 +279,7 @@ class Daemon:
         schedules = list(self._registry.schedules.values())
         return [
             self._lease_loop,
+            CancellationLoop(worker),
             *store.loops(settings),
             ScheduleLoop(
                 schedules,
@@ -232,6 +290,11 @@ class Daemon:
             SuppressedSummaryLoop(),
         ]
 
+    def _watch_loop(self, store: Store) -> None:
+        watchdog = Watchdog(self.settings.stall_seconds, excused=store.waits_for_disk)
+        watchdog.start()
+        self._open.callback(watchdog.stop)
+
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
         if not hasattr(socket, "AF_UNIX"):
             self._say(
@@ -240,23 +303,38 @@ class Daemon:
             return
         path = control_path(self.settings)
         if self.settings.on_server and not self._open.enter_context(control_lock(path)):
-            self._say("no socket: another daemon of this store on this machine takes commands")
+            self._say("no socket: another daemon of this store on this machine has it")
             return
         bound = _bind_as_owner(path)
         await self._open.enter_async_context(serving(RpcApp(engine, routes), sockets=[bound]))
 
-    async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
-        if self.settings.metrics_port is None:
+    def _owner_may_leave(self) -> bool:
+        """Whether another process owns the store: it may be stopping, and about to free the port.
+
+        There is a store already, so nothing new is left behind if the port is taken all the same.
+        """
+        directory = self.settings.directory
+        return directory is not None and LocalDisk(directory).owner() is not None
+
+    def _bind_metrics(self) -> None:
+        """Listen on the port of the metrics; connections wait until they are served."""
+        if self.settings.metrics_port is None or self._metrics_socket is not None:
             return
         try:
             bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
         except InvalidInput as error:
             problem = InvalidInput("metrics_port", error.problem)
             raise with_origin(problem, self._origins) from error
-        host, port = bound.getsockname()[:2]
+        self._open.callback(bound.close)
+        self._metrics_socket = bound
+
+    async def _serve_metrics(self, routes: Mapping[str, Route]) -> None:
+        self._bind_metrics()
+        if (bound := self._metrics_socket) is None:
+            return
         await self._open.enter_async_context(serving(RpcApp(None, routes), sockets=[bound]))
+        host, port = bound.getsockname()[:2]
         self._metrics_at = f"http://{host}:{port}/metrics"
-        self._say(f"metrics: {self._metrics_at}")
 
     def _not_ready_reason(self) -> str | None:
         if self._stopping:
@@ -265,6 +343,13 @@ class Daemon:
 
     def _fail(self, error: DurabilityLost) -> None:
         log.emit("daemon.store_failed", error=error)
+        self._failure = error
+        self._stop_asked.set()
+
+    def _on_name_taken(self, error: WorkerIdInUse) -> None:
+        log.emit("daemon.worker_id_taken", worker=error.name, error=error)
+        if self._processes is not None:
+            self._processes.leave_leases()
         self._failure = error
         self._stop_asked.set()
 
@@ -289,6 +374,10 @@ class Daemon:
         except UnknownTask as error:
             problem = InvalidInput("default_task", str(error))
             raise with_origin(problem, self._origins) from None
+        cap_seconds = self.settings.max_processing_seconds
+        origin = f"({self._origins.get('max_processing_seconds', 'given')})"
+        for spec in self._registry.tasks.values():
+            check_times(spec, cap_seconds, origin)
 
     async def _make_reloader(self, operations: Operations, worker: Worker) -> SettingsReloader:
         """Switch the flags that the settings name; return the reloader."""
@@ -335,6 +424,11 @@ class Daemon:
                 if not quiet:
                     raise
                 log.emit("daemon.hook_failed", foreign=error)
+
+
+async def _depart(engine: Engine, process_id: str) -> None:
+    with contextlib.suppress(HoldfastError):  # then its entry runs out
+        await engine.depart(process_id)
 
 
 def _bind_as_owner(path: str) -> socket.socket:

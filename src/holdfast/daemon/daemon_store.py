@@ -12,12 +12,18 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.queue_stats import StoreMetrics
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, Job
+from holdfast.model.plural import count_of
 from holdfast.settings import Settings
 from holdfast.stores.opening import connect_postgres, own_journal
+from holdfast.telemetry.audit_logging import AuditLogLoop
 from holdfast.worker.loops import Loop, PruneLoop
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.engine import PostgresEngine
+
+
+_CHECK_SECONDS = 2.0
+"""How often to look whether the log has grown enough for a snapshot."""
 
 
 class Store(Protocol):
@@ -71,11 +77,11 @@ class JournalStore:
         self.lost_at_open: Sequence[Job] = journal.lost_at_open
         self.figures = journal.figures
         self.held_now = journal.held_now
-        self.snapshots = SnapshotLoop(journal, 0.0)
+        self.snapshots = SnapshotLoop(journal)
 
     def summary(self, settings: Settings) -> str:
         """See ``Store.summary``."""
-        recovered = f"{self.engine.recovery.jobs} jobs recovered"
+        recovered = f"{count_of(self.engine.recovery.jobs)} recovered"
         return f"(sync={settings.sync}), {recovered} in {self.recovery_seconds * 1000:.0f} ms"
 
     async def held_by(self, _worker: str) -> list[Job]:
@@ -97,17 +103,18 @@ class JournalStore:
 
 
 class SnapshotLoop:
-    """Compacts when enough was logged since the last snapshot."""
+    """Makes a snapshot as often as asked, if anything changed; else when enough was logged."""
 
-    def __init__(self, journal: JournalEngine, interval_seconds: float) -> None:
+    def __init__(self, journal: JournalEngine, interval_seconds: float | None = None) -> None:
         self._journal = journal
         self.interval_seconds = interval_seconds
 
     async def step(self, now_us: int) -> int:
-        """Compact if it is due."""
-        if self._journal.compaction_due():
+        """Make a snapshot if one is due."""
+        if self.interval_seconds is not None or self._journal.compaction_due():
             await self._journal.compact()
-        return now_us + int(self.interval_seconds * MICROSECONDS)
+        seconds = _CHECK_SECONDS if self.interval_seconds is None else self.interval_seconds
+        return now_us + int(seconds * MICROSECONDS)
 
 
 class ServerStore:
@@ -136,7 +143,8 @@ class ServerStore:
 
     def loops(self, _settings: Settings) -> list[Loop]:
         """See ``Store.loops``."""
-        return [StatsLoop(self.engine), PruneLoop(self.engine)]
+        audit_log = AuditLogLoop(self.engine.take_unlogged_audit)
+        return [StatsLoop(self.engine), PruneLoop(self.engine), audit_log]
 
     def change(self, _settings: Settings) -> None:
         """Do nothing."""
@@ -151,13 +159,9 @@ class StatsLoop:
 
     def __init__(self, server: PostgresEngine) -> None:
         self._server = server
-        self._begun = False
 
     async def step(self, now_us: int) -> int:
-        """Count, except in the first step: a daemon that starts has work to do first."""
-        if not self._begun:
-            self._begun = True
-            return now_us + int(self.interval_seconds * MICROSECONDS)
+        """Count; until the first count is done, a scrape shows no gauges of the store."""
         seconds = 0.0
         with contextlib.suppress(Unavailable):  # reported elsewhere
             seconds = await self._server.refresh_stats()

@@ -16,18 +16,16 @@ from typing import TypedDict
 import msgspec
 
 from holdfast.engines.structured_log import StructuredLog
-from holdfast.model import lifecycle
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fleet import ProcessSlots, RunningAttempt
 from holdfast.model.job import Job
-from holdfast.model.outcome import lost, release
-from holdfast.operations.views import ProcessSlots, RunningAttempt
 from holdfast.settings import Settings
 from holdfast.telemetry.counters import ProcessMetrics, ProcessReport
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
-from .worker_settings import worker_name
+from .take_over import ended_leases
 
 log = StructuredLog("holdfast.processes")
 
@@ -72,20 +70,32 @@ class WorkerProcesses:
         self._worker = worker
         self._held_by = held_by
         numbers = map(str, range(2, settings.processes + 1))
-        self.names = {number: worker_name(settings, f"-{number}") for number in numbers}
+        self.names = {number: f"{worker.name}-{number}" for number in numbers}
         """The names of their workers, by process number."""
         self._tasks: list[asyncio.Task[None]] = []
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
         self._draining = False
+        self._name_taken = False
+        self.on_started: Callable[[], None] = lambda: None
+        """Called when one has started, long before it has loaded the application and claims."""
         self.figures: dict[str, ProcessMetrics] = {}
         """The last metrics of each, by process number."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The pids of those that run, by the names of their workers."""
+        return {name: process.pid for name, process in self._running.items()}
 
     def start(self) -> None:
         """Start them all."""
         for number, name in self.names.items():
             keeper = asyncio.get_running_loop().create_task(self._keep_running(number, name))
             self._tasks.append(keeper)
+
+    def leave_leases(self) -> None:
+        """End no leases from now on: another daemon has the names, so they may be its own."""
+        self._name_taken = True
 
     def apply(self, settings: Settings) -> None:
         """Send changed settings to all of them; later ones start with them."""
@@ -139,6 +149,7 @@ class WorkerProcesses:
                 await asyncio.sleep(_RESTART_SECONDS)
                 continue
             self._running[name] = process
+            self.on_started()
             log.emit("worker.process_started", worker=name, pid=process.pid)
             if process.stdin is not None and self._stopping:  # since it was started
                 process.stdin.write(_STOP)
@@ -206,20 +217,13 @@ class WorkerProcesses:
             jobs = [*self._engine.held_by(name), *await self._held_by(name)]
         except HoldfastError:
             return  # their leases run out
-        outcomes = [
-            # A job that ran alone, in a process of its own, did not end this one.
-            release(job)
-            if lifecycle.runs_alone(job)
-            else lost(job, f"{name}, which ran attempt {job.attempt}, ended with code {code}")
-            for job in jobs
-        ]
-        if outcomes:
+        if jobs and not self._name_taken:
             with contextlib.suppress(HoldfastError):
-                await self._engine.settle(outcomes)
+                await self._engine.settle(ended_leases(jobs, f"{name} ended with code {code}"))
 
 
 class ProcessSlotsControl:
-    """The slots of the owner and of its worker processes, as a ``WorkerControl``."""
+    """The slots of the daemon and of its worker processes."""
 
     def __init__(
         self, worker: Worker, processes: WorkerProcesses, engine: InstrumentedEngine
@@ -235,14 +239,24 @@ class ProcessSlotsControl:
 
     @property
     def processes(self) -> Mapping[str, ProcessSlots | None]:
-        """The slots of each process by number; None for one that has not reported yet."""
-        found: dict[str, ProcessSlots | None] = {**self._worker.processes}
-        for number in self._processes.names:
+        """The slots of each by the name of its worker; None for one that has not reported yet."""
+        found: dict[str, ProcessSlots | None] = {self._worker.name: self._worker.process_slots}
+        for number, name in self._processes.names.items():
             report = self._processes.figures.get(number)
-            found[number] = (
+            found[name] = (
                 None if report is None else ProcessSlots(report.slots, report.busy, report.draining)
             )
         return found
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """The pids of the worker processes, by the names of their workers."""
+        return self._processes.pids
+
+    @property
+    def queues(self) -> tuple[str, ...] | None:
+        """The queues that they serve; None: all."""
+        return self._worker.queues
 
     @property
     def draining(self) -> bool:
@@ -258,10 +272,6 @@ class ProcessSlotsControl:
             for job, seconds in self._engine.held_for(*names)
             if job.token not in known
         ]
-
-    def check_resize(self, slots: int, queue: str = "") -> None:
-        """Raise ``InvalidInput`` if there cannot be this many slots."""
-        self._worker.check_resize(slots, queue)
 
     def resize(self, slots: int, queue: str = "") -> None:
         """Have this many slots in each process."""

@@ -28,6 +28,7 @@ RELOADABLE = (
     "max_attempts",
     "base_backoff_seconds",
     "max_backoff_seconds",
+    "backoff_jitter",
     "snapshot_interval_seconds",
     "drain_seconds",
     "memory_limit_bytes",
@@ -125,6 +126,15 @@ class SettingsReloader:
         for warning in report.warnings:
             log.emit("daemon.settings_doubtful", warning=warning)
         return report
+
+    async def set_log_level(self, level: str, who: Author) -> None:
+        """Log from this level on, until a reload or a restart."""
+        async with self._lock:
+            loaded = self._loaded
+            settings = msgspec.structs.replace(loaded.settings, log_level=level)
+            origins = {**loaded.origins, "log_level": f"{who.by}, by command"}
+            self._apply(settings)
+            self._loaded = LoadedSettings(settings, origins)
 
     def reload_soon(self) -> None:
         """Reload in the background, because of a signal; an error is logged."""

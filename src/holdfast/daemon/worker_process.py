@@ -31,7 +31,7 @@ from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.child_process import close_stdin, exit_with_parent
-from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
+from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
@@ -98,12 +98,11 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
     report_loops = [ReportLoop(worker, metrics, into) for into in reports]
-    loops: list[Loop] = [leases, SuppressedSummaryLoop(), *report_loops]
+    loops: list[Loop] = [leases, CancellationLoop(worker), SuppressedSummaryLoop(), *report_loops]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
-    if settings.stall_seconds is not None:
-        # The owner starts another one, and ends the leases of this one.
-        Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
+    # The owner starts another one, and ends the leases of this one.
+    Watchdog(settings.stall_seconds, lambda: os._exit(70)).start()
 
     commands = OwnerCommands(settings, worker, leases, report_loops)
     threading.Thread(target=_listen, args=(owner_pipe, loop, commands.handle), daemon=True).start()
@@ -125,7 +124,8 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
 async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
     """Return a client of the owner, which counts; on a server, an engine that counts itself."""
     if settings.on_server:
-        return InstrumentedEngine(await connect_postgres(settings), metrics)
+        engine = await connect_postgres(settings)
+        return InstrumentedEngine(engine, metrics, logs_audit=False)
     return await open_client(settings)
 
 

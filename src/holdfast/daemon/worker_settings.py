@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 
 from holdfast.engines.contract import OWN_SLOT_PREFIX
 from holdfast.model.errors import InvalidInput
@@ -12,6 +11,7 @@ from holdfast.model.retry import RetryPolicy
 from holdfast.settings import Settings, queue_slots
 from holdfast.worker.loops import LeaseLoop
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.process_identity import host_name
 from holdfast.worker.worker import Worker
 
 
@@ -43,12 +43,14 @@ def worker_options(settings: Settings) -> WorkerOptions:
         queues=queues,
         lease_seconds=settings.lease_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
+        max_processing_seconds=settings.max_processing_seconds,
         batch_size=settings.batch_size,
         poll_interval_seconds=settings.poll_interval_seconds,
         retry=RetryPolicy(
             max_attempts=settings.max_attempts,
             base_backoff_seconds=settings.base_backoff_seconds,
             max_backoff_seconds=settings.max_backoff_seconds,
+            jitter=settings.backoff_jitter,
         ),
         memory_limit_bytes=settings.memory_limit_bytes,
     )
@@ -61,7 +63,15 @@ def apply_settings(worker: Worker, leases: LeaseLoop | None, settings: Settings)
         leases.interval_seconds = settings.reclaim_interval_seconds
 
 
-def worker_name(settings: Settings, suffix: str = "") -> str:
-    """Return the name of a worker; a prefix marks one that ends with the owner of the store."""
-    label = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}"
-    return f"{'' if settings.on_server else OWN_SLOT_PREFIX}{label}{suffix}"
+def default_worker_id() -> str:
+    """Return what a worker without a worker_id is called."""
+    return f"{host_name()}-{os.getpid()}"
+
+
+def worker_names(settings: Settings, worker_id: str) -> list[str]:
+    """Return the names under which a daemon's processes claim, its own first.
+
+    A prefix marks those that end with the owner of the store.
+    """
+    own = f"{'' if settings.on_server else OWN_SLOT_PREFIX}{worker_id}"
+    return [own, *(f"{own}-{number}" for number in range(2, settings.processes + 1))]

@@ -12,7 +12,13 @@ from holdfast.model.actions import Action, AnyAction
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
-from holdfast.model.job import Edit, State, check_id
+from holdfast.model.fleet import (
+    MAX_ANNOUNCED_SECONDS,
+    CommandAnswer,
+    WorkerCommand,
+    WorkerProcess,
+)
+from holdfast.model.job import Edit, State, check_id, check_seconds
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
 
@@ -79,6 +85,36 @@ def check_attribution(attribution: Attribution) -> None:
     """Raise ``InvalidInput`` unless it names who and why."""
     _check_kind("operation", attribution, Attribution)
     attribution.check()
+
+
+def check_process(
+    process: WorkerProcess, ttl_seconds: float, answers: Iterable[CommandAnswer]
+) -> list[CommandAnswer]:
+    """Return the answers of a process that announces itself, or raise ``InvalidInput``."""
+    _check_kind("process", process, WorkerProcess)
+    process.check()
+    check_seconds("ttl_seconds", ttl_seconds, MAX_ANNOUNCED_SECONDS)
+    return check_all("answers", answers, CommandAnswer)
+
+
+def check_command(
+    command: WorkerCommand,
+    process_ids: Collection[str],
+    attribution: Attribution,
+    ttl_seconds: float,
+    caller: Caller,
+) -> list[str]:
+    """Return the processes that a command is for, or raise what is wrong with it."""
+    _check_kind("command", command, WorkerCommand)
+    command.check()
+    check_attribution(attribution)
+    check_seconds("ttl_seconds", ttl_seconds, MAX_ANNOUNCED_SECONDS)
+    targets = check_names("process_ids", process_ids)
+    if not targets:
+        raise InvalidInput("process_ids", "name the processes that are to get the command")
+    if not caller.unlimited:
+        raise AccessDenied("workers", command.action)  # it affects every tenant's work
+    return list(targets)
 
 
 def check_action(action: AnyAction) -> None:

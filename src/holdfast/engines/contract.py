@@ -19,7 +19,14 @@ from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import LeaseLost
+from holdfast.model.errors import InvalidInput, LeaseLost
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
+)
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.outcome import Outcome
@@ -31,6 +38,9 @@ from .dump.format import DumpRecord
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
 """The most jobs that one call may claim or reclaim."""
+
+MIN_HISTORY_BYTES = 64 * 1024
+"""The least that ``max_history_bytes`` may be."""
 
 MOST_PAYLOAD_BYTES = 8 << 20
 """The most that ``max_payload_bytes`` may allow."""
@@ -117,15 +127,25 @@ class AdminResult(msgspec.Struct, frozen=True):
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that mean the same on every engine."""
 
-    remember_seconds: float = 3_600.0
+    remember_seconds: float = 86_400.0
     """How long a completed or cancelled job is kept and its id refused."""
-    max_processing_seconds: float = 600.0
-    """How long a job may stay claimed, heartbeats or not, unless it says otherwise."""
+    max_history_bytes: int = 1 << 30
+    """About how many bytes of completed and cancelled jobs are kept: beyond that, those that
+    finished first go before their time."""
+    keep_payload: bool = True
+    """Whether completed and cancelled jobs keep their payload, where no policy says otherwise."""
+    max_processing_seconds: float | None = None
+    """How long a job without a cap of its own may stay claimed, heartbeats or not. None: what its
+    worker says, which is its timeout and a minute."""
     max_payload_bytes: int = 256 * 1024
 
     def __post_init__(self) -> None:
-        for field in ("remember_seconds", "max_processing_seconds"):
-            check_seconds(field, getattr(self, field))
+        check_seconds("remember_seconds", self.remember_seconds)
+        if self.max_processing_seconds is not None:
+            check_seconds("max_processing_seconds", self.max_processing_seconds)
+        check_size("max_history_bytes", self.max_history_bytes, MIN_HISTORY_BYTES)
+        if type(self.keep_payload) is not bool:
+            raise InvalidInput("keep_payload", f"{self.keep_payload!r} is not true or false")
         check_size("max_payload_bytes", self.max_payload_bytes, 2, MOST_PAYLOAD_BYTES)
 
 
@@ -136,6 +156,10 @@ class HeldJob(JobRef, Protocol):
     @property
     def token(self) -> int:
         """The token that the claim gave."""
+
+    @property
+    def max_processing_seconds(self) -> float | None:
+        """The cap that its worker asks for: used if neither the job nor the engine has one."""
 
 
 class Engine(Protocol):
@@ -191,8 +215,14 @@ class Engine(Protocol):
     ) -> list[Renewal | LeaseLost]:
         """Renew leases from now; for each, in order, the renewal or a ``LeaseLost``.
 
-        No lease is renewed past the job's ``max_processing_seconds``, and none ends sooner.
+        No lease is renewed past the ``max_processing_seconds`` of the job, else of the engine,
+        else of its holder; and none ends sooner.
         """
+
+    async def leases(
+        self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """Return what ``extend`` would find, and renew nothing: for each, in order."""
 
     async def reclaim(
         self,
@@ -324,6 +354,47 @@ class Engine(Protocol):
 
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
         """
+
+    # --- the fleet ---------------------------------------------------------------------------
+    #
+    # A registry of the processes that run jobs. It is not work: a crash of the store empties it,
+    # and each process enters itself again with its next announcement.
+
+    async def announce(
+        self,
+        process: WorkerProcess,
+        *,
+        ttl_seconds: float,
+        answers: Sequence[CommandAnswer] = (),
+    ) -> list[SentCommand]:
+        """Enter this process, or renew its entry; return the commands that wait for its answer.
+
+        Without another announcement within ``ttl_seconds`` it is not live. Raise
+        ``WorkerIdInUse`` if a live process claims under one of its names.
+        """
+
+    async def depart(self, process_id: str) -> None:
+        """Remove the entry of a process that stops, or that is known to be gone."""
+
+    async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
+        """Return the live processes, by name; with ``gone``, also those that fell silent lately."""
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """Send a command to these processes; return its id.
+
+        A process that has not fetched it within ``ttl_seconds`` does not get it.
+        """
+
+    async def answers(self, command_id: str) -> list[CommandAnswer]:
+        """Return the answers to a command that have come so far."""
 
     # --- keep --------------------------------------------------------------------------------
 

@@ -9,6 +9,13 @@ from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
+)
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.outcome import Outcome
@@ -92,6 +99,12 @@ class ForwardingEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         return await self.engine.extend(held, lease_seconds=lease_seconds, caller=caller)
+
+    async def leases(
+        self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.leases``."""
+        return await self.engine.leases(held, caller=caller)
 
     async def reclaim(
         self,
@@ -222,6 +235,42 @@ class ForwardingEngine:
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
+
+    async def announce(
+        self,
+        process: WorkerProcess,
+        *,
+        ttl_seconds: float,
+        answers: Sequence[CommandAnswer] = (),
+    ) -> list[SentCommand]:
+        """See ``Engine.announce``."""
+        return await self.engine.announce(process, ttl_seconds=ttl_seconds, answers=answers)
+
+    async def depart(self, process_id: str) -> None:
+        """See ``Engine.depart``."""
+        await self.engine.depart(process_id)
+
+    async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
+        """See ``Engine.workers``."""
+        return await self.engine.workers(gone=gone)
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """See ``Engine.command``."""
+        return await self.engine.command(
+            command, process_ids, attribution, ttl_seconds=ttl_seconds, caller=caller
+        )
+
+    async def answers(self, command_id: str) -> list[CommandAnswer]:
+        """See ``Engine.answers``."""
+        return await self.engine.answers(command_id)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

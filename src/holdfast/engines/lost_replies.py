@@ -20,7 +20,6 @@ from .contract import Admission, OnDuplicate, Receipt
 Known = Mapping[tuple[str, str], Job]
 """Jobs as the store has them now, by tenant and id."""
 
-_PAYLOAD_GONE = frozenset({State.COMPLETED, State.CANCELLED})
 _AFTER_A_FAILURE = frozenset({State.PENDING, State.DEAD})
 
 
@@ -45,7 +44,8 @@ class SentEnqueue(msgspec.Struct, frozen=True):
             return job is not None
         if job.created_at_us < self.sent_at_us or (job.task, job.queue) != (new.task, new.queue):
             return False
-        return job.state in _PAYLOAD_GONE or job.payload == new.payload
+        # A finished job may have lost its payload.
+        return not job.payload or job.payload == new.payload
 
     def was_taken(self, refused: DuplicateId, known: Known) -> bool:
         """Whether the first call was recorded: every duplicate is a job of this call."""

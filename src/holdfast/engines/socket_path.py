@@ -28,6 +28,16 @@ def socket_path(store: str | Path) -> str:
     return private_socket_path(hashlib.sha256(os.fsencode(root)).hexdigest())
 
 
+def start_advice(path: str) -> str:
+    """Return how to start an owner that listens on this path."""
+    place = Path(path)
+    option = f" --store {place.parent}" if place.name == SOCKET_NAME else ""
+    return (
+        f"start one with `holdfast{option} run`. If it runs already, it has another store: name "
+        "one store for both, in the application or with --store"
+    )
+
+
 def private_socket_path(digest: str) -> str:
     """Return a path with this digest in a directory that only this user can open."""
     directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"

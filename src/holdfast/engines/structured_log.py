@@ -80,6 +80,11 @@ class StructuredLog:
         self._logger.log(level, LogMessage(event, logged), extra=logged, stacklevel=2)
 
 
+def quieten(name: str) -> None:
+    """Keep the warnings of this logger off standard error while no log is configured."""
+    logging.getLogger(name).addHandler(logging.NullHandler())
+
+
 def job_fields(job: Job) -> dict[str, Field]:
     """Return ``JOB_FIELDS`` of this job; without a worker if none has it."""
     values = (job.id, job.task, job.queue, job.attempt, job.tenant, job.worker or None)

@@ -2,7 +2,7 @@
 
 HoldfastError
 ├── InvalidInput            a field of the call is wrong; nothing was changed
-│   ├── PayloadInvalid      the payload is not a JSON object
+│   ├── PayloadInvalid      the payload is not a JSON object, or not what the task takes
 │   ├── UnknownDependency   a job that this one would wait for does not exist
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
@@ -11,6 +11,7 @@ HoldfastError
 ├── IllegalTransition       the state machine has no such transition
 ├── StaleVersion            the job was changed concurrently
 ├── ChangedMeanwhile        the policy or schedule was changed concurrently
+├── WorkerIdInUse           a live process has this worker_id
 ├── StorageError            the store has a problem
 │   ├── StorageFull         no space: enqueue is refused, running jobs continue
 │   ├── DurabilityLost      a write or sync failed: the engine has stopped
@@ -19,13 +20,17 @@ HoldfastError
 │   ├── HistoryMissing      the history file is missing or too old
 │   ├── UnknownFormat       written by a version that this one cannot read
 │   ├── CorruptDump         a dump was altered or cut short
+│   ├── AuditAltered        an entry of the audit cannot be read
+│   ├── StoreMoved          everything in the directory was moved elsewhere
 │   └── DirectoryInUse      another process owns the directory
 ├── Unavailable             no answer; try again later
 │   └── NoOwner             no process owns the store: start one
 ├── UnknownTask             no task with this name is registered here
 ├── JobNotFound             there is no such job, or the caller may not see it
 ├── UnknownSchedule         no schedule with this name is known
+├── UnknownQueue            no queue with this name is known
 ├── JobFailed               the awaited job is dead, or was cancelled
+├── NoResult                the awaited job is completed, but its result was not kept
 ├── ResultTimeout           the awaited job has not finished in time
 ├── WrongLoop               the call would make the event loop wait for itself
 ├── EngineClosed            the engine was closed
@@ -40,6 +45,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from .redaction import without_passwords
+
+_MOST_NAMES = 20
 
 
 class HoldfastError(Exception):
@@ -61,7 +68,7 @@ class InvalidInput(HoldfastError):
 
 
 class PayloadInvalid(InvalidInput):
-    """The payload is not a JSON object."""
+    """The payload is not a JSON object, or not what the task takes."""
 
     code = "payload_invalid"
 
@@ -172,6 +179,21 @@ class StaleVersion(HoldfastError):
         self.version = version
 
 
+class WorkerIdInUse(HoldfastError):
+    """A live process has this worker_id."""
+
+    code = "worker_id_in_use"
+
+    def __init__(self, name: str, host: str, pid: int) -> None:
+        super().__init__(
+            f"worker_id {name!r} is in use: process {pid} on {host} runs under it; stop that one, "
+            "or give this one another worker_id"
+        )
+        self.name = name
+        self.host = host
+        self.pid = pid
+
+
 class StorageError(HoldfastError):
     """The store cannot do what was asked."""
 
@@ -272,6 +294,39 @@ class CorruptDump(StorageError):
         self.problem = problem
 
 
+class AuditAltered(StorageError):
+    """An entry of the audit is not what was written: it cannot be read."""
+
+    code = "audit_altered"
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(
+            f"entry {number} of the audit was altered: it cannot be read ({problem}). "
+            "`holdfast audit verify` shows up to where the audit is intact"
+        )
+        self.number = number
+        self.problem = problem
+
+
+class StoreMoved(StorageError):
+    """Everything in this directory was moved to another store."""
+
+    code = "store_moved"
+
+    def __init__(self, store: str, place: str, when: str, file: str) -> None:
+        super().__init__(store, place, when, file)
+        self.store = store
+        self.place = place
+        self.when = when
+        self.file = file
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store} was moved to {self.place}{self.when}: use that store. To use this old "
+            f"copy in spite of that, remove {self.file}"
+        )
+
+
 class DirectoryInUse(StorageError):
     """Another process owns the directory."""
 
@@ -334,6 +389,24 @@ class UnknownSchedule(HoldfastError):
         self.name = name
 
 
+class UnknownQueue(HoldfastError):
+    """No queue with this name has jobs, limits or a task."""
+
+    code = "unknown_queue"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        import difflib  # noqa: PLC0415 - only for mistakes
+
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, 1)
+        others = f"known: {', '.join(names[:_MOST_NAMES])}."
+        super().__init__(
+            f"no queue is named {name!r}; {f'did you mean {near[0]!r}?' if near else others} "
+            "For a queue whose first job comes later, add --new"
+        )
+        self.name = name
+
+
 class JobFailed(HoldfastError):
     """The awaited job will have no result."""
 
@@ -344,6 +417,17 @@ class JobFailed(HoldfastError):
         self.job_id = job_id
         self.state = state
         self.error_reason = error_reason
+
+
+class NoResult(HoldfastError):
+    """The awaited job is completed, but its result could not be kept or read."""
+
+    code = "no_result"
+
+    def __init__(self, job_id: str, why: str) -> None:
+        super().__init__(f"job {job_id!r} is completed and will not run again, but {why}")
+        self.job_id = job_id
+        self.why = why
 
 
 class ResultTimeout(HoldfastError):

@@ -17,14 +17,19 @@ from .errors import InvalidInput, PayloadInvalid
 REASON_LIMIT = 100
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
+NOTES_LIMIT = 4_000
+"""How much of a traceback may be notes of the exception."""
 
 
 class FailureClass(enum.StrEnum):
     """Whether trying again can help."""
 
     TRANSIENT = "transient"
+    """It can: it is retried."""
     DETERMINISTIC = "deterministic"
+    """The same input would fail the same way: it is dead at once."""
     UNKNOWN = "unknown"
+    """It is retried, and a person decides when the attempts are used up."""
 
 
 _TRANSIENT, _DETERMINISTIC, _UNKNOWN = FailureClass
@@ -98,26 +103,38 @@ class Verdict(msgspec.Struct, frozen=True):
     """The result of a rule for an exception."""
 
     error_reason: str
+    """Why it failed, in one word: dead letters are found and grouped by it."""
     failure_class: FailureClass
+    """Whether trying again can help."""
     retry_after_seconds: float | None = None
+    """How long to wait at least, if the other side said so."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One named rule: ``judge(error, now)`` returns a verdict, or None for the next rule."""
+    """One named rule of a ``Classifier``."""
 
     name: str
+    """The rule's name."""
     judge: Callable[[BaseException, datetime], Verdict | None]
+    """``judge(error, now)`` returns a verdict, or None to leave it to the next rule."""
 
 
 class Classifier:
-    """Ordered rules; the first verdict counts. Without one the reason is ``unexpected``."""
+    """Decides what the exceptions of tasks mean, by ordered rules: the first verdict counts.
+
+    ``rules`` are the application's own; the default ones come after them. They know exceptions
+    that declare an ``error_reason``, HTTP statuses, time-outs, connections, and input that cannot
+    be parsed or validated. Without a verdict the reason is ``unexpected``.
+    """
+
+    rules: tuple[Rule, ...]
+    """All rules, in their order."""
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        """Take the caller's own rules; the default ones come after them."""
         self.rules = (*rules, *DEFAULT_RULES)
 
     def classify(self, error: BaseException, now: datetime) -> Failure:
-        """Return the failure to store for this exception. ``now`` resolves Retry-After dates."""
+        """Return the failure to store for ``error``; ``now`` resolves Retry-After dates."""
         verdict = self.judge(error, now)[1]
         wait_seconds = verdict.retry_after_seconds
         if wait_seconds is not None and not 0 <= wait_seconds < math.inf:
@@ -131,7 +148,7 @@ class Classifier:
         )
 
     def judge(self, error: BaseException, now: datetime) -> tuple[str, Verdict]:
-        """Return the name of the rule that decides, and its verdict."""
+        """Return the name of the rule that decides on ``error`` at ``now``, and its verdict."""
         for rule in self.rules:
             try:
                 verdict = rule.judge(error, now)
@@ -285,10 +302,24 @@ def _text(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
+    """Return where it was raised, and below that its notes (PEP 678), as Python prints them."""
     # Bounded by frames first: formatting a runaway recursion whole would cost megabytes.
     summary = tracebacks.extract_tb(error.__traceback__)
     lines = tracebacks.format_list(summary[-50:])
-    return _bounded("".join(lines), TRACEBACK_LIMIT, keep_end=True)
+    return _bounded("".join(lines) + _notes(error), TRACEBACK_LIMIT, keep_end=True)
+
+
+def _notes(error: BaseException) -> str:
+    """Return the notes, each on lines of its own, shortened together."""
+    try:
+        notes = getattr(error, "__notes__", None)
+    except Exception:  # noqa: BLE001 - a task's own property may do anything
+        return ""
+    if not isinstance(notes, list | tuple):
+        return ""
+    # Anything may be among them, but only text is one.
+    text = "\n".join(str.__str__(note) for note in notes[:100] if isinstance(note, str))
+    return _bounded(text, NOTES_LIMIT) + "\n" if text else ""
 
 
 def _bounded(text: str, limit: int, *, keep_end: bool = False) -> str:

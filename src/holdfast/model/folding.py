@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from . import effects as fx
 from .errors import IllegalTransition, InvariantViolation
 from .failure import Failure
-from .job import Job, State
+from .job import FORGETTABLE, Job, State
 from .lifecycle import EDITABLE, MOVES, Move
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
@@ -22,7 +22,6 @@ _COMPLETED, _CANCELLED, _DEAD, _ARCHIVED = (
     State.DEAD,
     State.ARCHIVED,
 )
-_FORGETTABLE = frozenset({_COMPLETED, _CANCELLED})
 
 
 def apply(job: Job | None, effect: fx.JobEffect, seq: int) -> Job | None:
@@ -33,7 +32,7 @@ def apply(job: Job | None, effect: fx.JobEffect, seq: int) -> Job | None:
     """
     if isinstance(effect, fx.Enqueued):
         # The id of a completed or cancelled job may return after its retention.
-        if job is not None and job.state not in _FORGETTABLE:
+        if job is not None and job.state not in FORGETTABLE:
             raise IllegalTransition(job.id, job.state, Move.ENQUEUE)
         if effect.job.state not in MOVES[None, Move.ENQUEUE] or effect.job.token:
             raise IllegalTransition(effect.job.id, effect.job.state, Move.ENQUEUE)
@@ -71,7 +70,6 @@ def _completed(job: Job, effect: fx.Completed, _seq: int) -> Job:
     return replace(
         job,
         state=_COMPLETED,
-        payload=b"",
         failure=None,
         finished_at_us=effect.at_us,
         result=effect.result,
@@ -82,7 +80,6 @@ def _cancelled(job: Job, effect: fx.Cancelled, _seq: int) -> Job:
     return replace(
         job,
         state=_CANCELLED,
-        payload=b"",
         finished_at_us=effect.at_us,
         cancel_reason=effect.reason,
     )

@@ -7,7 +7,6 @@ each transition makes a new one, so it can be shared without a copy.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
@@ -18,10 +17,15 @@ import msgspec
 from .access import DEFAULT_TENANT
 from .errors import InvalidInput, PayloadInvalid, TooLarge
 from .failure import Failure
+from .json_values import changed_by_json
 from .retry import DEFAULT_MAX_ATTEMPTS
 
 MICROSECONDS = 1_000_000
 DEFAULT_QUEUE = "default"
+DEFAULT_TASK_TIMEOUT_SECONDS = 600.0
+CAP_MARGIN_SECONDS = 60.0
+"""How long a job may stay claimed beyond the timeout of its task, if no cap is set."""
+DEFAULT_CAP_SECONDS = DEFAULT_TASK_TIMEOUT_SECONDS + CAP_MARGIN_SECONDS
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 256 * 1024
 MAX_LEASE_SECONDS = 3_600.0
@@ -41,12 +45,19 @@ class State(enum.StrEnum):
     """The state of a job."""
 
     BLOCKED = "blocked"
+    """It waits for other jobs, or for a person."""
     PENDING = "pending"
+    """It waits until it is due and a worker is free."""
     IN_FLIGHT = "in_flight"
+    """A worker runs it under a lease."""
     COMPLETED = "completed"
+    """It is done, and never runs again."""
     CANCELLED = "cancelled"
+    """It was ended by a person, by its task, or because a job that it waited for was."""
     DEAD = "dead"
+    """It failed for good, and waits for a person: a dead letter."""
     ARCHIVED = "archived"
+    """It is a dead letter that a person has set aside."""
 
     @property
     def finished(self) -> bool:
@@ -55,6 +66,8 @@ class State(enum.StrEnum):
 
 
 UNFINISHED = frozenset({State.BLOCKED, State.PENDING, State.IN_FLIGHT})
+FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
+"""The states in which a job is dropped after a time; dead letters stay."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +134,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``attempt`` counts the runs that were charged. ``token`` is the last one issued; it holds the
     job only while the job is in flight. (``run_at_us``, ``seq``) is its place within its
-    priority. A completed or cancelled job keeps everything but its payload.
+    priority. A completed or cancelled job may have lost its payload: it is empty then.
     """
 
     id: str
@@ -210,10 +223,16 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def admit(
-    new: NewJob, job_id: str, now_us: int, seq: int, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    new: NewJob,
+    job_id: str,
+    now_us: int,
+    seq: int,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    created_at_us: int | None = None,
 ) -> Job:
     """Return the requested job, under an id that was checked before.
 
+    ``created_at_us`` is now, or a little later for the others of a batch: lists are sorted by it.
     Raise ``InvalidInput`` naming the bad field.
     """
     payload, (tenant, queue, task, priority, max_attempts) = accept(new, max_payload_bytes)
@@ -238,7 +257,7 @@ def admit(
         payload,
         priority,
         max_attempts,
-        now_us,
+        now_us if created_at_us is None else created_at_us,
         run_at_us,
         seq,
         state,
@@ -299,17 +318,22 @@ def _kind(tenant: str, queue: str, task: str, priority: int, max_attempts: int) 
 
 
 def encode_payload(payload: Mapping[str, object] | bytes) -> bytes:
-    """Return the payload as JSON in a buffer of its own size, or raise ``PayloadInvalid``."""
+    """Return the payload as JSON in a buffer of its own size, or raise ``PayloadInvalid``.
+
+    A mapping may only hold what JSON carries unchanged.
+    """
     try:
         if type(payload) is bytes:
             _OBJECT.decode(payload)
             return bytes(memoryview(payload))
         if type(payload) is not dict and not isinstance(payload, Mapping):
             raise PayloadInvalid("payload", f"a {type(payload).__name__} is not a JSON object")
+        for name, value in payload.items():
+            if type(name) is not str:
+                raise PayloadInvalid("payload", f"its field {name!r} is not named by text")
+            if (problem := changed_by_json(value, name)) is not None:
+                raise PayloadInvalid("payload", f"{problem}: convert it first")
         encoded = _ENCODE(payload)
-        # The encoder writes NaN and infinities as null: search for them only if there is a null.
-        if b"null" in encoded and _has_non_finite(payload):
-            raise PayloadInvalid("payload", "NaN and infinities are not JSON")
     except BAD_PAYLOAD as error:
         reason = f"not a JSON object ({str(error) or type(error).__name__})"
         raise PayloadInvalid("payload", reason) from None
@@ -324,18 +348,6 @@ def check_payload(payload: bytes, max_payload_bytes: int) -> bytes:
             "payload", len(payload), max_payload_bytes, "store it elsewhere and enqueue a reference"
         )
     return payload
-
-
-def _has_non_finite(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, Mapping):
-        return any(_has_non_finite(item) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_non_finite(item) for item in value)
-    if isinstance(value, msgspec.Struct) or hasattr(value, "__dataclass_fields__"):
-        return _has_non_finite(msgspec.to_builtins(value))
-    return False
 
 
 def check_id(value: str, field: str = "id") -> str:
@@ -366,7 +378,9 @@ def check_scope(scope: str) -> str:
 
 def check_seconds(field: str, value: float, most: float = MAX_TIME_US / MICROSECONDS) -> float:
     """Return a duration above zero and at most ``most``, or raise ``InvalidInput``."""
-    if type(value) not in (int, float) or not 0 < value <= most:
+    if type(value) in (int, float) and value <= 0:
+        raise InvalidInput(field, f"{value!r} is too short: give more than 0 seconds")
+    if type(value) not in (int, float) or not value <= most:
         raise InvalidInput(field, f"{value!r} is not a number of seconds up to {most:g}")
     return float(value)
 

@@ -22,9 +22,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from . import effects as fx
-from .errors import IllegalTransition, InvariantViolation
+from .errors import IllegalTransition, InvalidInput, InvariantViolation
 from .failure import Failure
 from .job import (
+    DEFAULT_CAP_SECONDS,
     MAX_LEASE_SECONDS,
     MICROSECONDS,
     Edit,
@@ -101,9 +102,14 @@ def runs_alone(job: Job) -> bool:
     return job.losses >= LOSSES_BEFORE_ALONE
 
 
+def attempts_used(job: Job) -> int:
+    """How many attempts of its budget a job has used: those since its last replay."""
+    return job.attempt - job.attempts_before_replay
+
+
 def exhausted(job: Job) -> bool:
     """Whether the attempts since the last replay are used up."""
-    return job.attempt - job.attempts_before_replay >= job.max_attempts
+    return attempts_used(job) >= job.max_attempts
 
 
 # --- decide ----------------------------------------------------------------------------------
@@ -114,12 +120,16 @@ class LeaseTerms:
 
     __slots__ = ("lease_seconds", "max_processing_seconds", "now_us", "until_us")
 
-    def __init__(self, now_us: int, lease_seconds: float, max_processing_seconds: float) -> None:
-        """Take the requested lease and the cap for jobs without their own."""
+    def __init__(
+        self, now_us: int, lease_seconds: float, max_processing_seconds: float | None
+    ) -> None:
+        """Take the requested lease and the cap for jobs without their own; None: none is set."""
         self.now_us = now_us
         self.lease_seconds = lease_seconds
         self.max_processing_seconds = max_processing_seconds
-        self.until_us = self.capped(now_us, lease_seconds, max_processing_seconds)
+        self.until_us = self.capped(
+            now_us, lease_seconds, max_processing_seconds or DEFAULT_CAP_SECONDS
+        )
         """When the lease of a job claimed now ends, if it has no limits of its own."""
 
     def capped(self, since_us: int, lease_seconds: float, cap_seconds: float) -> int:
@@ -137,16 +147,24 @@ def claim(job: Job, token: int, worker: str, terms: LeaseTerms) -> fx.Claimed:
         until_us = terms.capped(
             terms.now_us,
             job.estimated_seconds or terms.lease_seconds,
-            job.max_processing_seconds or terms.max_processing_seconds,
+            job.max_processing_seconds or terms.max_processing_seconds or DEFAULT_CAP_SECONDS,
         )
     return fx.Claimed(terms.now_us, job.tenant, job.id, token, worker, until_us)
 
 
-def extend(job: Job, terms: LeaseTerms) -> fx.Extended:
-    """Renew the lease from now; never past the cap on processing, and never to end sooner."""
+def extend(job: Job, terms: LeaseTerms, holder_cap_seconds: float | None = None) -> fx.Extended:
+    """Renew the lease from now; never past the cap on processing, and never to end sooner.
+
+    The cap is the job's own, else that of the terms, else its holder's.
+    """
     if job.state is not _IN_FLIGHT:
         raise IllegalTransition(job.id, job.state, "extend its lease")
-    cap_seconds = job.max_processing_seconds or terms.max_processing_seconds
+    cap_seconds = (
+        job.max_processing_seconds
+        or terms.max_processing_seconds
+        or holder_cap_seconds
+        or DEFAULT_CAP_SECONDS
+    )
     until_us = terms.capped(job.claimed_at_us, terms.lease_seconds, cap_seconds)
     return fx.Extended(terms.now_us, job.tenant, job.id, max(until_us, job.lease_until_us))
 
@@ -185,10 +203,11 @@ def lose(
     return _lose(job, now_us, Failure.of(error_reason, message))
 
 
-def why_overdue(job: Job, max_processing_seconds: float) -> tuple[str, str]:
+def why_overdue(job: Job, max_processing_seconds: float | None) -> tuple[str, str]:
     """Return the error_reason and the message for an expired lease."""
-    cap_seconds = job.max_processing_seconds or max_processing_seconds
-    if job.lease_until_us >= job.claimed_at_us + int(cap_seconds * MICROSECONDS):
+    cap_seconds = job.max_processing_seconds or max_processing_seconds or DEFAULT_CAP_SECONDS
+    # Not "or later": if no cap is set, a worker may have renewed it past the default.
+    if job.lease_until_us == job.claimed_at_us + int(cap_seconds * MICROSECONDS):
         return "stuck", f"{job.worker} held it for max_processing_seconds ({cap_seconds:g})"
     return "worker_lost", f"{job.worker} did not renew its lease"
 
@@ -279,6 +298,12 @@ def edit(job: Job, now_us: int, changes: Edit, by: str, why: str) -> fx.Edited:
     """Change a job that is not running; its version goes up."""
     if job.state not in EDITABLE:
         raise IllegalTransition(job.id, job.state, "be edited")
+    if changes.max_attempts is not None:
+        # A job that is not dead runs once more: that must be within its budget too.
+        least = attempts_used(job) + (job.state is not _DEAD)
+        if changes.max_attempts < least:
+            problem = f"job {job.id!r} has used {attempts_used(job)} attempts: give {least} or more"
+            raise InvalidInput("max_attempts", problem)
     payload = job.payload if changes.payload is None else encode_payload(changes.payload)
     run_at_us = job.run_at_us if changes.run_at_us is None else max(changes.run_at_us, now_us)
     after = replace(

@@ -59,6 +59,7 @@ FIELDS: Mapping[str, str] = {
     "last_seq": "the number of the last record in the log",
     "loop": "which periodic loop",
     "losses": "how often the job's lease has ended without an outcome",
+    "max_bytes": "the setting max_history_bytes",
     "metrics": "where metrics are served",
     "more": "whether the operation has more to do",
     "needs_restart": "settings that changed and need a restart",
@@ -79,8 +80,10 @@ FIELDS: Mapping[str, str] = {
     "sync": "when acknowledged jobs are on stable storage",
     "task": "the job's task",
     "tenant": "the job's tenant",
+    "text": "what another library said",
     "to_schema": "the version as which it was read",
-    "trace": "the origin of an unexpected exception: files, lines and functions, no values",
+    "trace": "the origin of an unexpected exception, or where a blocked loop is: files, lines and "
+    "functions, no values",
     "unfed": "how many finished jobs are not in history yet",
     "unfinished": "the id of the unfinished job",
     "user": "who did it",
@@ -128,7 +131,7 @@ _ALL = (
     _warning_summed(
         "job.failed",
         f"{_FAILED} outcome",
-        "An attempt failed.",
+        "An attempt failed, and the job runs again. The last one of a job is logged as job.dead.",
         "Nothing for a retry. Many with one error_reason: check what the task depends on.",
     ),
     _warning_summed(
@@ -159,6 +162,14 @@ _ALL = (
         "Fix the rule or the exception in the trace.",
     ),
     # --- worker --------------------------------------------------------------------------
+    _warning_summed(
+        "worker.waits_for_thread",
+        _JOB,
+        "An earlier run of this job timed out and its thread still runs. The job waits for it in "
+        "its slot, at most for three quarters of its cap on processing, and is then tried later.",
+        "Make the task end by itself, with timeouts of its own, or declare it with "
+        'run_in="process": then a timeout ends it.',
+    ),
     _warning_summed(
         "worker.heartbeat_failed",
         "worker running error",
@@ -209,6 +220,14 @@ _ALL = (
         "count.",
         "Make the task react to cancellation, or declare it with run_in='process', where a timeout "
         "kills it.",
+    ),
+    _warning_summed(
+        "worker.loop_blocked",
+        f"{_JOB} seconds trace",
+        "The event loop has not moved for a second or more; the trace says where it is. No job is "
+        "named if the loop is blocked by something else than a task.",
+        "Use async calls in the task, or make it a plain function: it then runs in a thread. "
+        "After stall_seconds the process restarts.",
     ),
     _info("worker.process_started", "worker pid", "A worker process started."),
     _error_summed(
@@ -295,7 +314,7 @@ _ALL = (
     _info(
         "journal.migrated",
         "file from_schema to_schema",
-        "A file of an older version was read; it is rewritten later.",
+        "A file of an older version was read; the owner of the store writes it back at once.",
         "Nothing. An older Holdfast cannot read what is written from now on.",
     ),
     _warning(
@@ -313,6 +332,12 @@ _ALL = (
         "Free disk space, or fix the cause in the error.",
     ),
     _info("history.recovered", "file", "Finished jobs are written to history again."),
+    _info(
+        "history.bounded",
+        "jobs max_bytes",
+        "Finished jobs took more than max_history_bytes: so many of those that finished first were "
+        "forgotten before remember_seconds.",
+    ),
     _warning(
         "history.unfiltered",
         "error",
@@ -320,6 +345,13 @@ _ALL = (
         "Check whether the history file can be read.",
     ),
     # --- PostgreSQL ----------------------------------------------------------------------
+    _warning_summed(
+        "postgres.driver",
+        "text",
+        "A message of the driver, psycopg, or of its connection pool: a connection failed, or was "
+        "closed. Calls are tried again while there is hope.",
+        "Check the server and the network between, as the text says.",
+    ),
     _warning(
         "postgres.not_notified",
         "store seconds error",
@@ -385,6 +417,30 @@ _ALL = (
         "A bug in Holdfast: a call of a client failed in the engine.",
         "Report it, with the trace.",
     ),
+    # --- the fleet -----------------------------------------------------------------------
+    _info(
+        "daemon.command",
+        "action user why",
+        "This daemon did what an operator sent to it.",
+    ),
+    _warning(
+        "daemon.command_refused",
+        "action user why error",
+        "This daemon could not do what an operator sent to it; the operator was told.",
+        "See the error; with a trace, report a bug.",
+    ),
+    _info(
+        "worker.took_over",
+        "worker pid count",
+        "The earlier life of this worker is certainly gone: its leases were ended at once.",
+        "Nothing after a restart. Without one, find out why the process of that pid ended.",
+    ),
+    _error(
+        "daemon.worker_id_taken",
+        "worker error",
+        "This daemon fell silent for so long that another one took its worker_id: it stops.",
+        "Give each daemon a worker_id of its own; find out what held this one up.",
+    ),
     # --- operators -----------------------------------------------------------------------
     _info(
         "audit.operation",
@@ -395,7 +451,8 @@ _ALL = (
     _info(
         "audit.entry",
         "action resource user why tenant",
-        "A standalone audit entry was added, such as a denial.",
+        "A standalone audit entry was added, such as a denial; on PostgreSQL, any entry, by "
+        "whichever process: one daemon logs it.",
         "Many denials of one user: find out why.",
     ),
     # --- the log itself ------------------------------------------------------------------

@@ -67,6 +67,11 @@ def _check_result(result: bytes) -> None:
         raise InvalidInput("result", f"not JSON ({error})") from None
 
 
+NOT_KEPT = "$holdfast.result_not_kept"
+"""The field of the object that stands for a result which could not be kept. No task may return it
+first in an object of its own."""
+_NOT_KEPT_START = b'{"$holdfast.result_not_kept":'
+_WHY_LIMIT = 1_000
 _COMPLETED = OutcomeKind.COMPLETED
 _FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD, OutcomeKind.LOST})
 
@@ -74,6 +79,19 @@ _FAILED = frozenset({OutcomeKind.RETRY, OutcomeKind.DEAD, OutcomeKind.LOST})
 def completed(job: Job, result: bytes | None = None) -> Outcome:
     """It worked. ``result`` is JSON, kept for a while."""
     return Outcome(OutcomeKind.COMPLETED, job.id, job.token, job.tenant, result=result)
+
+
+def not_kept(why: str) -> bytes:
+    """Return what is stored instead of a result that cannot be kept: JSON that says why."""
+    text = why.encode("utf-8", "backslashreplace").decode()[:_WHY_LIMIT]
+    return msgspec.json.encode({NOT_KEPT: text})
+
+
+def why_not_kept(result: bytes) -> str | None:
+    """Return why the result of a completed job was not kept; None if it was."""
+    if not result.startswith(_NOT_KEPT_START):
+        return None
+    return msgspec.json.decode(result, type=dict[str, str])[NOT_KEPT]
 
 
 def cancelled(job: Job) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .errors import InvalidInput
-from .job import MAX_TIME_US, MICROSECONDS, Whole, check_seconds, check_size
+from .job import FORGETTABLE, MAX_TIME_US, MICROSECONDS, Job, Whole, check_seconds, check_size
 
 
 class Rate(msgspec.Struct, frozen=True, array_like=True):
@@ -34,12 +34,16 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Whether jobs of one key wait for each other, and for a dead one among them."""
     outage_until_us: Whole = 0
     """Until then one job runs at a time, to probe whether the outage is over."""
+    keep_payload: bool | None = None
+    """Whether finished jobs keep their payload; None: as the store's setting says."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field is invalid."""
         for field in ("paused", "fair", "ordered"):
             if type(getattr(self, field)) is not bool:
                 raise InvalidInput(field, f"{getattr(self, field)!r} is not true or false")
+        if self.keep_payload is not None and type(self.keep_payload) is not bool:
+            raise InvalidInput("keep_payload", f"{self.keep_payload!r} is not true, false or none")
         for field in ("max_in_flight", "max_per_tenant", "max_per_key"):
             if getattr(self, field) is not None:
                 check_size(field, getattr(self, field), 1, 1_000_000)
@@ -49,6 +53,19 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
                 raise InvalidInput("rate", f"a {type(self.rate).__name__} is not a Rate")
             check_size("rate", self.rate.count, 1, 1_000_000)
             check_seconds("rate", self.rate.per_seconds)
+
+    @property
+    def limits_claims(self) -> bool:
+        """Whether anything but the order of keys decides what may be claimed."""
+        return self.paused or self.fair or self.rate is not None or self.limits_flight
+
+    def drops_payload(self, job: Job, *, keep: bool) -> bool:
+        """Whether this job, of this queue, is finished and loses its payload.
+
+        ``keep`` is the setting of the store.
+        """
+        kept = keep if self.keep_payload is None else self.keep_payload
+        return not kept and job.state in FORGETTABLE
 
     @property
     def limits_flight(self) -> bool:

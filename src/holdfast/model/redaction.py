@@ -7,9 +7,11 @@ import re
 
 HIDDEN = "***"
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^\s/@:'\"]*):[^\s'\"]*@")
-"""Up to the last @: a password may have a slash or an @ in it, and hiding too much costs little."""
-_URL_TOKEN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@:'\"]{16,}@")
+# Every pattern takes time in proportion to the text, which may be long and hostile: what precedes a
+# fixed word is not matched, and what follows it is bounded, or ends where the next match can begin.
+_URL = re.compile(r"://[^\s'\"]+")
+_USER = re.compile(r"://[^/@:]*:")
+_URL_TOKEN = re.compile(r"://[^\s/@:'\"]{16,}@")
 """A user this long, and without a password, is a key."""
 _NAME = (
     r"(?:pass(?:word|wd|phrase|code)|(?<![A-Za-z])pass(?![A-Za-z])|pwd|secret|token|credential|"
@@ -17,7 +19,7 @@ _NAME = (
     r"(?:api|access|private|secret|encryption|signing|master|session|account)[_-]?key)"
 )
 _ASSIGNED = (
-    rf"(?P<name>[\w.-]*{_NAME}[\w.-]*\\?[\"']?\s*[=:]\s*)(?:(?:bearer|basic|token)\s+)?"
+    rf"(?P<name>{_NAME}[\w.-]{{0,100}}+\\?[\"']?\s*[=:]\s*)(?:(?:bearer|basic|token)\s+)?"
     r"(?:\\\"(?:(?!\\\").)*\\\"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&}\"']+)"
 )
 _HEADER = r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\n\"'}]+"
@@ -25,10 +27,10 @@ _HEADER = r"(?P<name>\b(?:(?:set-)?cookie|(?:proxy-)?authorization)\s*:\s*)[^\r\
 _MOST_SHOWN = 500
 # In a value that is a URL. Greedy on purpose: a password may have any character in it, and too much
 # is hidden rather than too little. Only a port, all digits, may follow a colon without an @ later.
-_BEFORE_HOST = re.compile(r"(://[^:]*):.*@", re.DOTALL)
+_BEFORE_HOST = re.compile(r"://[^:]*:")
 _NO_PORT = re.compile(r"(://[^:/?#@\[]*):(?!\d{1,5}(?:\D|$)|\*\*\*@)[^/?#\s'\"]*")
 _PARAMETER = re.compile(
-    r"(?i)([a-z_]*(?:passw(?:or)?d|pwd|secret|token|api_?key)[a-z_]*=)(?!\*\*\*)[^&]*", re.DOTALL
+    r"(?i)((?:passw(?:or)?d|pwd|secret|token|api_?key)[a-z_]{0,100}+=)(?!\*\*\*)[^&]*", re.DOTALL
 )
 
 _pattern = functools.cache(functools.partial(re.compile, flags=re.IGNORECASE))
@@ -44,8 +46,18 @@ def without_passwords(text: str) -> str:
     """Return the text with the passwords of URLs in it hidden."""
     if "://" not in text:
         return text
-    text = _URL.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", text)
-    return _URL_TOKEN.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _URL.sub(lambda found: _without_password(found[0], _USER), text)
+    return _URL_TOKEN.sub(f"://{HIDDEN}@", text)
+
+
+def _without_password(text: str, before: re.Pattern[str]) -> str:
+    """Hide what is between ``before`` and the last @.
+
+    The last one: a password may have a slash or an @ in it, and hiding too much costs little.
+    """
+    end = text.rfind("@")
+    found = before.search(text, 0, max(end, 0))
+    return text if found is None else f"{text[: found.end()]}{HIDDEN}{text[end:]}"
 
 
 def without_secrets(text: str) -> str:
@@ -61,7 +73,7 @@ def masked(value: str) -> str:
     """Return the value of a setting with ``***`` for every password, if it is a URL."""
     if "://" not in value:
         return value
-    value = _BEFORE_HOST.sub(rf"\1:{HIDDEN}@", value)
+    value = _without_password(value, _BEFORE_HOST)
     value = _NO_PORT.sub(rf"\1:{HIDDEN}", value)
     return _PARAMETER.sub(rf"\1{HIDDEN}", value)
 

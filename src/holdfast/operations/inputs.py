@@ -79,6 +79,21 @@ def new_jobs(
     return jobs
 
 
+def check_ids_differ(inputs: Sequence[JobInput]) -> None:
+    """Raise ``InvalidInput`` naming both places if two of these jobs have the same id."""
+    places: dict[tuple[str, str], int] = {}
+    for place, item in enumerate(inputs, 1):
+        if item.id is None:
+            continue
+        first = places.setdefault((item.tenant, item.id), place)
+        if first != place:
+            raise InvalidInput(
+                f"job {place}: id",
+                f"{item.id!r} is also the id of job {first} here: give each job an id of its own, "
+                "or enqueue the first of each with --skip-duplicates",
+            )
+
+
 _FIELDS = {"run_at_us": "run_at", "delay_seconds": "delay", "expires_seconds": "expires"}
 """The names of fields in a file."""
 

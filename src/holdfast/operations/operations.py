@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditHead, follows, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
+    AuditAltered,
     ChangedMeanwhile,
     IllegalTransition,
     InvalidInput,
     JobNotFound,
+    UnknownQueue,
     UnknownSchedule,
 )
 from holdfast.model.failure import FailureClass
-from holdfast.model.job import Edit, Job, State
+from holdfast.model.fleet import RunningAttempt, WorkerProcess
+from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
-from .inputs import JobInput, new_jobs
+from .fleet import FleetOperations
+from .inputs import JobInput, check_ids_differ, new_jobs
 from .views import (
     AuditView,
     GroupView,
@@ -42,12 +47,10 @@ from .views import (
     JobView,
     OperationPreview,
     OperationResult,
-    ProcessSlots,
-    RunningAttempt,
     Status,
-    WorkerView,
     status_of,
 )
+from .waits import waits_of
 
 if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
@@ -75,37 +78,6 @@ class ReplayPace(msgspec.Struct, frozen=True):
         return cls(at_once, at_once * each_seconds)
 
 
-class WorkerControl(Protocol):
-    """The worker beside the operations: of one process, or of a daemon."""
-
-    @property
-    def slots(self) -> Mapping[str, int]:
-        """The number of slots in each process, by the queue that they serve."""
-
-    @property
-    def processes(self) -> Mapping[str, ProcessSlots | None]:
-        """The slots of each process by its number; None: it has not reported yet."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether it claims no more."""
-
-    def running(self) -> list[RunningAttempt]:
-        """Return the running attempts."""
-
-    def check_resize(self, slots: int, queue: str = "") -> None:
-        """Raise ``InvalidInput`` if there cannot be this many slots."""
-
-    def resize(self, slots: int, queue: str = "") -> None:
-        """Set the number of slots in each process."""
-
-    def drain(self) -> None:
-        """Stop claiming."""
-
-    def resume(self) -> None:
-        """Claim again."""
-
-
 class Operations:
     """What people can do with an engine, with or without a worker beside it."""
 
@@ -113,48 +85,43 @@ class Operations:
         self,
         engine: Engine,
         registry: Registry | None = None,
-        worker: WorkerControl | None = None,
         *,
-        default_max_attempts: int = 3,
-        totals: Callable[[], Mapping[str, float]] = dict,
+        default_max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        this_process: Callable[[], WorkerProcess] | None = None,
     ) -> None:
-        """Without a registry no task is known here."""
+        """Without a registry no task is known here.
+
+        ``this_process`` is the process beside the operations that runs jobs, if there is one.
+        """
         self.engine = engine
         self._registry = registry
-        self._worker = worker
         self.default_max_attempts = default_max_attempts
-        self._totals = totals
+        self.fleet = FleetOperations(engine, this_process)
 
     # --- look --------------------------------------------------------------------------------
 
     async def status(self) -> Status:
-        """Count everything."""
+        """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        if self._worker is None:
-            return status_of(counts)
-        return status_of(
-            counts,
-            self._worker.running(),
-            self._worker.slots,
-            self._worker.processes,
-            self._totals(),
-            [] if self._registry is None else self._registry.tasks,
-            draining=self._worker.draining,
-        )
+        return status_of(counts, [entry.process for entry in await self.fleet.live()])
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
         job = (await self.engine.get([job_id], tenant=tenant))[0]
         if job is None:
             raise JobNotFound(job_id)
-        return JobView.of(job, self._running_attempt(job_id))
+        return JobView.of(job, await self._running_attempt(job))
 
     async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
-        """Return one job with every attempt and note, or raise ``JobNotFound``."""
+        """Return one job with every attempt and note and what it waits for.
+
+        Raise ``JobNotFound``.
+        """
         found = (await self.engine.history([job_id], tenant=tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
-        return HistoryView.of(found, self._running_attempt(job_id))
+        waits = await waits_of(self.engine, found.job, SystemClock().now_us())
+        return HistoryView.of(found, await self._running_attempt(found.job), waits)
 
     async def page(
         self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
@@ -167,22 +134,6 @@ class Operations:
         """Return the dead letters that a filter finds, in groups."""
         return [GroupView.of(group) for group in await self.engine.groups(wanted)]
 
-    async def workers(self) -> list[WorkerView]:
-        """Return every worker that holds leases, the largest number first."""
-        held: defaultdict[str, list[Job]] = defaultdict(list)
-        cursor = ""
-        while True:
-            page = await self.engine.find(
-                Filter(states=(State.IN_FLIGHT,)), cursor=cursor, limit=MAX_PAGE
-            )
-            for job in page.jobs:
-                held[job.worker].append(job)
-            cursor = page.cursor
-            if not cursor:
-                break
-        found = [WorkerView.of(worker, jobs) for worker, jobs in held.items()]
-        return sorted(found, key=lambda one: (-one.leases, one.worker))
-
     async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
         """Return the entries of the audit after this number."""
         return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
@@ -191,14 +142,23 @@ class Operations:
         self, on_progress: OnProgress = lambda _count: None
     ) -> tuple[AuditHead, str]:
         """Verify the chain of the audit; return its last valid head, and the problem, if any."""
-        head = AuditHead()
-        while records := await self.engine.audited(after=head.count, limit=MAX_PAGE):
+        head, limit, unreadable = AuditHead(), MAX_PAGE, ""
+        while True:
+            try:
+                records = await self.engine.audited(after=head.count, limit=limit)
+            except AuditAltered as error:
+                unreadable = f"entry {error.number} cannot be read ({error.problem})"
+                limit = error.number - 1 - head.count  # those before it
+                if limit > 0:
+                    continue
+                return head, unreadable
             for record in records:
                 if not follows(head, record):
                     return head, f"entry {record.number} does not follow from the one before it"
                 head = head_of(record)
             on_progress(head.count)
-        return head, ""
+            if unreadable or not records:
+                return head, unreadable
 
     # --- enqueue -----------------------------------------------------------------------------
 
@@ -207,6 +167,8 @@ class Operations:
     ) -> list[Receipt]:
         """Enqueue all of these, or none; an error names the place of the wrong one."""
         jobs = new_jobs(inputs, self._registry, self.default_max_attempts)
+        if on_duplicate == "refuse":
+            check_ids_differ(inputs)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
     # --- operate on jobs ---------------------------------------------------------------------
@@ -297,10 +259,7 @@ class Operations:
         entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
         attribution = Attribution(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
-        return JobView.of(
-            await self.engine.edit(wanted, changes, attribution, version=version),
-            self._running_attempt(job_id),
-        )
+        return JobView.of(await self.engine.edit(wanted, changes, attribution, version=version))
 
     async def reclaim(self, job_id: str, tenant: str, who: Author) -> JobView:
         """End the lease of a job now: its worker loses it."""
@@ -325,9 +284,24 @@ class Operations:
         return await self.engine.policies()
 
     async def change_policy(
-        self, queue: str, changes: Mapping[str, object], who: Author
+        self,
+        queue: str,
+        changes: Mapping[str, object],
+        who: Author,
+        *,
+        new: bool = False,
+        also_known: Iterable[str] = (),
     ) -> QueuePolicy:
-        """Change some of the policy of a queue; return it as it is now."""
+        """Change some of the policy of a queue; return it as it is now.
+
+        Raise ``UnknownQueue`` unless it has jobs, limits or a task here, is one of ``also_known``,
+        or is meant to be ``new``.
+        """
+        if not new:
+            known = {DEFAULT_QUEUE, *await self.engine.counts(), *await self.engine.policies()}
+            known.update(also_known, [] if self._registry is None else self._registry.queues)
+            if queue not in known:
+                raise UnknownQueue(queue, known)
         fields = {name: msgspec.to_builtins(value) for name, value in changes.items()}
         entry = entry_of("queue.policy", "queue", queue, who, fields)
         attribution = Attribution(who.by, who.why, (entry,))
@@ -378,39 +352,21 @@ class Operations:
         await self.engine.audit([entry])
         return receipt
 
-    # --- workers -----------------------------------------------------------------------------
-
-    async def resize(self, slots: int, who: Author, *, queue: str = "") -> None:
-        """Change how many jobs the worker runs at once."""
-        worker = self._local_worker()
-        worker.check_resize(slots, queue)
-        changes: dict[str, object] = {"slots": slots, "queue": queue}
-        await self.engine.audit([entry_of("worker.resize", "worker", "", who, changes)])
-        worker.resize(slots, queue)
-
-    async def drain(self, who: Author, *, on: bool) -> None:
-        """Make the worker stop claiming, or claim again."""
-        worker = self._local_worker()
-        action = "worker.drain" if on else "worker.resume"
-        await self.engine.audit([entry_of(action, "worker", "", who, {})])
-        if on:
-            worker.drain()
-        else:
-            worker.resume()
+    # --- settings ----------------------------------------------------------------------------
 
     async def note_reload(self, changed: Sequence[str], who: Author) -> None:
         """Record in the audit which settings are about to change, without their values."""
         entry = entry_of("config.reload", "config", "", who, {"changed": list(changed)})
         await self.engine.audit([entry])
 
-    def _local_worker(self) -> WorkerControl:
-        if self._worker is None:
-            raise InvalidInput("workers", "no worker runs here")
-        return self._worker
-
-    def _running_attempt(self, job_id: str) -> RunningAttempt | None:
-        running = [] if self._worker is None else self._worker.running()
-        return next((run for run in running if run.job_id == job_id), None)
+    async def _running_attempt(self, job: Job) -> RunningAttempt | None:
+        if job.state is not State.IN_FLIGHT:
+            return None
+        for entry in await self.fleet.live():
+            for run in entry.process.running:
+                if (run.job_id, run.attempt) == (job.id, job.attempt):
+                    return run
+        return None
 
 
 async def _with_retries(change: Callable[[], Awaitable[T]]) -> T:

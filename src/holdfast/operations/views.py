@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,21 +12,11 @@ import msgspec
 from holdfast.engines.contract import Counts
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.audit import AuditRecord
+from holdfast.model.fleet import ProcessSlots, RunningAttempt, WorkerEntry, WorkerProcess
 from holdfast.model.history import AttemptRecord, History, Note
 from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.lifecycle import attempts_used
 from holdfast.model.search import FailureGroup
-
-
-class RunningAttempt(msgspec.Struct, frozen=True):
-    """A running attempt."""
-
-    job_id: str
-    task: str
-    queue: str
-    attempt: int
-    seconds: float
-    progress_share: float | None
-    progress_note: str
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
@@ -35,17 +26,8 @@ class QueueStatus(msgspec.Struct, frozen=True):
     counts: Counts
 
 
-class ProcessSlots(msgspec.Struct, frozen=True):
-    """The slots of one process of a daemon, by its last report."""
-
-    slots: int
-    busy: int
-    draining: bool
-    """Whether the process knows that it must claim no more."""
-
-
 class Status(msgspec.Struct, frozen=True):
-    """The counts of all queues, and the state of the daemon."""
+    """The counts of all queues, and the state of the live daemons."""
 
     pending: int
     in_flight: int
@@ -56,16 +38,22 @@ class Status(msgspec.Struct, frozen=True):
     archived: int
     queues: list[QueueStatus]
     running: list[RunningAttempt] = []
-    """The running attempts of the daemon; those in its worker processes show no progress."""
+    """The running attempts. Of a server, those that run for more than a second; attempts in worker
+    processes show no progress."""
     slots: Mapping[str, int] = {}
-    """The number of slots in each process of the daemon, by the queue that they serve."""
+    """The number of slots in each process of a daemon, by the queue that they serve; of several
+    daemons, added up."""
     processes: Mapping[str, ProcessSlots | None] = {}
-    """The processes of the daemon by number; None for one that has not reported yet."""
+    """The processes of the daemon by number, of several daemons by the name of the worker; None
+    for one that has not reported yet."""
     draining: bool = False
+    """Whether every daemon claims nothing."""
     totals: Mapping[str, float] = {}
-    """The counters of the daemon since its start, by name."""
+    """The counters of the daemons since their start, by name, added up."""
     tasks: list[str] = []
-    """The tasks that the daemon knows."""
+    """The tasks that a daemon knows."""
+    unserved: list[str] = []
+    """The queues with pending jobs that no live daemon serves."""
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,6 +65,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     payload: msgspec.Raw
     attempt: int
+    """How many attempts of the budget are used: never more than ``max_attempts``."""
     max_attempts: int
     priority: int
     created_at: datetime
@@ -107,6 +96,8 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
     result: Any = None
     running: RunningAttempt | None = None
+    total_attempts: int = 0
+    """All attempts, if a replay gave the job a fresh budget."""
 
     @classmethod
     def of(cls, job: Job, running: RunningAttempt | None = None) -> JobView:
@@ -118,7 +109,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
             task=job.task,
             queue=job.queue,
             payload=msgspec.Raw(job.payload or b"null"),
-            attempt=job.attempt,
+            attempt=attempts_used(job),
             max_attempts=job.max_attempts,
             priority=job.priority,
             created_at=date_of(job.created_at_us),
@@ -149,6 +140,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
             traceback="" if failure is None else failure.traceback,
             result=None if job.result is None else msgspec.Raw(job.result),
             running=running,
+            total_attempts=job.attempt if job.attempts_before_replay else 0,
         )
 
 
@@ -198,20 +190,37 @@ class NoteView(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(note.kind.value, date_of(note.at_us), note.by, note.text, before)
 
 
+class WaitView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an unfinished job waits for."""
+
+    kind: str
+    """``confirmation``, ``dependency``, ``key``, ``time``, ``paused``, ``limit`` or ``worker``."""
+    text: str
+    job: str = ""
+    """The job that it waits for."""
+
+
 class HistoryView(msgspec.Struct, frozen=True):
     """A job and its history, oldest first."""
 
     job: JobView
     attempts: list[AttemptView]
     notes: list[NoteView]
+    waits: list[WaitView] = []
 
     @classmethod
-    def of(cls, history: History, running: RunningAttempt | None = None) -> HistoryView:
+    def of(
+        cls,
+        history: History,
+        running: RunningAttempt | None = None,
+        waits: Sequence[WaitView] = (),
+    ) -> HistoryView:
         """Return the history for people."""
         return cls(
             JobView.of(history.job, running),
             [AttemptView.of(attempt) for attempt in history.attempts],
             [NoteView.of(note) for note in history.notes],
+            list(waits),
         )
 
 
@@ -254,26 +263,60 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker that holds leases: how many, of which tasks, since and until when."""
+    """A worker: the leases that it holds, and if it has announced itself, what it is."""
 
     worker: str
     leases: int
     tasks: Mapping[str, int]
-    oldest_claim_at: datetime
-    first_lease_ends_at: datetime
+    """How many jobs of each task it holds."""
+    oldest_claim_at: datetime | None = None
+    first_lease_ends_at: datetime | None = None
+    name: str = ""
+    """The worker_id of its daemon, for ``--worker``; empty if it has not announced itself."""
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    slots: int = 0
+    busy: int = 0
+    draining: bool = False
+    queues: tuple[str, ...] | None = None
+    """The queues that it serves; None: all."""
+    known_tasks: tuple[str, ...] = ()
+    metrics: str = ""
 
     @classmethod
-    def of(cls, worker: str, jobs: Sequence[Job]) -> WorkerView:
+    def of(cls, worker: str, jobs: Sequence[Job], entry: WorkerEntry | None = None) -> WorkerView:
         """Return the worker that holds these jobs."""
         tasks: dict[str, int] = {}
         for job in jobs:
             tasks[job.task] = tasks.get(job.task, 0) + 1
-        return cls(
+        found = cls(
             worker,
             len(jobs),
             dict(sorted(tasks.items())),
-            date_of(min(job.claimed_at_us for job in jobs)),
-            date_of(min(job.lease_until_us for job in jobs)),
+            date_of(min(job.claimed_at_us for job in jobs)) if jobs else None,
+            date_of(min(job.lease_until_us for job in jobs)) if jobs else None,
+        )
+        if entry is None:
+            return found
+        process = entry.process
+        slots = process.processes[worker] or ProcessSlots(0, 0, draining=False)
+        return msgspec.structs.replace(
+            found,
+            name=process.name,
+            host=process.host,
+            pid=process.pids[worker][0] if worker in process.pids else 0,
+            version=process.version,
+            started_at=date_of(process.started_at_us),
+            seen_at=date_of(entry.seen_at_us),
+            slots=slots.slots,
+            busy=slots.busy,
+            draining=process.draining,
+            queues=process.queues,
+            known_tasks=process.tasks,
+            metrics=process.metrics,
         )
 
 
@@ -327,31 +370,39 @@ class OperationPreview(msgspec.Struct, frozen=True):
     """The first of them."""
 
 
-def status_of(
-    counts: Mapping[str, Counts],
-    running: Sequence[RunningAttempt] = (),
-    slots: Mapping[str, int] | None = None,
-    processes: Mapping[str, ProcessSlots | None] | None = None,
-    totals: Mapping[str, float] | None = None,
-    tasks: Iterable[str] = (),
-    *,
-    draining: bool = False,
-) -> Status:
-    """Return the status, with the counts of all queues added up."""
+def status_of(counts: Mapping[str, Counts], fleet: Sequence[WorkerProcess] = ()) -> Status:
+    """Return the status, with the counts of all queues added up, and those of all daemons."""
     total = {
         field: sum(getattr(count, field) for count in counts.values())
         for field in Counts.__struct_fields__
     }
     queues = [QueueStatus(queue, counts[queue]) for queue in sorted(counts)]
+    slots: Counter[str] = Counter()
+    totals: dict[str, float] = {}
+    processes: dict[str, ProcessSlots | None] = {}
+    for process in fleet:
+        slots.update(process.slots)
+        for name, value in process.totals.items():
+            totals[name] = totals.get(name, 0) + value
+        for number, (worker, found) in enumerate(process.processes.items(), 1):
+            processes[str(number) if len(fleet) == 1 else worker] = found
+    if "recovery_seconds" in totals:
+        slowest = max(process.totals.get("recovery_seconds", 0.0) for process in fleet)
+        totals["recovery_seconds"] = slowest
     return Status(
         **total,
         queues=queues,
-        running=list(running),
-        slots=slots or {},
-        processes=processes or {},
-        draining=draining,
-        totals=totals or {},
-        tasks=sorted(tasks),
+        running=[run for process in fleet for run in process.running],
+        slots=slots,
+        processes=processes,
+        draining=bool(fleet) and all(process.draining for process in fleet),
+        totals=totals,
+        tasks=sorted({task for process in fleet for task in process.tasks}),
+        unserved=[
+            item.queue
+            for item in queues
+            if fleet and item.counts.pending and not any(one.serves(item.queue) for one in fleet)
+        ],
     )
 
 

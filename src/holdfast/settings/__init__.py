@@ -1,9 +1,10 @@
-"""The settings of daemons and apps: one struct, four sources, one name for each setting.
+"""The settings of daemons and apps: one struct, five sources, one name for each setting.
 
 ``lease_seconds`` is the field, the key in the file, ``HOLDFAST_LEASE_SECONDS`` in the environment
-and ``--lease-seconds`` on the command line. A flag wins over the environment, the environment over
-the file, the file over the default. A bad value is an error that names the field, the value and its
-source; nothing is corrected silently.
+and ``--lease-seconds`` on the command line. A flag wins over what the application names (its store
+and its file), that over the environment, the environment over the file, the file over the default.
+A bad value is an error that names the field, the value and its source; nothing is corrected
+silently.
 """
 
 from holdfast.model.redaction import masked
@@ -15,7 +16,9 @@ from .sources import (
     ALIASES,
     DATABASE_URL,
     DEFAULT_FILE,
+    NO_APPLICATION,
     OLD_ENVIRONMENT,
+    ApplicationSettings,
     LoadedSettings,
     SettingsReport,
     load,
@@ -32,7 +35,9 @@ __all__ = [
     "DEFAULT_FILE",
     "MAX_WORKERS",
     "MEMORY_STORE",
+    "NO_APPLICATION",
     "OLD_ENVIRONMENT",
+    "ApplicationSettings",
     "LoadedSettings",
     "LogFormat",
     "LogLevel",

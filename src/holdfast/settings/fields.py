@@ -8,12 +8,19 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.job import DEFAULT_TASK_TIMEOUT_SECONDS
 from holdfast.model.redaction import masked
+from holdfast.model.retry import (
+    DEFAULT_BASE_BACKOFF_SECONDS,
+    DEFAULT_JITTER,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_BACKOFF_SECONDS,
+)
 from holdfast.model.schema_name import DEFAULT_SCHEMA
 
 from .parsers import PARSERS, EventLoop, HistoryName, LogFormat, LogLevel, SyncName, WakeName
 from .store_url import DEFAULT_PATHS, is_directory, is_server, resolve_paths
-from .validation import conflicts
+from .validation import conflicts, within_cap
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,24 +68,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     poll_interval_seconds: float = 1.0
     """How long a claim waits for work before it is sent again. New jobs end the wait at once; a new
     queue is seen by the next claim."""
-    task_timeout_seconds: float = 3.0
-    """How long a task may run, unless it sets its own timeout."""
+    task_timeout_seconds: float = DEFAULT_TASK_TIMEOUT_SECONDS
+    """How long a task may run, unless it sets its own timeout. If only max_processing_seconds is
+    set, and is too short for this default, it is nine tenths of that."""
     lease_seconds: float = 30.0
     """How long a claim lasts without a heartbeat."""
-    max_processing_seconds: float = 600.0
-    """How long a job may stay claimed, even with heartbeats."""
+    max_processing_seconds: float | None = None
+    """How long a job may stay claimed, even with heartbeats; None: the timeout of its task and a
+    minute."""
     reclaim_interval_seconds: float = 1.0
     """How often to look for expired leases."""
-    max_attempts: int = 3
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
     """The total number of runs before a job is dead."""
-    base_backoff_seconds: float = 1.0
+    base_backoff_seconds: float = DEFAULT_BASE_BACKOFF_SECONDS
     """The longest wait after the first failure; it doubles with each failure."""
-    max_backoff_seconds: float = 300.0
+    max_backoff_seconds: float = DEFAULT_MAX_BACKOFF_SECONDS
     """The longest wait after any failure."""
-    remember_seconds: float = 3_600.0
+    backoff_jitter: float = DEFAULT_JITTER
+    """The share of a wait that is random: with 0.5 a wait is never below half of its length, 0 is
+    no jitter, 1 is full jitter."""
+    remember_seconds: float = 86_400.0
     """How long finished jobs are kept and their ids refused."""
-    snapshot_interval_seconds: float = 2.0
-    """How often to check whether a snapshot pays off."""
+    max_history_bytes: int = 1 << 30
+    """About how many bytes of finished jobs are kept: beyond that, those that finished first go,
+    and their ids with them, before remember_seconds. Dead letters and the audit stay."""
+    keep_payload: bool = True
+    """Whether finished jobs keep their payload, in queues whose policy does not say."""
+    snapshot_interval_seconds: float | None = None
+    """How often to write a snapshot, if anything changed; None: when the log has grown enough for
+    one to pay off."""
+    keep_log_bytes: int | None = None
+    """How much of the log to keep for debugging after snapshots have made it needless; None or
+    ``off``: nothing. ``holdfast journal dump`` and ``verify`` read it."""
     sync: SyncName = "always"
     """When acknowledged jobs are on stable storage: at once (``always``), within an ``interval``,
     or when the system writes them (``off``)."""
@@ -88,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 30.0
     """How long a stop waits for running jobs."""
     run_seconds: float | None = None
-    """Stop after this time; None: never."""
+    """Stop this long after the start; None: never."""
     stall_seconds: float | None = 30.0
     """How long a task may block the event loop before the process restarts; None: forever."""
     event_loop: EventLoop = "asyncio"
@@ -110,6 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field, read in PARSERS.items():
             force_setattr(self, field, read(field, getattr(self, field)))
+        force_setattr(self, "task_timeout_seconds", within_cap(self))
         for field, value in resolve_paths(self.store, self.wal_path, self.snapshot_path).items():
             force_setattr(self, field, value)
         for conflict in conflicts(self):

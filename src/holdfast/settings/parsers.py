@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, get_args
@@ -71,6 +72,22 @@ def whole(least: int, most: int = MAX_TIME_US) -> Callable[[str, object], int]:
     return parse
 
 
+def _size(least: int) -> Parser:
+    number = whole(least)
+
+    def parse(field: str, value: object) -> int:
+        found = (
+            re.fullmatch(r"\s*([0-9]{1,20})\s*([KMGT])iB\s*", value)
+            if isinstance(value, str)
+            else None
+        )
+        if found is None:
+            return number(field, value)
+        return number(field, int(found[1]) << 10 * (1 + "KMGT".index(found[2])))
+
+    return parse
+
+
 def _seconds(
     *, zero: bool = False, least: float = 0.0, most: float = MAX_TIME_US / MICROSECONDS
 ) -> Parser:
@@ -81,8 +98,10 @@ def _seconds(
             seconds = seconds_of(field, value)
         except OverflowError:
             raise InvalidInput(field, f"{shown(value)} is not a duration: it is too long") from None
-        if zero and seconds == 0:
-            return seconds
+        if seconds == 0:
+            if zero:
+                return seconds
+            raise InvalidInput(field, f"{shown(value)} is too short: give more than 0, such as 30s")
         if 0 < seconds < least:
             raise InvalidInput(field, f"{shown(value)} is less than {least:g} seconds")
         return check_seconds(field, seconds, most)
@@ -144,6 +163,16 @@ def _host(field: str, value: object) -> str:
     return host
 
 
+def _jitter(field: str, value: object) -> float:
+    try:
+        share = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        share = math.nan
+    if isinstance(value, bool) or not 0 <= share <= 1:
+        raise InvalidInput(field, f"{shown(value)} is not a number from 0 (none) to 1 (full)")
+    return share
+
+
 def _queues(field: str, value: object) -> str:
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         value = ",".join(value)
@@ -176,6 +205,13 @@ def _flags(field: str, value: object) -> dict[str, bool]:
     return found
 
 
+def _switch(field: str, value: object) -> bool:
+    on = _SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
+    if type(on) is not bool:
+        raise InvalidInput(field, f"{shown(value)} is neither on nor off")
+    return on
+
+
 PARSERS: Mapping[str, Parser] = {
     "store": store,
     "schema": _schema,
@@ -194,20 +230,24 @@ PARSERS: Mapping[str, Parser] = {
     "poll_interval_seconds": _seconds(least=0.001, most=3_600.0),
     "task_timeout_seconds": _seconds(),
     "lease_seconds": _seconds(most=MAX_LEASE_SECONDS),
-    "max_processing_seconds": _seconds(),
+    "max_processing_seconds": _or_none(_seconds(), ("none",)),
     "reclaim_interval_seconds": _seconds(),
     "max_attempts": whole(1, 1_000_000),
     "base_backoff_seconds": _seconds(zero=True),
     "max_backoff_seconds": _seconds(zero=True),
+    "backoff_jitter": _jitter,
     "remember_seconds": _seconds(),
-    "snapshot_interval_seconds": _seconds(),
+    "max_history_bytes": _size(64 * 1024),
+    "keep_payload": _switch,
+    "snapshot_interval_seconds": _or_none(_seconds()),
+    "keep_log_bytes": _or_none(_size(1)),
     "sync": _word(get_args(SyncName)),
     "history": _word(get_args(HistoryName)),
     "drain_seconds": _seconds(zero=True),
     "run_seconds": _or_none(_seconds()),
     "stall_seconds": _or_none(_seconds()),
     "event_loop": _word(get_args(EventLoop)),
-    "memory_limit_bytes": _or_none(whole(1024 * 1024)),
+    "memory_limit_bytes": _or_none(_size(1024 * 1024)),
     "metrics_host": _host,
     "metrics_port": _or_none(whole(0, 65_535)),
     "log_level": _word(get_args(LogLevel)),

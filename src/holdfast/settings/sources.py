@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
 
 import msgspec
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.redaction import has_secret, shown
+from holdfast.model.redaction import has_secret, masked, shown
 
-from .fields import Settings
+from .fields import DEFAULTS, Settings
 from .files import read_file
 from .parsers import PARSERS
 from .store_url import DEFAULT_PATHS, database_url, unusable
@@ -29,6 +30,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "snapshot_interval": "snapshot_interval_seconds",
         "snapshot": "snapshot_interval_seconds",
         "workers": "worker_count",
+        "keep_log": "keep_log_bytes",
     }
 )
 """Other names of settings, in file, environment (``HOLDFAST_…``) and flags."""
@@ -45,6 +47,8 @@ OLD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 DATABASE_URL: Mapping[str, str] = MappingProxyType({"DATABASE_URL": "store"})
 """Set by many platforms; every other source of the store wins over it."""
 
+_STORE_FIELDS = frozenset({"store", "wal_path"})
+"""The settings that name the store."""
 _MAX_QUOTED = 1_000
 """The longest problem that may quote its value."""
 _NAMES: Mapping[str, str] = {**{field: field for field in Settings.__struct_fields__}, **ALIASES}
@@ -53,14 +57,32 @@ _VARIABLES: Mapping[str, str] = {
 }
 
 
+_OTHER_VARIABLES = re.compile(
+    # Those of our tests and tools, and those that Kubernetes makes for a service of this name.
+    r"HOLDFAST_(DEBUG|WRITE_GOLDEN|(TEST|BENCH)_\w+|"
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?))"
+)
+
+
+class ApplicationSettings(msgspec.Struct, frozen=True):
+    """What an application names itself: ``Holdfast("./store", config="settings.yaml")``."""
+
+    store: str | None = None
+    config: str | None = None
+
+
+NO_APPLICATION = ApplicationSettings()
+
+
 class LoadedSettings(msgspec.Struct, frozen=True):
     """Settings, and the source of each."""
 
     settings: Settings
     origins: Mapping[str, str]
-    """By field: ``default``, ``file <path>``, ``environment NAME`` or ``flag --name``."""
+    """By field: ``default``, ``file <path>``, ``environment NAME``, ``application`` or
+    ``flag --name``."""
     warnings: tuple[str, ...] = ()
-    """Probable mistakes: a misspelt name, a setting without effect."""
+    """Probable mistakes: a misspelt name, a setting without effect, two stores."""
 
 
 class SettingsReport(msgspec.Struct, frozen=True):
@@ -73,26 +95,30 @@ class SettingsReport(msgspec.Struct, frozen=True):
     file: str | None
     """The settings file that was read."""
 
+    def checked(self) -> LoadedSettings:
+        """Return the settings, or raise ``InvalidInput`` for the first problem."""
+        if self.loaded is None:
+            raise self.problems[0]
+        return self.loaded
+
 
 def load(
     path: str | None = None,
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
+    application: ApplicationSettings = NO_APPLICATION,
 ) -> LoadedSettings:
     """Read the file, the environment and the flags, and return the settings in effect.
 
-    Without a path ``DEFAULT_FILE`` is read if it exists. A flag of None is not given. Of ``store``
-    and ``wal_path`` the one from the stronger source decides, and in one source they must agree; a
-    ``snapshot_path`` from a weaker source than the store's is ignored. In a file, a path that
-    equals its default counts as not given.
+    Without a path the application's file is read, or ``DEFAULT_FILE`` if it exists. A flag of None
+    is not given. Of ``store`` and ``wal_path`` the one from the stronger source decides, and in one
+    source they must agree; a ``snapshot_path`` from a weaker source than the store's is ignored. In
+    a file, a path that equals its default counts as not given.
 
     Raise ``InvalidInput`` for the first problem.
     """
-    report = read(path, environ=environ, flags=flags)
-    if report.loaded is None:
-        raise report.problems[0]
-    return report.loaded
+    return read(path, environ=environ, flags=flags, application=application).checked()
 
 
 def read(
@@ -100,12 +126,17 @@ def read(
     *,
     environ: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
+    application: ApplicationSettings = NO_APPLICATION,
 ) -> SettingsReport:
     """Read as ``load`` does, and return every problem instead of raising the first."""
     problems: list[InvalidInput] = []
+    warnings = _misspelt(environ) + _other_file(path, application)
+    path = application.config if path is None else path
     if path is None and Path(DEFAULT_FILE).is_file():
         path = DEFAULT_FILE
-    given = _given(path, environ, flags, problems)
+    by_source = _by_source(path, environ, flags, application, problems)
+    warnings += _other_store(by_source)
+    given = {field: item for one in by_source for field, item in one.items()}
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     origins |= {field: item.origin for field, item in given.items()}
     values: dict[str, object] = {}
@@ -116,9 +147,11 @@ def read(
             problems.append(problem)
     _resolve_paths(values, given, origins)
     settings = _made(values, origins, problems)
-    warnings = _misspelt(environ)
     if problems or settings is None:
         return SettingsReport(None, tuple(problems), warnings, path)
+    lowered = settings.task_timeout_seconds != DEFAULTS["task_timeout_seconds"]
+    if lowered and "task_timeout_seconds" not in given:
+        origins["task_timeout_seconds"] = origins["max_processing_seconds"]  # see within_cap
     warnings += tuple(doubtful(settings))
     return SettingsReport(
         LoadedSettings(settings, MappingProxyType(origins), warnings), (), warnings, path
@@ -155,7 +188,8 @@ class _Source(enum.IntEnum):
     DATABASE_URL = 1
     FILE = 2
     ENVIRONMENT = 3
-    FLAG = 4
+    APPLICATION = 4
+    FLAG = 5
 
 
 class _SourcedValue(msgspec.Struct, frozen=True):
@@ -164,15 +198,16 @@ class _SourcedValue(msgspec.Struct, frozen=True):
     source: _Source
 
 
-def _given(
+def _by_source(
     path: str | None,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
+    application: ApplicationSettings,
     problems: list[InvalidInput],
-) -> dict[str, _SourcedValue]:
-    """Return the values of all sources, by field, each from the strongest source."""
+) -> list[dict[str, _SourcedValue]]:
+    """Return the values by field, of each source, the weakest first."""
     from_environ = lambda name: f"environment {name}"
-    given = _by_field(
+    platform = _by_field(
         _named(environ, DATABASE_URL), DATABASE_URL, _Source.DATABASE_URL, from_environ, problems
     )
     content: dict[str, object] = {}
@@ -181,17 +216,25 @@ def _given(
     except InvalidInput as problem:
         problems.append(problem)
     from_file = _by_field(content, _NAMES, _Source.FILE, lambda _name: f"file {path}", problems)
-    for field, item in from_file.items():
+    found = [
+        platform,
         # A file that lists every default does not set the paths.
-        if field not in given or not _is_default_path(field, item.value):
-            given[field] = item
-    for names in (OLD_ENVIRONMENT, _VARIABLES):
-        given |= _by_field(
-            _named(environ, names), names, _Source.ENVIRONMENT, from_environ, problems
-        )
+        {
+            field: item
+            for field, item in from_file.items()
+            if field not in platform or not _is_default_path(field, item.value)
+        },
+    ]
+    found += [
+        _by_field(_named(environ, names), names, _Source.ENVIRONMENT, from_environ, problems)
+        for names in (OLD_ENVIRONMENT, _VARIABLES)
+    ]
+    if application.store is not None:
+        named = _SourcedValue(application.store, "application", _Source.APPLICATION)
+        found.append({"store": named})
     options = {name.replace("-", "_"): value for name, value in flags.items() if value is not None}
     from_flag = lambda name: f"flag --{name.replace('_', '-')}"
-    return given | _by_field(options, _NAMES, _Source.FLAG, from_flag, problems)
+    return [*found, _by_field(options, _NAMES, _Source.FLAG, from_flag, problems)]
 
 
 def _named(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, object]:
@@ -230,11 +273,63 @@ def _nearest(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[str, ...]:
-    # A warning, not an error: others use the prefix too (Kubernetes makes such names).
+    """Return a warning for each variable with our prefix that is not a setting.
+
+    Not an error: others use the prefix too. Of the old prefix only near misses are named.
+    """
     known = {**_VARIABLES, **OLD_ENVIRONMENT}
-    doubtful = sorted(name for name in environ if name.startswith(("HOLDFAST_", "OUTBOX_")))
-    near = {name: _nearest(name, known, 0.9) for name in doubtful if name not in known}
-    return tuple(f"{name} is not a setting{hint}" for name, hint in near.items() if hint)
+    found = []
+    for name in sorted(environ.keys() - known):
+        if name.startswith("OUTBOX_") and (hint := _nearest(name, OLD_ENVIRONMENT, 0.9)):
+            found.append(f"{name} is not a setting{hint}")
+        elif name.startswith("HOLDFAST_") and not _OTHER_VARIABLES.fullmatch(name):
+            found.append(f"{name} is not a setting{_nearest(name, _VARIABLES, 0.8)}")
+    return tuple(found)
+
+
+def _other_file(path: str | None, application: ApplicationSettings) -> tuple[str, ...]:
+    """Return a warning if the application reads another settings file."""
+    named = application.config
+    if path is None or named is None or Path(path).absolute() == Path(named).absolute():
+        return ()
+    return (f"config: {path} is read, and the application itself reads {named}",)
+
+
+def _other_store(by_source: Sequence[Mapping[str, _SourcedValue]]) -> tuple[str, ...]:
+    """Return a warning for each source that names another store than the application does."""
+    given = [item for one in by_source for field, item in one.items() if field in _STORE_FIELDS]
+    named = next((item for item in given if item.source is _Source.APPLICATION), None)
+    if named is None:
+        return ()
+    store, warnings = masked(str(named.value)), []
+    for one in by_source:
+        for field in _STORE_FIELDS & one.keys():
+            item = one[field]
+            if item.source is _Source.DATABASE_URL or _names_store(field, item, named.value):
+                continue
+            other = f"{masked(str(item.value))} ({item.origin})"
+            warnings.append(
+                f"{field}: the application names {store}, so {other} is not used: remove one of "
+                "the two"
+                if item.source < _Source.APPLICATION
+                else f"{field}: {other} is used, and the application names {store}: its other "
+                "processes enqueue there"
+            )
+    return tuple(warnings)
+
+
+def _names_store(field: str, item: _SourcedValue, store: object) -> bool:
+    """Whether this value means this store, or nothing."""
+    value = item.value
+    if not isinstance(value, str) or (
+        item.source is _Source.FILE and _is_default_path(field, value)
+    ):
+        return True
+    if field == "wal_path":
+        value = str(PurePath(value).parent)
+    if "://" in value or "://" in str(store):
+        return value == store
+    return Path(value).absolute() == Path(str(store)).absolute()
 
 
 # --- values -------------------------------------------------------------------------------------

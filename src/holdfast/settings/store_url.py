@@ -124,7 +124,7 @@ def _checked_url(field: str, value: str, rest: str) -> str:
         raise InvalidInput(field, f"{shown(value)} is not a URL: it contains blanks")
     hosts = re.split(r"[/?]", rest, maxsplit=1)[0].rpartition("@")[2]
     for host in hosts.split(","):
-        _name, colon, port = re.sub(r"\[.*\]", "", host).partition(":")
+        _name, colon, port = re.sub(r"\[[^\[\]]*\]", "", host).partition(":")
         if colon and not (re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) <= 65_535):
             problem = "the port is not a number up to 65,535; in a password, write / as %2F"
             raise InvalidInput(field, f"{shown(value)} is not a URL: {problem}")

@@ -24,6 +24,7 @@ _NO_LONGER_THAN = (
     ("task_timeout_seconds", "max_processing_seconds", "no task could reach its timeout"),
 )
 """A setting, the one that it must not exceed, and the consequence."""
+_TIMEOUT_SHARE_OF_CAP = 0.9
 
 
 def conflicts(settings: Settings) -> Iterator[InvalidInput]:
@@ -33,7 +34,7 @@ def conflicts(settings: Settings) -> Iterator[InvalidInput]:
     """
     for field, other, meaning in _NO_LONGER_THAN:
         value, most = getattr(settings, field), getattr(settings, other)
-        if value > most and value != _default(settings, field):
+        if most is not None and value > most and value != _default(settings, field):
             yield InvalidInput(
                 field,
                 f"{format_seconds(value)} is more than {other}, which is {format_seconds(most)}: "
@@ -43,12 +44,6 @@ def conflicts(settings: Settings) -> Iterator[InvalidInput]:
 
 def doubtful(settings: Settings) -> Iterator[str]:
     """Return a warning for each valid setting that is probably a mistake."""
-    timeout, most = settings.task_timeout_seconds, settings.max_processing_seconds
-    if timeout > most:
-        yield (
-            f"max_processing_seconds: {format_seconds(most)} is less than the default timeout of a "
-            f"task, {format_seconds(timeout)}: a longer run is reclaimed and repeated"
-        )
     if settings.worker_count != _default(settings, "worker_count") and settings.queues is not None:
         slots = queue_slots(settings.queues)
         if None not in slots.values():
@@ -60,6 +55,14 @@ def doubtful(settings: Settings) -> Iterator[str]:
         settings, "metrics_host"
     ):
         yield f"metrics_host: {settings.metrics_host} has no effect: metrics_port is off"
+
+
+def within_cap(settings: Settings) -> float:
+    """Return the timeout of tasks; at its default it leaves room below a cap that is set."""
+    timeout, cap = settings.task_timeout_seconds, settings.max_processing_seconds
+    if cap is None or timeout != _default(settings, "task_timeout_seconds"):
+        return timeout
+    return min(timeout, cap * _TIMEOUT_SHARE_OF_CAP)
 
 
 def _default(settings: Settings, field: str) -> object:

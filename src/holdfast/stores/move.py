@@ -14,10 +14,12 @@ from holdfast.engines.dump.digest import DumpDigest
 from holdfast.engines.dump.format import DumpedJob, DumpRecord
 from holdfast.engines.journal.wal.disk import LOG
 from holdfast.model.errors import InvalidInput
+from holdfast.model.job import MAX_TIME_US
 from holdfast.settings import Settings
 
 from .opening import open_engine, postgres_options
 from .restore import FOREVER_SECONDS, fill
+from .tombstone import leave_tombstone
 
 
 class MoveResult(NamedTuple):
@@ -72,8 +74,8 @@ async def move(
 ) -> MoveResult:
     """Copy everything. Run again after an interruption, it resumes on a server.
 
-    The target cannot be used before everything is there. The source is left as it is; a directory
-    is owned meanwhile. ``anew`` discards what an interrupted move left.
+    The target cannot be used before everything is there. A source that is a directory is owned
+    meanwhile, and marked as moved afterwards. ``anew`` discards what an interrupted move left.
     """
     check(source, target)
     async with _opened(source) as engine:
@@ -82,8 +84,11 @@ async def move(
             contents, read_back = await fill(
                 Path(target.directory), engine.dump(), progress.copied, progress.read_back
             )
-            return MoveResult(contents, read_back)
-        return await _into_server(engine.dump(), target, progress, anew=anew)
+            moved = MoveResult(contents, read_back)
+        else:
+            moved = await _into_server(engine.dump(), target, progress, anew=anew)
+        leave_tombstone(source, target)  # while the directory is still owned
+        return moved
 
 
 @contextlib.asynccontextmanager
@@ -96,12 +101,13 @@ async def _opened(settings: Settings) -> AsyncIterator[Engine]:
 
 
 def _with_everything(settings: Settings) -> Settings:
-    """Return settings for the same store under which nothing is too old to be copied."""
+    """Return settings for the same store under which everything is copied, however old."""
     return Settings(
         store=settings.store,
         snapshot_path=settings.snapshot_path,
         schema=settings.schema,
         remember_seconds=FOREVER_SECONDS,
+        max_history_bytes=MAX_TIME_US,
     )
 
 

@@ -14,6 +14,8 @@ from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
 from holdfast.settings import MEMORY_STORE, Settings
 
+from .tombstone import refuse_moved
+
 if TYPE_CHECKING:
     from holdfast.engines.client.engine import ClientEngine
     from holdfast.engines.journal.engine import JournalEngine
@@ -48,28 +50,40 @@ async def own_journal(
     from holdfast.engines.journal.options import DamagedHistory, JournalOptions
     from holdfast.engines.journal.wal.group_commit import SyncMode
 
+    refuse_moved(settings)
     disk = open_disk(settings)
     options = JournalOptions(
         remember_seconds=settings.remember_seconds,
+        max_history_bytes=settings.max_history_bytes,
+        keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
         sync=SyncMode(settings.sync),
         history=DamagedHistory(settings.history),
+        keep_log_bytes=settings.keep_log_bytes or 0,
     )
     loop = asyncio.get_running_loop()
     give_up = loop.time() + patience_seconds
-    while True:
+    journal: JournalEngine | None = None
+    while journal is None:
         try:
-            return await JournalEngine.open(disk, options=options)
+            journal = await JournalEngine.open(disk, options=options)
         except DirectoryInUse:
             if loop.time() >= give_up:
                 raise
             await asyncio.sleep(_RETRY_SECONDS)
+    try:
+        refuse_moved(settings)  # again: the owner before may have moved everything
+    except StorageError:
+        await journal.close()
+        raise
+    return journal
 
 
 async def open_readonly(settings: Settings) -> ReadonlyJournalEngine:
     """Read the directory without owning it."""
     from holdfast.engines.journal.readonly_engine import open_readonly
 
+    refuse_moved(settings)
     try:
         return await open_readonly(open_disk(settings), _engine_options(settings))
     except OSError as error:
@@ -83,6 +97,7 @@ async def open_client(settings: Settings) -> ClientEngine:
 
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
+    refuse_moved(settings)
     return ClientEngine(socket_path(settings.directory), patience_seconds=CLIENT_PATIENCE_SECONDS)
 
 
@@ -118,6 +133,8 @@ def postgres_options(settings: Settings) -> PostgresOptions:
         raise InvalidInput("store", problem) from None
     return PostgresOptions(
         remember_seconds=settings.remember_seconds,
+        max_history_bytes=settings.max_history_bytes,
+        keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
         schema=settings.schema,
         max_connections=settings.max_connections,
@@ -131,5 +148,7 @@ def postgres_options(settings: Settings) -> PostgresOptions:
 def _engine_options(settings: Settings) -> EngineOptions:
     return EngineOptions(
         remember_seconds=settings.remember_seconds,
+        max_history_bytes=settings.max_history_bytes,
+        keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
     )

@@ -79,8 +79,9 @@ def _processes(figures: Mapping[str, ProcessMetrics]) -> Iterator[Found]:
 def _stored(metrics: Metrics, figures: StoreMetrics) -> Iterator[Found]:
     survey = figures.survey
     found: defaultdict[str, list[tuple[QueueStats, float]]] = defaultdict(list)
-    for queue in metrics.queues:
-        found[queue] = []
+    if survey.now_us:  # otherwise it was not counted yet, and 0 would be a guess
+        for queue in metrics.queues:
+            found[queue] = []
     for queue, one in survey.queues.items():
         # Several queues may share one label.
         found[metrics.queue_name(queue)].append((one, survey.oldest_age_seconds(queue)))

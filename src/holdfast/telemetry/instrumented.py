@@ -31,7 +31,7 @@ from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
-from .audit_logging import AuditLoggingEngine, log_operation
+from .audit_logging import AuditLoggingEngine
 from .counters import Metrics
 
 log = StructuredLog("holdfast.jobs")
@@ -51,10 +51,16 @@ class InstrumentedEngine(AuditLoggingEngine):
     """Forwards every verb and counts its results."""
 
     def __init__(
-        self, engine: Engine, metrics: Metrics, held: Iterable[Job] = (), now_us: int = 0
+        self,
+        engine: Engine,
+        metrics: Metrics,
+        held: Iterable[Job] = (),
+        now_us: int = 0,
+        *,
+        logs_audit: bool = True,
     ) -> None:
         """Take the jobs that workers ``held`` across a restart."""
-        super().__init__(engine)
+        super().__init__(engine, logs_audit=logs_audit)
         self.metrics = metrics
         now = monotonic()
         self._held: dict[int, tuple[Job, float]] = {
@@ -163,7 +169,7 @@ class InstrumentedEngine(AuditLoggingEngine):
             if (job.tenant, job.id) not in named:
                 self.metrics.queue(job.queue).timeout += 1
         if attribution is not None:
-            log_operation("reclaim", attribution, AdminResult(list(found.lost)))
+            self._log_operation("reclaim", attribution, AdminResult(list(found.lost)))
         self.count_lost(found.lost)
         for job in found.expired:
             self._died(job, job.failure, job.losses)
@@ -236,20 +242,21 @@ class InstrumentedEngine(AuditLoggingEngine):
             if queue is None or job.queue != queue[0]:
                 queue = job.queue, numbers(job.queue)
             queue[1].durations.observe(now - since)
+            ending = outcome.kind.value
             if outcome.kind is _COMPLETED:
                 queue[1].completed += 1
-            else:
-                self._ended(job, outcome)
+            elif isinstance(self._ended(job, outcome), fx.Died):
+                ending = OutcomeKind.DEAD.value  # a retry past the budget
             if logged:
                 log.emit(
                     "job.settled",
                     about=job,
-                    outcome=outcome.kind.value,
+                    outcome=ending,
                     seconds=round(now - since, 6),
                 )
 
-    def _ended(self, job: Job, outcome: Outcome) -> None:
-        """Count the end of an attempt that did not complete, as the state machine decides it."""
+    def _ended(self, job: Job, outcome: Outcome) -> fx.Effect:
+        """Count the end of an attempt that did not complete; return what comes of it."""
         effect = lifecycle.settle(job, outcome, 0)
         numbers, failure = self.metrics.queue(job.queue), outcome.failure
         if failure is not None:
@@ -263,6 +270,7 @@ class InstrumentedEngine(AuditLoggingEngine):
         else:
             name = _COUNTER_OF[type(effect)]
             setattr(numbers, name, getattr(numbers, name) + 1)
+        return effect
 
     def _lost(self, job: Job, failure: Failure | None, losses: int, state: State) -> None:
         self.metrics.queue(job.queue).lost += 1

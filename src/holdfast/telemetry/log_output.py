@@ -36,6 +36,7 @@ _MAX_DEPTH = 6
 _INTERNAL = ("holdfast", "asyncio", "uvicorn")
 """Loggers whose exceptions may come from a task: logged without their text."""
 _TASKS = "holdfast.task"
+_DRIVER = "psycopg"
 
 
 class LogOptions(msgspec.Struct, frozen=True):
@@ -121,6 +122,10 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, unless it is part of a flood."""
+        if record.name.partition(".")[0] == _DRIVER:
+            # Its free text would be the name of an event.
+            log.emit("postgres.driver", text=record.getMessage().partition("\n")[0])
+            return
         self.sum_up()
         if not self._leaves_out(record.msg):
             super().emit(record)

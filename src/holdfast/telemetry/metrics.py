@@ -39,6 +39,15 @@ class Metric(msgspec.Struct, frozen=True):
 _QUEUE = ("queue",)
 _PROCESS = ("process",)
 
+_SAME_EVERYWHERE = (
+    " It is of the store: every daemon of one server shows the same, so take the max, not the sum."
+)
+
+
+def _store_gauge(name: str, meaning: str) -> Metric:
+    return Metric(name, "gauge", meaning + _SAME_EVERYWHERE, _QUEUE)
+
+
 _ALL = (
     # --- what happened to jobs ---------------------------------------------------------------
     Metric("queue_jobs_created_total", "counter", "Jobs enqueued.", _QUEUE),
@@ -134,71 +143,44 @@ _ALL = (
         ("verb",),
     ),
     # --- what the store holds ----------------------------------------------------------------
-    Metric(
-        "queue_depth",
-        "gauge",
-        "Unfinished jobs that are not running: pending, scheduled and blocked ones.",
-        _QUEUE,
+    _store_gauge(
+        "queue_depth", "Unfinished jobs that are not running: pending, scheduled and blocked ones."
     ),
-    Metric("queue_active_claims", "gauge", "Jobs claimed by a worker.", _QUEUE),
-    Metric(
-        "queue_scheduled_jobs",
-        "gauge",
-        "Pending jobs that are not due yet: delayed ones, and retries.",
-        _QUEUE,
+    _store_gauge("queue_active_claims", "Jobs claimed by a worker."),
+    _store_gauge(
+        "queue_scheduled_jobs", "Pending jobs that are not due yet: delayed ones, and retries."
     ),
-    Metric(
-        "queue_blocked_jobs",
-        "gauge",
-        "Jobs that wait for other jobs or for a person to confirm them.",
-        _QUEUE,
+    _store_gauge(
+        "queue_blocked_jobs", "Jobs that wait for other jobs or for a person to confirm them."
     ),
-    Metric(
+    _store_gauge(
         "queue_held_jobs",
-        "gauge",
         "Jobs behind a dead one of their key: they wait until a person replays or archives it. "
         "Worry when it is not zero for long.",
-        _QUEUE,
     ),
-    Metric(
-        "queue_dead_letters",
-        "gauge",
-        "Dead jobs: each waits for a person to replay, archive or purge it.",
-        _QUEUE,
+    _store_gauge(
+        "queue_dead_letters", "Dead jobs: each waits for a person to replay, archive or purge it."
     ),
-    Metric(
-        "queue_paused",
-        "gauge",
-        "1 if an operator has paused the queue.",
-        _QUEUE,
-    ),
-    Metric(
+    _store_gauge("queue_paused", "1 if an operator has paused the queue."),
+    _store_gauge(
         "queue_outage",
-        "gauge",
         "1 while the queue runs one job at a time, because something that it depends on is down.",
-        _QUEUE,
     ),
-    Metric(
+    _store_gauge(
         "outbox_lag",
-        "gauge",
         "Due jobs that are not running, including those behind others of their key. Worry when it "
         "keeps growing: add slots, or find out why workers do not claim them.",
-        _QUEUE,
     ),
-    Metric(
+    _store_gauge(
         "outbox_oldest_age_seconds",
-        "gauge",
         "For how long the oldest due job has waited, without jobs behind others of their key. "
         "Compare it with your service level.",
-        _QUEUE,
     ),
-    Metric("outbox_inflight", "gauge", "Running jobs; the same as queue_active_claims.", _QUEUE),
-    Metric(
+    _store_gauge("outbox_inflight", "Running jobs; the same as queue_active_claims."),
+    _store_gauge(
         "stuck_processing_events",
-        "gauge",
         "Jobs whose lease expired and is not reclaimed yet. Worry when it stays above zero: the "
         "lease loop does not run.",
-        _QUEUE,
     ),
     Metric(
         "queue_recovery_seconds",

@@ -17,7 +17,24 @@ logger = logging.getLogger("holdfast.task")
 
 
 class Attempt:
-    """One run of a job under its lease."""
+    """One run of a job under its lease; ``holdfast.current()`` returns it inside a task."""
+
+    job: Job
+    """The job as it was claimed: its queue, priority, tenant, scope, key, payload and more."""
+    task: TaskSpec
+    """The task as it was declared."""
+    timeout_seconds: float | None
+    """How long the attempt may take; None without a time-out."""
+    progress_share: float | None
+    """The share that was reported last."""
+    progress_note: str
+    """The note that was reported last."""
+    started: float
+    """When it started, by the worker's monotonic clock."""
+    claim_sent: float
+    """When its claim was sent, by the same clock."""
+    lease_ends: float
+    """When its lease ends if no heartbeat renews it, by the same clock."""
 
     __slots__ = (
         "_clock",
@@ -30,6 +47,7 @@ class Attempt:
         "started",
         "task",
         "timeout_seconds",
+        "waits",
     )
 
     def __init__(
@@ -40,10 +58,11 @@ class Attempt:
         claim_sent: float = 0.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Start now. ``claim_sent`` is the time at which its claim was sent."""
+        """Start now."""
         self.job = job
         self.task = task
         self.timeout_seconds = timeout_seconds
+        self.waits = False
         self.claim_sent = claim_sent
         self.lease_ends = math.inf
         self.started = clock()
@@ -87,7 +106,7 @@ class Attempt:
         return logging.LoggerAdapter(logger, fields)
 
     def progress(self, share: float | None = None, note: str = "") -> None:
-        """Report progress from 0 to 1, and a note. It is shown, not stored."""
+        """Report progress: ``share`` from 0 to 1, and a ``note``. It is shown, not stored."""
         if share is not None and not 0 <= share <= 1:
             raise InvalidInput("share", f"{share!r} is not between 0 and 1")
         self.progress_share, self.progress_note = share, note
@@ -95,18 +114,19 @@ class Attempt:
             self._on_progress(share, note)
 
     def report_progress_to(self, listener: Callable[[float | None, str], None]) -> None:
-        """Call the listener on every progress report."""
+        """Call ``listener`` on every progress report."""
         self._on_progress = listener
 
 
-_CURRENT: contextvars.ContextVar[Attempt | None] = contextvars.ContextVar(
+CURRENT: contextvars.ContextVar[Attempt | None] = contextvars.ContextVar(
     "holdfast_attempt", default=None
 )
+"""The attempt that runs this code."""
 
 
 def current() -> Attempt:
     """Return the attempt that runs this code; raise ``LookupError`` outside of one."""
-    attempt = _CURRENT.get()
+    attempt = CURRENT.get()
     if attempt is None:
         raise LookupError("no attempt runs here: holdfast.current() is for tasks")
     return attempt
@@ -114,9 +134,9 @@ def current() -> Attempt:
 
 def enter(attempt: Attempt) -> contextvars.Token[Attempt | None]:
     """Make this the current attempt."""
-    return _CURRENT.set(attempt)
+    return CURRENT.set(attempt)
 
 
 def leave(token: contextvars.Token[Attempt | None]) -> None:
     """Restore the attempt that was current before."""
-    _CURRENT.reset(token)
+    CURRENT.reset(token)

@@ -57,6 +57,14 @@ class Executor:
             return False
         return attempt.task.execution is Execution.PROCESS or lifecycle.runs_alone(attempt.job)
 
+    def still_runs(self, attempt: Attempt) -> bool:
+        """Whether a thread of an earlier attempt of this job was abandoned and still runs."""
+        return self._threads.still_runs(_key(attempt))
+
+    async def earlier_returned(self, attempt: Attempt) -> None:
+        """Wait until no such thread runs."""
+        await self._threads.returned(_key(attempt))
+
     async def run(
         self, attempt: Attempt, on_start: Callable[[Attempt], None] = lambda _attempt: None
     ) -> Outcome:
@@ -107,4 +115,8 @@ class Executor:
             value = call()
             return await value if is_async(task.function) else value  # type: ignore[misc]
         context = contextvars.copy_context()
-        return await self._threads.run(lambda: context.run(call))
+        return await self._threads.run(lambda: context.run(call), _key(attempt))
+
+
+def _key(attempt: Attempt) -> tuple[str, str]:
+    return attempt.job.tenant, attempt.job.id

@@ -100,6 +100,23 @@ class LeaseLoop:
             await worker.heartbeat()
 
 
+class CancellationLoop:
+    """Looks every second whether the cancellation of a running attempt was requested.
+
+    A heartbeat, which renews, would tell too, but comes only when a third of the lease is used.
+    """
+
+    interval_seconds = 1.0
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def step(self, now_us: int) -> int:
+        """Look at the leases of the attempts that take long."""
+        await self._worker.look_for_cancellations()
+        return now_us + int(self.interval_seconds * MICROSECONDS)
+
+
 class Prunable(Protocol):
     """An engine that prunes on request; the journal prunes by itself."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.model.job import DEFAULT_TASK_TIMEOUT_SECONDS
 from holdfast.model.retry import RetryPolicy
 
 
@@ -19,8 +20,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The queues to serve; None: every queue that is known or turns up."""
     lease_seconds: float = 30.0
     """How long a claim holds a job before it must be renewed."""
-    task_timeout_seconds: float = 3.0
+    task_timeout_seconds: float = DEFAULT_TASK_TIMEOUT_SECONDS
     """How long an attempt may take, unless its task sets its own timeout."""
+    max_processing_seconds: float | None = None
+    """How long a job may stay claimed; None: the timeout of its task and a minute."""
     batch_size: int | None = None
     """The most jobs per claim; None: as many as there are free slots."""
     poll_interval_seconds: float = 1.0

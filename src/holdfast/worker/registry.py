@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.engines.contract import Engine
+from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.failure import Classifier
 from holdfast.model.job import DEFAULT_QUEUE, check_name
 from holdfast.model.signals import Retry
+from holdfast.settings import NO_APPLICATION
 
 from .schedules import Schedule
 from .signature import Signature
@@ -53,6 +55,29 @@ class TaskSpec(msgspec.Struct, frozen=True):
     max_processing_seconds: float | None = None
 
 
+def check_times(spec: TaskSpec, cap_seconds: float | None = None, setting: str = "") -> None:
+    """Raise ``InvalidInput`` if a task could not reach its own timeout.
+
+    ``cap_seconds`` applies to a task without ``max_processing``; ``setting`` is its source.
+    """
+    cap_seconds = spec.max_processing_seconds or cap_seconds
+    if cap_seconds is None:
+        return
+    cap = f"max_processing={format_seconds(cap_seconds)}"
+    if spec.max_processing_seconds is None:
+        cap = f"max_processing_seconds, which is {format_seconds(cap_seconds)} {setting}".strip()
+    for field, seconds in (
+        ("timeout", spec.timeout_seconds),
+        ("estimated", spec.estimated_seconds),
+    ):
+        if seconds is not None and seconds > cap_seconds:
+            raise InvalidInput(
+                field,
+                f"{field}={format_seconds(seconds)} of task {spec.name!r} is longer than {cap}: it "
+                "would be reclaimed, and run again, before that. Raise the one or lower the other",
+            )
+
+
 class Registry:
     """Everything that one application declares."""
 
@@ -65,6 +90,8 @@ class Registry:
         self.classifier = classifier or Classifier()
         self.adopt: Callable[[Engine | None], None] = lambda _engine: None
         """Sets the engine that tasks of this process enqueue with; None restores their own."""
+        self.settings = NO_APPLICATION
+        """The store and the settings file that the application names."""
         self.default_task = ""
         """The task of a job that names none and whose payload has no known ``type``."""
         self.reference: str | None = None
@@ -73,6 +100,7 @@ class Registry:
     def add_task(self, spec: TaskSpec) -> None:
         """Register a task; its name must be new."""
         check_name("task", spec.name)
+        check_times(spec)
         other = self.tasks.get(spec.name)
         if other is not None and not _same_source(other.function, spec.function):
             raise InvalidInput(

@@ -18,6 +18,8 @@ from msgspec.structs import replace
 
 from holdfast.engines.contract import MAX_CLAIM, Engine, Renewal
 from holdfast.engines.structured_log import StructuredLog
+from holdfast.model import lifecycle
+from holdfast.model.effects import Died
 from holdfast.model.errors import (
     DurabilityLost,
     EngineClosed,
@@ -25,7 +27,7 @@ from holdfast.model.errors import (
     StorageFull,
     Unavailable,
 )
-from holdfast.model.job import MICROSECONDS, Job
+from holdfast.model.job import CAP_MARGIN_SECONDS, MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, cancelled, release
 
 from .attempt import Attempt
@@ -42,6 +44,10 @@ log = StructuredLog("holdfast.worker")
 
 _CHILD_START_SECONDS = 60.0
 """How long a child process may take to start and to import the application."""
+_SHARE_OF_CAP = 0.75
+"""For how much of the cap on processing an attempt may wait for an earlier one to end."""
+LOOK_AFTER_SECONDS = 0.5
+"""How long an attempt runs before it is asked whether its cancellation was requested."""
 _GRACE_SECONDS = 1.0
 """How long a cancelled attempt may take to end."""
 
@@ -146,7 +152,11 @@ class SlotPool:
             return
         try:
             answers = await self._engine.extend(
-                [attempt.job for _slot, attempt in held], lease_seconds=lease_seconds
+                [
+                    replace(attempt.job, max_processing_seconds=self._cap_seconds(attempt))
+                    for _slot, attempt in held
+                ],
+                lease_seconds=lease_seconds,
             )
         except (Unavailable, StorageFull) as error:
             # Outcome unknown: run on until the known lease ends.
@@ -164,6 +174,28 @@ class SlotPool:
             ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
+                self._stop_attempt(slot, StopReason.LOST)
+            elif answer.stop_requested:
+                self._stop_attempt(slot, StopReason.CANCELLED)
+
+    async def look_for_cancellations(self) -> None:
+        """Stop attempts whose cancellation was requested; a heartbeat may be long in coming."""
+        now = self._loop.time()
+        held = [
+            (slot, attempt)
+            for slot, attempt in list(self.running.items())
+            if now - attempt.started >= LOOK_AFTER_SECONDS and slot not in self._stop_reasons
+        ]
+        if not held:
+            return
+        try:
+            answers = await self._engine.leases([attempt.job for _slot, attempt in held])
+        except Unavailable:
+            return  # the heartbeats tell of it
+        for (slot, attempt), answer in zip(held, answers, strict=True):
+            if self.running.get(slot) is not attempt:
+                continue
+            if isinstance(answer, LeaseLost):
                 self._stop_attempt(slot, StopReason.LOST)
             elif answer.stop_requested:
                 self._stop_attempt(slot, StopReason.CANCELLED)
@@ -319,14 +351,15 @@ class SlotPool:
         timeout_seconds = task.timeout_seconds or self.options.task_timeout_seconds
         attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
         attempt.lease_ends = _local_end(job, job.lease_until_us, sent)
+        attempt.waits = self._executor.still_runs(attempt)
         self.running[slot] = attempt
-        limit_seconds = timeout_seconds
-        if self._executor.in_child(attempt):
-            limit_seconds += _CHILD_START_SECONDS
-        self._timeouts.set(slot, attempt.started + limit_seconds)
+        self._timeouts.set(slot, attempt.started + self._limit_seconds(attempt))
         outcome: Outcome | None
         try:
-            outcome = await self._executor.run(attempt, self._child_started)
+            if attempt.waits:
+                outcome = await self._wait_for_thread(attempt)
+            else:
+                outcome = await self._executor.run(attempt, self._child_started)
         except asyncio.CancelledError as error:
             outcome = self._after_cancel(attempt, slot, error)
         finally:
@@ -342,6 +375,29 @@ class SlotPool:
         else:
             self._conclude(job, outcome)
 
+    def _cap_seconds(self, attempt: Attempt) -> float:
+        """Return how long the job may stay claimed."""
+        cap_seconds = attempt.job.max_processing_seconds or self.options.max_processing_seconds
+        return cap_seconds or (attempt.timeout_seconds or 0.0) + CAP_MARGIN_SECONDS
+
+    def _limit_seconds(self, attempt: Attempt) -> float:
+        """Return how long an attempt may take from now, with what comes before its start."""
+        timeout_seconds = attempt.timeout_seconds or 0.0
+        if attempt.waits:
+            return _SHARE_OF_CAP * self._cap_seconds(attempt)
+        if self._executor.in_child(attempt):
+            return timeout_seconds + _CHILD_START_SECONDS
+        return timeout_seconds
+
+    async def _wait_for_thread(self, attempt: Attempt) -> Outcome:
+        """Wait until the thread that an earlier attempt left behind returns; then release the job.
+
+        So it is claimed again, and has its whole time from then on.
+        """
+        log.emit("worker.waits_for_thread", about=attempt.job)
+        await self._executor.earlier_returned(attempt)
+        return release(attempt.job)
+
     def _child_started(self, attempt: Attempt) -> None:
         """Start the timeout now: starting the child process does not count."""
         attempt.started = self._loop.time()
@@ -350,7 +406,9 @@ class SlotPool:
                 self._timeouts.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
-        if outcome.failure is not None:
+        # An attempt that makes the job dead is logged as that, once, when it is recorded.
+        dies = isinstance(lifecycle.settle(job, outcome, 0), Died)
+        if outcome.failure is not None and not dies:
             log.emit(
                 "job.failed",
                 about=job,
@@ -374,6 +432,8 @@ class SlotPool:
         if reason is StopReason.TIMEOUT:
             seconds = attempt.timeout_seconds or 0.0
             error = TimeoutError(f"the attempt exceeded its time-out of {seconds:g} s")
+            if attempt.waits:
+                error = TimeoutError("an earlier run that timed out still runs in this process")
             return self._executor.failed(attempt, error)
         if reason is StopReason.CANCELLED:
             return cancelled(attempt.job)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 
 class _Call:
-    __slots__ = ("abandoned", "call", "error", "future", "value")
+    __slots__ = ("abandoned", "call", "error", "future", "key", "value")
 
-    def __init__(self, call: Callable[[], object], future: asyncio.Future[object]) -> None:
+    def __init__(
+        self, call: Callable[[], object], key: Hashable, future: asyncio.Future[object]
+    ) -> None:
         self.call = call
+        self.key = key
         self.future = future
         self.abandoned = False
         self.value: object = None
@@ -30,6 +34,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self.abandoned = 0
         """How many threads still run an abandoned call."""
+        self._still_running: dict[Hashable, asyncio.Event] = {}
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._done: deque[_Call] = deque()
@@ -38,9 +43,18 @@ class ThreadPool:
         self._busy = 0
         self._lock = threading.Lock()
 
-    async def run(self, call: Callable[[], object]) -> object:
-        """Run it in a thread; cancelling this abandons the thread."""
-        item = _Call(call, self._loop.create_future())
+    def still_runs(self, key: Hashable) -> bool:
+        """Whether an abandoned call with this key has not returned."""
+        return key in self._still_running
+
+    async def returned(self, key: Hashable) -> None:
+        """Wait until no abandoned call with this key runs."""
+        while (returned := self._still_running.get(key)) is not None:
+            await returned.wait()
+
+    async def run(self, call: Callable[[], object], key: Hashable = None) -> object:
+        """Run it in a thread; cancelling this abandons the thread: see ``still_runs(key)``."""
+        item = _Call(call, key, self._loop.create_future())
         self._busy += 1
         if self._busy > self._threads:
             self._threads += 1
@@ -65,6 +79,8 @@ class ThreadPool:
             item.abandoned = True
             self.abandoned += 1
             self._threads -= 1
+            if item.key is not None:
+                self._still_running[item.key] = asyncio.Event()
 
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:
@@ -75,9 +91,12 @@ class ThreadPool:
                 item.error = error
             with self._lock:
                 item.call = _nothing
-                if item.abandoned:
-                    self.abandoned -= 1
-                    return  # another thread has replaced this one
+                abandoned = item.abandoned
+                self.abandoned -= abandoned
+            if abandoned:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._has_returned, item.key)
+                return  # another thread has replaced this one
             self._done.append(item)
             if not self._collecting:
                 self._collecting = True
@@ -85,6 +104,10 @@ class ThreadPool:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:
                     return  # the loop is closed
+
+    def _has_returned(self, key: Hashable) -> None:
+        if (returned := self._still_running.pop(key, None)) is not None:
+            returned.set()
 
     def _collect(self) -> None:
         self._collecting = False

@@ -11,15 +11,28 @@ from holdfast.engines.clock import utc_now
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import TooLarge
 from holdfast.model.failure import Classifier, Failure, FailureClass, bounded
-from holdfast.model.job import MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
-from holdfast.model.outcome import Outcome, cancelled, completed, dead, retry, snooze
+from holdfast.model.job import BAD_PAYLOAD, MAX_RESULT_BYTES, MAX_TIME_US, MICROSECONDS, Job
+from holdfast.model.json_values import NOT_FINITE, has_non_finite
+from holdfast.model.outcome import (
+    NOT_KEPT,
+    Outcome,
+    cancelled,
+    completed,
+    dead,
+    not_kept,
+    retry,
+    snooze,
+    why_not_kept,
+)
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
 
 from .registry import TaskSpec
+from .value_types import encode_hook
 
 log = StructuredLog("holdfast.worker")
 
+_ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _NO_LIMIT = 1_000_000
 """Only the engine counts attempts: it makes a job dead when they are used up."""
 _MAX_DELAY_SECONDS = MAX_TIME_US / MICROSECONDS / 2
@@ -45,30 +58,19 @@ class Verdicts:
         if isinstance(value, Signal):
             return self.of_error(job, task, value)
         try:
-            result = msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # The work is done: do not run it again for its result.
+            return completed(job, encode_result(value))
+        except (*BAD_PAYLOAD, TooLarge) as error:
+            # The work is done: do not run it again for its result. Whoever waits for it is told.
             log.emit(
                 "task.result_dropped",
                 task=job.task,
                 job=job.id,
                 queue=job.queue,
                 tenant=job.tenant,
+                bytes=error.size if isinstance(error, TooLarge) else None,
                 foreign=error,
             )
-            return completed(job)
-        if len(result) > MAX_RESULT_BYTES:
-            log.emit(
-                "task.result_dropped",
-                task=job.task,
-                job=job.id,
-                queue=job.queue,
-                tenant=job.tenant,
-                bytes=len(result),
-                error=TooLarge("result", len(result), MAX_RESULT_BYTES, "return a reference"),
-            )
-            return completed(job)
-        return completed(job, bytes(memoryview(result)))
+            return completed(job, not_kept(str(error) or type(error).__name__))
 
     def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
         """Return the outcome of an attempt that raised this; it can always be recorded."""
@@ -120,3 +122,18 @@ class Verdicts:
         if delay_seconds is None:
             return dead(job, failure)
         return retry(job, failure, min(delay_seconds, _MAX_DELAY_SECONDS))
+
+
+def encode_result(value: object) -> bytes:
+    """Return a task's result as JSON; raise ``TooLarge``, or why it cannot be written as JSON."""
+    encoded = _ENCODE(value)
+    if len(encoded) > MAX_RESULT_BYTES:
+        raise TooLarge(
+            "result", len(encoded), MAX_RESULT_BYTES, "store it elsewhere and return a reference"
+        )
+    if why_not_kept(encoded) is not None:
+        raise ValueError(f"an object must not begin with the field {NOT_KEPT}")
+    if b"null" in encoded and has_non_finite(value):
+        raise ValueError(NOT_FINITE)  # the encoder writes them as null
+    # Encoders over-allocate and shrink in place: copy, so that the slack is not kept.
+    return bytes(memoryview(encoded))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from holdfast.engines.contract import Engine
 from holdfast.model.errors import InvalidInput
+from holdfast.model.fleet import MAX_SLOTS, ProcessSlots, RunningAttempt
 from holdfast.model.job import check_size
-from holdfast.operations.views import ProcessSlots, RunningAttempt
 from holdfast.telemetry.counters import ProcessMetrics
 
 from .executor import Executor
@@ -17,7 +17,6 @@ from .options import WorkerOptions
 from .registry import Registry
 from .slot_pool import SlotPool
 
-MAX_SLOTS = 10_000
 _FORGET_SECONDS = 3_600.0
 """How long a queue that has become empty is still served."""
 
@@ -97,10 +96,17 @@ class Worker:
         )
 
     @property
-    def processes(self) -> dict[str, ProcessSlots | None]:
-        """The slots of this process, as the only one."""
+    def process_slots(self) -> ProcessSlots:
+        """The slots of this process."""
         found = self.metrics()
-        return {"1": ProcessSlots(found.slots, found.busy, found.draining)}
+        return ProcessSlots(found.slots, found.busy, found.draining)
+
+    @property
+    def queues(self) -> tuple[str, ...] | None:
+        """The queues that it serves; None: all."""
+        if self._options.queue_slots is not None:
+            return tuple(self._options.queue_slots)
+        return None if self._options.queues is None else tuple(self._options.queues)
 
     def tokens(self) -> set[int]:
         """Return the tokens of the running attempts."""
@@ -183,6 +189,11 @@ class Worker:
         """
         for pool in self._pools.values():
             await pool.heartbeat(everything=everything)
+
+    async def look_for_cancellations(self) -> None:
+        """Stop attempts whose cancellation was requested; call it about every second."""
+        for pool in self._pools.values():
+            await pool.look_for_cancellations()
 
     def has_overdue(self) -> bool:
         """Whether a running attempt's lease has ended by our clock and can still be renewed."""

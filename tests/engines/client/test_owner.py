@@ -40,7 +40,7 @@ async def test_without_an_owner_the_error_says_what_to_start_and_where():
             with pytest.raises(NoOwner) as missing:
                 await call
             assert path in str(missing.value)
-            assert "holdfast run" in str(missing.value)
+            assert f"holdfast --store {directory} run" in str(missing.value)
         await client.close()
 
 

@@ -9,13 +9,14 @@ from holdfast.engines.embedded.admin import Admin
 from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
+from holdfast.engines.embedded.fleet import Fleet
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
 from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
-from holdfast.model.effects import Claimed, Edited, PolicySet
-from holdfast.model.job import Job, State
+from holdfast.model.effects import Claimed, Edited, Enqueued, PolicySet
+from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import Filter
 
@@ -127,6 +128,44 @@ class VersionStays(MemoryEngine):
     state_type = _KeepsVersion
 
 
+class _DropsPayloads(MemoryState):
+    def _fold_job(self, effect, seq):
+        job = super()._fold_job(effect, seq)
+        if job is not None and job.state in FORGETTABLE:
+            job = self._jobs[job.tenant, job.id] = replace(job, payload=b"")
+        return job
+
+
+class PayloadsGo(MemoryEngine):
+    """Drops the payload of every finished job."""
+
+    state_type = _DropsPayloads
+
+
+class _NoBound(MemoryState):
+    def _bound(self) -> None:
+        pass
+
+
+class HistoryGrows(MemoryEngine):
+    """Keeps finished jobs, however large they are."""
+
+    state_type = _NoBound
+
+
+class _OneTime(MemoryState):
+    def fold(self, effect, seq):
+        if isinstance(effect, Enqueued):
+            effect = replace(effect, job=replace(effect.job, created_at_us=effect.at_us))
+        return super().fold(effect, seq)
+
+
+class SortedById(MemoryEngine):
+    """Gives all jobs of a batch the same time, so that their ids decide the order of lists."""
+
+    state_type = _OneTime
+
+
 class _AuditsFirst(Admin):
     async def apply(self, wanted, states, attribution, *others):
         await self._core.answer(lambda now: self.audit(attribution.audit, now))
@@ -185,3 +224,46 @@ class ForeignReach(MemoryEngine):
     async def find(self, *args, **fields):
         fields.pop("caller", None)
         return await super().find(*args, **fields)
+
+
+class _KeepsEveryone(Fleet):
+    def announce(self, process, ttl_seconds, answers, now_us):
+        return super().announce(process, 3_600.0, answers, now_us)
+
+
+class EveryoneIsLive(MemoryEngine):
+    """Goes on listing processes that fell silent."""
+
+    fleet_type = _KeepsEveryone
+
+
+class _SharesNames(Fleet):
+    def announce(self, process, ttl_seconds, answers, now_us):
+        alone = replace(process, processes={process.id: None})
+        found = super().announce(alone, ttl_seconds, answers, now_us)
+        self._entries[process.id].process = process
+        return found
+
+
+class NamesTwice(MemoryEngine):
+    """Lets two live processes have one name."""
+
+    fleet_type = _SharesNames
+
+
+class _KeepsCommands(Fleet):
+    def command(self, command, process_ids, who, ttl_seconds, now_us):
+        return super().command(command, process_ids, who, 3_600.0, now_us)
+
+
+class LateCommands(MemoryEngine):
+    """Hands out commands after their sender gave up."""
+
+    fleet_type = _KeepsCommands
+
+
+class CommandsUnaudited(MemoryEngine):
+    """Sends commands without an audit entry."""
+
+    async def command(self, command, process_ids, attribution, **fields):
+        return await super().command(command, process_ids, replace(attribution, audit=()), **fields)

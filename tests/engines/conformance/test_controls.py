@@ -46,7 +46,18 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     ),
     (broken.NobodyIsWoken, "test_a_waiting_claim_is_woken_when_the_key_gets_free", ("completed",)),
     (broken.NobodyIsWoken, "test_a_waiting_claim_is_woken_when_a_place_gets_free", ("dead",)),
+    (
+        broken.SortedById,
+        "test_the_jobs_of_a_batch_are_listed_in_the_order_of_their_enqueue",
+        (),
+    ),
+    (broken.PayloadsGo, "test_finished_jobs_keep_their_payload", ()),
+    (broken.HistoryGrows, "test_what_finished_first_goes_when_there_are_too_many_bytes", ()),
     (broken.ForeignReach, "test_nothing_outside_the_callers_reach_is_found", ()),
+    (broken.EveryoneIsLive, "test_who_falls_silent_is_not_live", ()),
+    (broken.NamesTwice, "test_a_second_live_process_of_a_name_is_refused", ()),
+    (broken.LateCommands, "test_a_command_that_nobody_fetched_in_time_is_dropped", ()),
+    (broken.CommandsUnaudited, "test_a_command_is_audited", ()),
 ]
 
 

@@ -4,7 +4,7 @@ import io
 
 import msgspec
 
-from holdfast.engines.dump.format import read_dump, write_dump
+from holdfast.engines.dump.format import DumpedJob, read_dump, write_dump
 from holdfast.engines.dump.redact import redacted
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
@@ -13,7 +13,7 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.actions import CancelJobs, NoteJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.failure import Failure
-from holdfast.model.job import Edit, NewJob
+from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
@@ -91,3 +91,44 @@ async def test_nothing_of_a_redacted_dump_runs_when_it_is_loaded():
     assert policies["qc"] == QueuePolicy(max_in_flight=3, paused=True)
     assert await engine.validate() == []
     await engine.close()
+
+
+async def redacted_jobs() -> list[Job]:
+    engine = MemoryEngine(clock=VirtualClock())
+    scope = f"customer:{CANARY}/order:7"
+    await engine.enqueue(
+        [
+            NewJob(task="t", id="a", key=CANARY, unique=f"u-{CANARY}", scope=scope),
+            NewJob(task="t", id="b", key=CANARY, unique="other", scope=f"customer:{CANARY}"),
+            NewJob(task="t", id="c", key="another", scope="customer:9"),
+            NewJob(task="t", id="d"),
+        ]
+    )
+    records = [one async for batch in redacted(engine.dump()) for one in batch]
+    assert CANARY not in repr(records)
+    await engine.close()
+    return [one.job for one in records if isinstance(one, DumpedJob)]
+
+
+async def test_keys_scopes_and_unique_keys_become_the_same_pseudonyms_everywhere_in_one_dump():
+    a, b, c, d = await redacted_jobs()
+    assert a.ties.key == b.ties.key != c.ties.key
+    assert a.scope.startswith(f"{b.scope}/"), "a scope still contains the other"
+    assert a.unique != b.unique
+    assert (d.ties.key, d.scope, d.unique) == (None, "", None)
+    other, *_ = await redacted_jobs()
+    assert other.ties.key != a.ties.key, "another dump cannot be matched with this one"
+
+
+async def test_jobs_of_one_key_still_run_in_order_after_a_redacted_dump_is_loaded():
+    engine = MemoryEngine(clock=VirtualClock())
+    jobs = [NewJob(task="t", id=one, key=CANARY) for one in ("z", "m", "a")]
+    await engine.enqueue(jobs)
+    copy = MemoryEngine(clock=VirtualClock())
+    copy.load([one async for batch in redacted(engine.dump()) for one in batch])
+    await copy.set_policy("default", None, WHY)
+    ran = []
+    while claimed := (await copy.claim(queues=["default"], worker="w", limit=9)).jobs:
+        ran += [job.id for job in claimed]
+        await copy.settle([completed(job) for job in claimed])
+    assert ran == ["z", "m", "a"]

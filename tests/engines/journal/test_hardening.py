@@ -99,6 +99,23 @@ async def test_time_goes_on_when_the_clock_is_behind_the_log():
     assert [one.id for one in (await engine.reclaim()).lost] == ["held"]
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_a_job_is_listed_after_the_batch_before_a_restart_when_the_clock_is_behind(compacted):
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock)
+    ids = [f"b{number}" for number in range(20, 0, -1)]
+    await engine.enqueue([job(job_id) for job_id in ids])
+    done = await engine.claim(queues=["default"], worker="w", limit=len(ids))
+    await engine.settle([completed(one) for one in done.jobs])
+    if compacted:
+        assert await engine.compact() is not None  # its snapshot has none of them
+    await engine.close()
+    engine = await opened(disk, VirtualClock())
+    await engine.enqueue([job("a")])
+    assert [one.id for one in (await engine.find(limit=100)).jobs] == [*ids, "a"]
+    await engine.close()
+
+
 @pytest.mark.parametrize("mode", [SyncMode.INTERVAL, SyncMode.OFF])
 def test_a_power_cut_in_a_relaxed_mode_costs_the_tail_and_never_a_token(mode):
     """Several frames may be torn at once; a token that was lost with them is not issued again."""
@@ -386,7 +403,7 @@ async def test_wrong_types_are_refused_by_name(call):
         {"max_processing_seconds": 0},
         {"max_payload_bytes": 1 << 30},
         {"compact_bytes": None},
-        {"keep_segments": -1},
+        {"keep_log_bytes": -1},
         {"sync_interval_seconds": 0},
     ],
 )

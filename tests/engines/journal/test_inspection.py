@@ -6,18 +6,22 @@ import pytest
 
 from holdfast.engines.contract import Counts
 from holdfast.engines.journal.engine import JournalEngine
-from holdfast.engines.journal.inspection import dump, dump_snapshot, salvage, verify
+from holdfast.engines.journal.inspection import StateDump, dump, dump_state, salvage, verify
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.snapshots.snapshot import snapshot_names
 from holdfast.engines.journal.wal.segments import segment_name
+from holdfast.model.actions import PurgeJobs, ReplayJobs
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import CorruptLog, InvalidInput
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
 from holdfast.model.outcome import completed, dead, retry
+from holdfast.model.search import Filter
 from holdfast.testing import SimDisk, VirtualClock
 
 OPTIONS = JournalOptions(inline=True, segment_bytes=16 * 1024)
 FAILURE = Failure.of("timeout", "slow")
+WHY = Attribution("ann", "to see")
 
 
 async def open_on(disk: SimDisk) -> JournalEngine:
@@ -95,15 +99,44 @@ def test_dump_prints_what_can_be_read_before_it_says_what_cannot():
     assert seen == list(range(1, 9))
 
 
-def test_dump_of_the_snapshot():
-    assert dump_snapshot(SimDisk()) is None
-    found = dump_snapshot(compacted(worked()))
-    assert found is not None
-    assert [job.id for job in found.queue] == ["j1"]
-    assert [job.id for job in found.in_flight] == ["j3"]
-    assert [job.id for job in found.completed] == ["j0"]
-    assert [job.id for job in found.dead] == ["j2"]
-    assert (found.last_seq, found.schema_ver) == (11, 2)
+def ids_of(found: StateDump) -> dict[str, list[str]]:
+    names = ("queue", "in_flight", "completed", "dead")
+    return {name: sorted(job.id for job in getattr(found, name)) for name in names}
+
+
+def test_dump_of_the_state():
+    assert ids_of(dump_state(SimDisk())) == {
+        name: [] for name in ("queue", "in_flight", "completed", "dead")
+    }
+    for disk in (worked(), compacted(worked())):
+        found = dump_state(disk)
+        assert ids_of(found) == {
+            "queue": ["j1"], "in_flight": ["j3"], "completed": ["j0"], "dead": ["j2"],
+        }  # fmt: skip
+        assert (found.last_seq, found.schema_ver) == (11, 3)
+
+
+def test_the_state_is_of_one_moment_whatever_happened_since_the_snapshot():
+    async def run() -> None:
+        disk = SimDisk()
+        engine = await open_on(disk)
+        await engine.enqueue([NewJob(task="t", id=f"j{number}") for number in range(5)])
+        jobs = (await engine.claim(queues=["default"], worker="w", limit=3)).jobs
+        await engine.settle([dead(jobs[0], FAILURE), dead(jobs[1], FAILURE)])
+        await engine.compact()
+        await engine.settle([completed(jobs[2])])
+        await engine.operate(ReplayJobs(), Filter(ids=("j0",)), WHY)
+        await engine.operate(PurgeJobs(), Filter(ids=("j1",)), WHY)
+        await engine.find(limit=1)  # history has all of that
+        for copy in (disk.crash(), disk):
+            found = dump_state(copy)
+            assert ids_of(found) == {
+                "queue": ["j0", "j3", "j4"], "in_flight": [], "completed": ["j2"], "dead": [],
+            }  # fmt: skip
+            assert found.last_seq == [record.seq for record in dump(copy)][-1]
+            await engine.close()
+
+    asyncio.run(run())
 
 
 def frames_apart() -> SimDisk:

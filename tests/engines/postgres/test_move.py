@@ -248,6 +248,7 @@ def test_a_target_with_anything_in_it_is_left_alone(here, url):
     assert (here / "full" / "file").read_text() == "mine"
     assert sorted(path.name for path in here.iterdir()) == ["back.moving", "data", "full"]
     assert invoke("move", "--from", "data", "--to", url, "--yes").exit_code == 0
+    (here / "data" / "MOVED").unlink()
     again = invoke("move", "--from", "data", "--to", url, "--yes", "--anew")
     assert again.exit_code == 2
     assert "is not empty: there are rows in attempts, audit, " in again.output

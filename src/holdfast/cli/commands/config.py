@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +10,12 @@ import click
 import msgspec
 
 from holdfast.cli.exit_codes import EXIT_USAGE
-from holdfast.cli.options import by_option, json_option, who_of
-from holdfast.model.errors import InvalidInput, NoOwner
+from holdfast.cli.group import CommandContext
+from holdfast.cli.options import by_option, json_option, who_of, worker_option
+from holdfast.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.daemon.reload import RunningSettings
+    from holdfast.daemon.reload import ReloadResult, RunningSettings
     from holdfast.settings import LoadedSettings, Settings, SettingsReport
 
 _PLACES = ("store", "wal_path", "snapshot_path")
@@ -130,6 +130,7 @@ def diff(*, as_json: bool) -> None:
 
 
 @config.command("reload")
+@worker_option
 @by_option
 @click.option(
     "--reason",
@@ -139,48 +140,48 @@ def diff(*, as_json: bool) -> None:
     help="Why; it is recorded with the names of the changed settings.",
 )
 @json_option
-def reload(*, by: str | None, reason: str, as_json: bool) -> None:
-    """Make the running daemon read its settings again, as SIGHUP does, and print the changes.
+def reload(*, workers: tuple[str, ...], by: str | None, reason: str, as_json: bool) -> None:
+    """Make the live daemons read their settings again, as SIGHUP does, and print the changes.
 
-    The daemon reads its own file, environment and flags. If they have a problem, it keeps the
-    settings that it has.
+    Each reads its own file, environment and flags. If they have a problem, it keeps the settings
+    that it has.
     """
-    from holdfast.cli.store_access import request_owner  # noqa: PLC0415
+    from holdfast.cli.worker_commands import raise_for, send_command  # noqa: PLC0415
     from holdfast.daemon.reload import ReloadResult  # noqa: PLC0415
-    from holdfast.daemon.rpc import RELOAD  # noqa: PLC0415
-    from holdfast.daemon.rpc.bodies import ReloadBody  # noqa: PLC0415
+    from holdfast.model.fleet import WorkerCommand  # noqa: PLC0415
 
     settings = _loaded(_read()).settings
-    body = msgspec.json.encode(ReloadBody(who_of(by, reason)))
-    report = request_owner(settings, "POST", RELOAD, body, ReloadResult)
-    if report is None:
-        raise NoOwner(
-            f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or choose "
-            "another store with --store"
-        )
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-        return
+    sent = send_command(settings, WorkerCommand("reload"), workers, who_of(by, reason))
+    done = [one for one in sent.results if one.outcome == "done"]
+    reports = [msgspec.json.decode(one.text, type=ReloadResult) for one in done]
+    if as_json and len(sent.results) == 1 and reports:
+        click.echo(msgspec.json.encode(reports[0]))
+    elif as_json:
+        click.echo(msgspec.json.encode({"workers": sent.results}))
+    else:
+        for one, report in zip(done, reports, strict=True):
+            _print_reload(report, f"{one.worker}: " if len(sent.results) > 1 else "")
+    raise_for(sent.results)
+
+
+def _print_reload(report: ReloadResult, prefix: str) -> None:
     for warning in report.warnings:
-        click.echo(f"holdfast: {warning}", err=True)
+        click.echo(f"holdfast: {prefix}{warning}", err=True)
     for change in report.changed:
-        click.echo(f"{change.field}: {change.before} -> {change.after} ({change.origin})")
+        click.echo(f"{prefix}{change.field}: {change.before} -> {change.after} ({change.origin})")
     for change in report.needs_restart:
         line = f"{change.field}: {change.before} -> {change.after} ({change.origin})"
-        click.echo(f"needs a restart: {line}")
+        click.echo(f"{prefix}needs a restart: {line}")
     if not report.changed:
-        click.echo("nothing changed")
+        click.echo(f"{prefix}nothing changed")
 
 
 # --- reading and comparing ----------------------------------------------------------------------
 
 
 def _read(file: str | None = None) -> SettingsReport:
-    from holdfast.settings import read  # noqa: PLC0415
-
-    asked = click.get_current_context().find_root().params
-    path, store = asked.get("config") if file is None else file, asked.get("store")
-    return read(path, environ=os.environ, flags={"store": store})
+    context: CommandContext = click.get_current_context().find_object(CommandContext)  # type: ignore[assignment]
+    return context.read(file)
 
 
 def _loaded(reading: SettingsReport) -> LoadedSettings:

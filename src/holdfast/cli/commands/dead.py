@@ -24,11 +24,12 @@ from holdfast.cli.options import (
     who_options,
     with_ids,
 )
-from holdfast.cli.output import ago, count_of, cut, document, lines, note, table
+from holdfast.cli.output import ago, cut, document, lines, note, table
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
 from holdfast.model.audit import check_text
 from holdfast.model.job import State
+from holdfast.model.plural import count_of
 from holdfast.model.search import Filter
 
 from .jobs import page_options, print_job, print_page
@@ -86,7 +87,7 @@ def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bo
 @dead_group.command("list")
 @filter_options()
 @_ARCHIVED
-@page_options
+@page_options(newest=False)
 @stream_options
 @click.pass_obj
 def list_dead(
@@ -100,7 +101,7 @@ def list_dead(
     as_json: bool,
     ndjson: bool,
 ) -> None:
-    """List dead letters by any filter, the newest first."""
+    """List dead letters by any filter, oldest first, as `holdfast replay --limit` takes them."""
     wanted = replace(wanted, states=(State.ARCHIVED if archived else State.DEAD,))
     print_page(
         context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson

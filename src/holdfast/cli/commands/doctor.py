@@ -12,8 +12,9 @@ import msgspec
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import clean, count_of, document
+from holdfast.cli.output import clean, document
 from holdfast.model.errors import HoldfastError
+from holdfast.model.plural import count_of
 
 if TYPE_CHECKING:
     from holdfast.operations.operations import Operations
@@ -33,15 +34,19 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 @click.command("doctor")
+@click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @json_option
 @click.pass_obj
-def doctor(context: CommandContext, *, strict: bool, as_json: bool) -> None:
+def doctor(context: CommandContext, app: str | None, *, strict: bool, as_json: bool) -> None:
     """Check settings, store, daemon and jobs; print problems and what to do.
 
-    It changes nothing. Exit 1 if something is wrong; a warning alone is not an error.
+    With an application, its tasks are checked against the settings too. It changes nothing.
+    Exit 1 if something is wrong; a warning alone is not an error.
     """
     found = examine(context)
+    if app is not None:
+        found += _declarations(context, app)
     bad = [one for one in found if one.verdict == "wrong" or (strict and one.verdict != "ok")]
     if as_json:
         document({"well": not bad, "findings": found})
@@ -84,6 +89,13 @@ def examine(context: CommandContext) -> list[CheckResult]:
     return found + _check_work(settings, doctor_checks.WORK_CHECKS)
 
 
+def _declarations(context: CommandContext, app: str) -> list[CheckResult]:
+    from holdfast.cli import doctor_checks  # noqa: PLC0415 - imports an engine
+    from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
+
+    return doctor_checks.declarations(app, load_registry(app), context.load())
+
+
 def _run_check(name: str, check: Callable[[], list[CheckResult]]) -> list[CheckResult]:
     try:
         return check()
@@ -120,6 +132,6 @@ def _check_work(settings: Settings, checks: tuple[Check, ...]) -> list[CheckResu
         return [CheckResult("store", "wrong", str(error), advice)]
     except OSError as error:
         return [CheckResult("store", "wrong", f"system error: {error}")]
-    if not store_access.has_owner(settings):
+    if not settings.on_server and not store_access.has_owner(settings):
         found.append(CheckResult("recovery", "ok", f"reading the whole store took {seconds:.2f} s"))
     return found

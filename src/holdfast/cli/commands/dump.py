@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
+import msgspec
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, progress
+from holdfast.cli.output import document, note, progress
 from holdfast.model.errors import InvalidInput, StorageError
+from holdfast.model.plural import count_of
+
+_STANDARD = Path("-")
+"""Stands for stdin or stdout."""
+_NOUNS = {"audit": "audit entry"}
 
 if TYPE_CHECKING:
     from holdfast.engines.dump.format import DumpManifest, DumpRecord
@@ -22,21 +31,24 @@ if TYPE_CHECKING:
 
 
 @click.command("dump")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
 @click.option("--redact", is_flag=True, help="Leave out payloads, texts and the audit.")
 @json_option
 @click.pass_obj
 def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bool) -> None:
-    """Write the whole store to FILE: for a backup or a move.
+    """Write the whole store to FILE, or to stdout if it is -: for a backup or a move.
 
     Works with and without a running daemon, and is consistent. --redact leaves out payloads,
-    results, error texts, notes, reasons and the audit; the queues of a redacted dump are paused
-    when it is loaded.
+    results, error texts, notes, reasons and the audit, and replaces scopes, keys and unique keys by
+    pseudonyms; the queues of a redacted dump are paused when it is loaded.
     """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     settings = context.settings()
     store_access.require_persistent(settings)
+    if file == _STANDARD:
+        _dump_to_stdout(settings, redact=redact, as_json=as_json)
+        return
     if file.exists():
         raise InvalidInput("file", f"{file} exists: choose another name")
     if not file.parent.is_dir():
@@ -46,7 +58,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
         try:
             manifest = store_access.write_store(
                 settings,
-                lambda operations: _write(operations, unfinished, on_progress, redact=redact),
+                lambda operations: _write_file(operations, unfinished, on_progress, redact=redact),
             )
             unfinished.replace(file)
         finally:
@@ -57,8 +69,25 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
         click.echo(f"{file}: {_summary(manifest)}")
 
 
+def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    if sys.stdout.isatty():
+        raise InvalidInput("file", "a dump is not text: redirect stdout to a file or a pipe")
+    out = sys.stdout.buffer
+    manifest = store_access.write_store(
+        settings, lambda operations: _write(operations, out, lambda _count: None, redact=redact)
+    )
+    out.flush()
+    if as_json:
+        told = {"file": "-", "records": manifest.records, "sha256": manifest.sha256}
+        click.echo(msgspec.json.encode(told), err=True)
+    else:
+        note(_summary(manifest))
+
+
 async def _write(
-    operations: Operations, file: Path, on_progress: Callable[[int], None], *, redact: bool
+    operations: Operations, out: BinaryIO, on_progress: Callable[[int], None], *, redact: bool
 ) -> DumpManifest:
     from holdfast.engines.dump.format import write_dump  # noqa: PLC0415
     from holdfast.engines.dump.redact import redacted  # noqa: PLC0415
@@ -71,11 +100,17 @@ async def _write(
             count += len(batch)
             on_progress(count)
 
+    return await write_dump(out, counted())
+
+
+async def _write_file(
+    operations: Operations, file: Path, on_progress: Callable[[int], None], *, redact: bool
+) -> DumpManifest:
     try:
         # Like the store's own files: readable by its owner only.
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
-            manifest = await write_dump(out, counted())
+            manifest = await _write(operations, out, on_progress, redact=redact)
             out.flush()
             os.fsync(out.fileno())
     except OSError as error:
@@ -84,11 +119,15 @@ async def _write(
 
 
 @click.command("load")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
+)
 @json_option
 @click.pass_obj
 def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
-    """Create a new store (--store) from a dump. An incomplete dump is refused.
+    """Create a new store (--store) from a dump, or from stdin if FILE is -.
+
+    An incomplete dump is refused.
 
     The store must be empty. If a load into a server is interrupted, run it again: it continues
     where it was.
@@ -98,33 +137,45 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     settings = context.settings()
     store_access.require_persistent(settings)
     into = _into_server if settings.on_server else _into_directory
-    jobs, unfinished = into(settings, file, wanted=not as_json)
+    with _opened(file) as source:
+        jobs, unfinished = into(settings, source, wanted=not as_json)
     if as_json:
         document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
         return
     click.echo(
-        f"{settings.store_shown}: {jobs:,} jobs, {unfinished:,} of them unfinished: "
+        f"{settings.store_shown}: {count_of(jobs)}, {unfinished:,} of them unfinished: "
         "they continue with `holdfast run`"
     )
 
 
-def _into_directory(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """Yield the dump, which is read twice; one from stdin is first copied to a temporary file."""
+    if file != _STANDARD:
+        with file.open("rb") as source:
+            yield source
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield copy
+
+
+def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
     from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
     del wanted  # loading a directory shows no progress
-    with file.open("rb") as source:
-        return restore(open_disk(settings), read_dump(source))
+    return restore(open_disk(settings), read_dump(source))
 
 
-def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, int]:
+def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
     from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
     from holdfast.stores.move import MoveProgress, load_into_server  # noqa: PLC0415
 
-    with file.open("rb") as source, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
         shown = MoveProgress(begin)
         shown.total(verify_dump(source).records.get("job", 0))
@@ -133,7 +184,7 @@ def _into_server(settings: Settings, file: Path, *, wanted: bool) -> tuple[int, 
 
 def _summary(manifest: DumpManifest) -> str:
     counts = ", ".join(
-        f"{count:,} {kind}{'' if count == 1 else 's'}"
+        count_of(count, _NOUNS.get(kind, kind))
         for kind, count in sorted(manifest.records.items())
         if kind != "head"
     )

@@ -42,10 +42,23 @@ def jobs_group() -> None:
     """List, show, cancel, purge, confirm, reclaim and edit jobs."""
 
 
-def page_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for a part of a list."""
+def page_options(*, newest: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options for a part of a list, which has the newest or the oldest jobs first."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        return _with_page_options(command, newest=newest)
+
+    return add
+
+
+def _with_page_options(command: Callable[..., None], *, newest: bool) -> Callable[..., None]:
+    first = "newest" if newest else "oldest"
     for option in (
-        click.option("--newest/--oldest", default=True, help="Sort order (newest first)."),
+        click.option(
+            "--newest/--oldest",
+            default=newest,
+            help=f"Sort order, by when they were created ({first} first).",
+        ),
         click.option(
             "--limit",
             type=click.IntRange(1, 1_000_000),
@@ -61,7 +74,7 @@ def page_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @jobs_group.command("list")
 @filter_options(states=True)
-@page_options
+@page_options(newest=True)
 @stream_options
 @click.pass_obj
 def list_jobs(
@@ -128,7 +141,7 @@ def print_page(
 @json_option
 @click.pass_obj
 def show_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Show one job: its state, lease, last error and history."""
+    """Show one job: its state, lease, last error, history, and what it waits for."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
@@ -145,7 +158,9 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
     settings = context.settings()
     store_access.require_persistent(settings)
     body = msgspec.json.encode(HistoryBody(job_id, tenant))
-    view = store_access.request_owner(settings, "POST", f"{OPERATIONS}history", body, HistoryView)
+    view = store_access.request_owner(
+        settings, "POST", f"{OPERATIONS}history", body, HistoryView, or_server=True
+    )
     if view is None:
         view = store_access.read_store(
             settings, lambda operations: operations.history(job_id, tenant)
@@ -154,15 +169,17 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
         document(_flat(view))
         return
     _print_view(view.job)
+    for one in view.waits:
+        click.echo(f"waits for {clean(one.text)}")
     _print_history(view)
 
 
 def _flat(view: HistoryView) -> dict[str, object]:
-    """Return the fields of the job, with its attempts and notes."""
+    """Return the fields of the job, with its attempts and notes, and what it waits for."""
     import msgspec  # noqa: PLC0415
 
     job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
-    return {**job, "attempts": view.attempts, "notes": view.notes}
+    return {**job, "attempts": view.attempts, "notes": view.notes, "waits_for": view.waits}
 
 
 def _print_view(view: JobView) -> None:

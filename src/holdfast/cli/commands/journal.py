@@ -13,6 +13,7 @@ from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option
 from holdfast.cli.output import document
 from holdfast.model.errors import InvalidInput
+from holdfast.model.plural import count_of
 
 if TYPE_CHECKING:
     from holdfast.engines.journal.wal.disk import LocalDisk
@@ -36,11 +37,16 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
     if as_json:
         document(report)
     else:
+        end = "closed cleanly" if report.closed_in_order else "not closed"
         click.echo(
-            f"{settings.store_shown}: {len(report.segments)} segments, {len(report.snapshots)} "
-            f"snapshots, {report.records} records (seq {report.first_seq} to {report.last_seq}), "
-            f"{report.jobs} jobs, {'closed cleanly' if report.closed_in_order else 'not closed'}"
+            f"{settings.store_shown}: {count_of(len(report.segments), 'segment')}, "
+            f"{count_of(len(report.snapshots), 'snapshot')}, "
+            f"{count_of(report.records, 'record')} (seq {report.first_seq} to {report.last_seq}), "
+            f"{count_of(report.jobs)}, {end}"
         )
+        if report.kept_segments:
+            kept = count_of(len(report.kept_segments), "segment")
+            click.echo(f"kept for debugging (keep_log_bytes): {kept}")
         if report.torn_bytes:
             click.echo(f"{report.torn_bytes} bytes at the end are an unfinished write, not damage")
         for problem in report.problems:
@@ -56,19 +62,17 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
 @journal_group.command("dump")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("--ndjson", is_flag=True, help="The same as --json.")
-@click.option("--snapshot", is_flag=True, help="Print the newest snapshot instead.")
+@click.option("--snapshot", is_flag=True, help="Print the state at the end of the log.")
 @click.pass_obj
 def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool) -> None:
-    """Print every record of the log."""
+    """Print every record of the log, or the state that they lead to."""
     from holdfast.engines.journal import inspection  # noqa: PLC0415
     from holdfast.operations.views import JobView  # noqa: PLC0415
 
     settings = context.settings()
     disk = _disk(settings)
     if snapshot:
-        found = inspection.dump_snapshot(disk)
-        if found is None:
-            raise InvalidInput("snapshot", f"{settings.store_shown} has no snapshot yet")
+        found = inspection.dump_state(disk)
         fields = {
             name: [JobView.of(job) for job in value] if isinstance(value, list) else value
             for name in found.__struct_fields__

@@ -10,8 +10,9 @@ import click
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import confirm, json_option
-from holdfast.cli.output import count_of, document, progress, table
+from holdfast.cli.output import document, progress, table
 from holdfast.model.errors import InvalidInput
+from holdfast.model.plural import count_of
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -34,7 +35,8 @@ def move_store(
 
     A PLACE is a directory or postgresql://user@host/database, whose schema must exist (holdfast
     migrate). Stop all workers of the source first. If it is interrupted, run it again: a move to a
-    server continues where it was. The source is not changed.
+    server continues where it was. An old directory keeps everything, and is marked: it refuses to
+    run, and says where everything went.
     """
     from holdfast.stores import move as move_module  # noqa: PLC0415 - imports engines
 
@@ -93,7 +95,10 @@ def _show(moved: MoveResult, source: Settings, target: Settings) -> None:
     table(("RECORDS", "FROM", "TO"), rows, right=("FROM", "TO"))
     known = f", {moved.known_records:,} of them before" if moved.known_records else ""
     total = count_of(sum(moved.contents.counts.values()), "record")
+    old = "is unchanged: do not use it any more"
+    if source.directory is not None:
+        old = "is marked as moved: it will not run any more"
     click.echo(
         f"{target.store_shown}: {total} moved{known}, read back and compared. "
-        f"{source.store_shown} is unchanged: do not use it any more"
+        f"{source.store_shown} {old}"
     )

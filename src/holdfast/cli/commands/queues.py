@@ -73,14 +73,20 @@ async def _counts_and_policies(
     return await operations.engine.counts(), await operations.policies()
 
 
+_NEW = click.option("--new", is_flag=True, help="The queue has no jobs yet, and is meant.")
+
+
 @queues_group.command("pause")
 @click.argument("queue")
+@_NEW
 @who_options
 @json_option
 @click.pass_obj
-def pause(context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool) -> None:
+def pause(
+    context: CommandContext, queue: str, *, new: bool, who: Callable[[], Author], as_json: bool
+) -> None:
     """Pause a queue: running jobs continue, no new ones start."""
-    _change(context, queue, {"paused": True}, who, as_json=as_json)
+    _change(context, queue, {"paused": True}, who, new=new, as_json=as_json)
 
 
 @queues_group.command("resume")
@@ -92,7 +98,8 @@ def resume(
     context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
     """Resume a queue, and end its outage mode."""
-    _change(context, queue, {"paused": False, "outage_until_us": 0}, who, as_json=as_json)
+    changes = {"paused": False, "outage_until_us": 0}
+    _change(context, queue, changes, who, new=False, as_json=as_json)
 
 
 @queues_group.command("set")
@@ -103,7 +110,13 @@ def resume(
 @click.option("--rate", metavar="N/UNIT", help="How many may start per time: 10/m, 5/s, 100/h.")
 @click.option("--fair/--no-fair", default=None, help="Whether tenants take turns.")
 @click.option("--ordered/--no-ordered", default=None, help="Whether jobs of a key run in order.")
+@click.option(
+    "--keep-payload/--drop-payload",
+    default=None,
+    help="Whether finished jobs keep their payload.",
+)
 @click.option("--default", "reset", is_flag=True, help="First remove every limit.")
+@_NEW
 @who_options
 @json_option
 @click.pass_obj
@@ -113,6 +126,7 @@ def set_policy(
     queue: str,
     *,
     reset: bool,
+    new: bool,
     who: Callable[[], Author],
     as_json: bool,
     **asked: str | bool | None,
@@ -133,7 +147,7 @@ def set_policy(
             changes[name] = rate_of(option, value) if name == "rate" else _whole(option, value)
     if not changes:
         raise InvalidInput("queue", "give a limit, such as --max-in-flight 5")
-    _change(context, queue, changes, who, as_json=as_json)
+    _change(context, queue, changes, who, new=new, as_json=as_json)
 
 
 def _change(
@@ -142,14 +156,20 @@ def _change(
     changes: Mapping[str, object],
     who: Callable[[], Author],
     *,
+    new: bool,
     as_json: bool,
 ) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     asked = who()
-    policy = store_access.write_store(
-        context.settings(), lambda operations: operations.change_policy(queue, changes, asked)
-    )
+
+    async def change(operations: Operations) -> QueuePolicy:
+        # Without a registry of tasks only live daemons know the queues of an application.
+        live = await operations.fleet.live()
+        known = [name for entry in live for name in entry.process.task_queues]
+        return await operations.change_policy(queue, changes, asked, new=new, also_known=known)
+
+    policy = store_access.write_store(context.settings(), change)
     if as_json:
         document({"queue": queue, "policy": policy_view(policy)})
     else:
@@ -195,5 +215,7 @@ def limits_text(policy: QueuePolicy) -> str:
     ]
     parts += ["fair"] if policy.fair else []
     parts += [] if policy.ordered else ["keys in any order"]
+    if policy.keep_payload is not None:
+        parts += ["keeps payloads" if policy.keep_payload else "drops payloads"]
     parts += ["outage: one at a time"] if policy.outage_until_us else []
     return ", ".join(parts) or "no limits"

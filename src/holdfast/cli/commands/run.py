@@ -11,29 +11,23 @@ from holdfast.daemon.daemon import Daemon
 from holdfast.daemon.worker_settings import event_loop_runner
 from holdfast.settings import LoadedSettings, Settings
 from holdfast.telemetry.log_output import LogOptions, configure_logging
-from holdfast.worker.app_loader import load_registry
 from holdfast.worker.registry import Registry
 
 
-def run(
-    load: Callable[[], LoadedSettings], app: str | None, registry: Registry | None = None
-) -> int:
-    """Run the daemon for an application, by name or by registry; return its exit code."""
+def run(load: Callable[[], LoadedSettings], registry: Registry) -> int:
+    """Run the daemon for an application; return its exit code."""
     loaded = load()
     for warning in loaded.warnings:
         click.echo(f"holdfast: {warning}", err=True)
     settings = loaded.settings
     _configure(settings)
-    if registry is None:
-        registry = Registry() if app is None else load_registry(app)
-    served = registry
 
     async def serve() -> int:
         daemon = Daemon(
-            served,
+            registry,
             settings,
             say=_print_line,
-            adopt=served.adopt,
+            adopt=registry.adopt,
             origins=loaded.origins,
             reload=load,
             configure=_configure,

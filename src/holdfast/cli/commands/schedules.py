@@ -90,6 +90,7 @@ def run_schedule(
     from holdfast.engines.contract import Admission, Receipt  # noqa: PLC0415
 
     check_id(name, "name")
+    registry = context.registry(app)
     asked, settings = who(), context.settings()
     store_access.require_persistent(settings)
     body = msgspec.json.encode(RunScheduleBody(name, asked))
@@ -101,14 +102,12 @@ def run_schedule(
         return None if found is None else [found]
 
     def alone() -> Receipt:
-        if app is None:
+        if registry is None:
             raise Unavailable(
                 f"no daemon runs the application with {name!r}: start one, or give --app"
             )
         from holdfast.operations.operations import Operations  # noqa: PLC0415
-        from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-        registry = load_registry(app)
         now_us = int(time.time() * MICROSECONDS)
         return store_access.with_store(
             settings,

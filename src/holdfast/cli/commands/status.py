@@ -11,7 +11,7 @@ import click
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document
+from holdfast.cli.output import document, note
 from holdfast.model.durations import format_seconds, seconds_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("enqueue")
 @click.option("-f", "--file", "file", type=click.File("rb"), default="-", help="Or - for stdin.")
-@click.option("--app", metavar="MODULE:APP", help="Check against this application's tasks.")
+@click.option("--app", metavar="MODULE:APP", help="Use its store, and check its tasks.")
 @click.option("--skip-duplicates", is_flag=True, help="Skip ids that exist; enqueue the rest.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ids as JSON.")
 @click.pass_obj
@@ -47,28 +47,30 @@ def enqueue(
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.daemon.rpc.bodies import EnqueueBody  # noqa: PLC0415
     from holdfast.engines.contract import Receipt  # noqa: PLC0415
-    from holdfast.operations.inputs import new_jobs, read_inputs  # noqa: PLC0415
+    from holdfast.operations.inputs import check_ids_differ, new_jobs, read_inputs  # noqa: PLC0415
     from holdfast.operations.operations import Operations, created  # noqa: PLC0415
 
+    registry = context.registry(app)
     settings = context.settings()
     inputs = read_inputs(file.read())
     on_duplicate: OnDuplicate = "skip" if skip_duplicates else "refuse"
     body = msgspec.json.encode(EnqueueBody(inputs, on_duplicate))
-    registry = None
-    if app is not None:
-        from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
+    if not skip_duplicates:
+        check_ids_differ(inputs)
+    if registry is not None:
         from holdfast.worker.builtin_tasks import add_builtin  # noqa: PLC0415
 
-        registry = add_builtin(load_registry(app), settings.default_task)
+        add_builtin(registry, settings.default_task)
         new_jobs(inputs, registry, settings.max_attempts)  # the daemon may have other tasks
 
     def ask_owner() -> list[list[Receipt]] | None:
         found = store_access.request_owner(
-            settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt]
+            settings, "POST", f"{OPERATIONS}enqueue", body, list[Receipt], or_server=True
         )
         return None if found is None else [found]
 
     def alone() -> list[Receipt]:
+        new_jobs(inputs, registry, settings.max_attempts)  # before a store is created
         return store_access.with_store(
             settings,
             lambda operations: Operations(
@@ -94,7 +96,10 @@ def enqueue(
 @json_option
 @click.pass_obj
 def status(context: CommandContext, *, watch: bool, interval: str, as_json: bool) -> None:
-    """Count the jobs: pending, in flight, completed, dead."""
+    """Count the jobs: pending, in flight, completed, dead, and blocked.
+
+    A blocked job waits for other jobs or for a person: see `holdfast jobs show`.
+    """
     pause_seconds = max(0.1, seconds_of("interval", interval))
     settings = context.settings()
     if not watch:
@@ -141,15 +146,16 @@ def validate(context: CommandContext, *, as_json: bool) -> None:
 
 
 def read_status(settings: Settings) -> Status:
-    """Return the counts: from the owner, with its running attempts, or from the store."""
+    """Return the counts and who works: from the owner of a directory, or from the store."""
     from holdfast.cli import store_access  # noqa: PLC0415
     from holdfast.daemon.rpc import OPERATIONS  # noqa: PLC0415
     from holdfast.operations.views import Status  # noqa: PLC0415
 
     store_access.require_persistent(settings)
-    found = store_access.request_owner(settings, "GET", f"{OPERATIONS}status", b"", Status)
-    if found is not None:
-        return found
+    if not settings.on_server:  # of a server, no single daemon knows more than its tables
+        found = store_access.request_owner(settings, "GET", f"{OPERATIONS}status", b"", Status)
+        if found is not None:
+            return found
     return store_access.read_store(settings, lambda operations: operations.status())
 
 
@@ -162,8 +168,10 @@ def _print_status(found: Status, *, as_json: bool) -> None:
 
         Console().print(_status_table(found))
         return
-    for name in ("pending", "in_flight", "completed", "dead"):
+    for name in ("pending", "in_flight", "completed", "dead", "blocked"):
         click.echo(f"{name + ':':<11}{getattr(found, name)}")
+    if found.unserved:
+        note(f"no live worker serves {', '.join(found.unserved)}: see `holdfast doctor`")
 
 
 def _status_table(found: Status) -> Table:
@@ -171,7 +179,7 @@ def _status_table(found: Status) -> Table:
 
     table = Table(
         title=f"pending {found.pending} · in flight {found.in_flight} · "
-        f"completed {found.completed} · dead {found.dead}"
+        f"completed {found.completed} · dead {found.dead} · blocked {found.blocked}"
     )
     names = ("pending", "blocked", "in_flight", "completed", "cancelled", "dead", "archived")
     table.add_column("queue")

@@ -15,6 +15,7 @@ from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
 from holdfast.cli.output import ago, document, table
 from holdfast.model.durations import format_seconds, seconds_of
+from holdfast.model.fleet import RunningAttempt
 from holdfast.model.job import State
 from holdfast.model.search import Filter
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Group as Screen
 
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import RunningAttempt, Status
+    from holdfast.operations.views import Status
     from holdfast.settings import Settings
 
 MAX_PENDING = 50_000
@@ -62,7 +63,7 @@ class TopScreen(msgspec.Struct, frozen=True):
     at: float
     running_daemon: bool
     slots: int
-    """Of all processes of the daemon."""
+    """Of all processes of the live daemons."""
     busy: int
     draining: bool
     totals: Mapping[str, float]
@@ -133,7 +134,7 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
         at=at,
         running_daemon=bool(status.slots),
         slots=sum(one.slots for one in status.processes.values() if one is not None),
-        busy=len(status.running),
+        busy=sum(one.busy for one in status.processes.values() if one is not None),
         draining=status.draining,
         totals=status.totals,
         queues=rows,

@@ -2,4 +2,3 @@
 
 OPERATIONS = "/operations/v1/"
 CONFIG = f"{OPERATIONS}config"
-RELOAD = f"{OPERATIONS}config/reload"

@@ -24,29 +24,8 @@ class HistoryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str = DEFAULT_TENANT
 
 
-class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop claiming, or resume."""
-
-    who: Author
-    on: bool
-
-
 class RunScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Enqueue the job of this schedule now."""
 
     name: str
-    who: Author
-
-
-class ResizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Have this many slots."""
-
-    who: Author
-    slots: int
-    queue: str = ""
-
-
-class ReloadBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read the settings again."""
-
     who: Author

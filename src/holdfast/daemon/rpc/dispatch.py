@@ -178,6 +178,16 @@ async def _extend(engine: Engine, call: messages.ExtendCall) -> list[messages.Ex
     return [messages.extend_answer(answer) for answer in answers]
 
 
+async def _leases(engine: Engine, call: messages.LeasesCall) -> list[messages.ExtendAnswer]:
+    answers = await engine.leases(call.held, caller=call.caller)
+    return [messages.extend_answer(answer) for answer in answers]
+
+
+async def _depart(engine: Engine, call: messages.DepartCall) -> messages.Empty:
+    await engine.depart(call.process_id)
+    return messages.Empty()
+
+
 async def _counts(engine: Engine, call: messages.CountsCall) -> dict[str, Counts]:
     return dict(await engine.counts(caller=call.caller))
 
@@ -222,6 +232,7 @@ _HANDLERS = [
     ),
     _handler(messages.SETTLE, _settle),
     _handler(messages.EXTEND, _extend),
+    _handler(messages.LEASES, _leases),
     _handler(
         messages.RECLAIM,
         lambda engine, call: engine.reclaim(
@@ -268,6 +279,25 @@ _HANDLERS = [
     _handler(messages.SET_FLAG, _set_flag),
     _handler(messages.SCHEDULES, _schedules),
     _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(
+        messages.ANNOUNCE,
+        lambda engine, call: engine.announce(
+            call.process, ttl_seconds=call.ttl_seconds, answers=call.answers
+        ),
+    ),
+    _handler(messages.DEPART, _depart),
+    _handler(messages.WORKERS, lambda engine, call: engine.workers(gone=call.gone)),
+    _handler(
+        messages.COMMAND,
+        lambda engine, call: engine.command(
+            call.command,
+            call.process_ids,
+            call.attribution,
+            ttl_seconds=call.ttl_seconds,
+            caller=call.caller,
+        ),
+    ),
+    _handler(messages.ANSWERS, lambda engine, call: engine.answers(call.command_id)),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED, lambda engine, call: engine.audited(after=call.after, limit=call.limit)

@@ -18,16 +18,9 @@ from holdfast.operations.operations import Operations
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.exposition import exposition
 
-from . import CONFIG, OPERATIONS, RELOAD
+from . import CONFIG, OPERATIONS
 from .app import Route
-from .bodies import (
-    DrainBody,
-    EnqueueBody,
-    HistoryBody,
-    ReloadBody,
-    ResizeBody,
-    RunScheduleBody,
-)
+from .bodies import EnqueueBody, HistoryBody, RunScheduleBody
 
 T = TypeVar("T")
 
@@ -83,16 +76,6 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
         request = _read_body(body, HistoryBody)
         return await operations.history(request.id, request.tenant)
 
-    async def resize(body: bytes) -> object:
-        request = _read_body(body, ResizeBody)
-        await operations.resize(request.slots, request.who, queue=request.queue)
-        return await operations.status()
-
-    async def drain(body: bytes) -> object:
-        request = _read_body(body, DrainBody)
-        await operations.drain(request.who, on=request.on)
-        return await operations.status()
-
     async def run_schedule(body: bytes) -> object:
         request = _read_body(body, RunScheduleBody)
         return await operations.run_schedule(request.name, request.who, clock.now_us())
@@ -101,22 +84,17 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
         f"POST {OPERATIONS}enqueue": _json_route(enqueue),
         f"GET {OPERATIONS}status": _json_route(status),
         f"POST {OPERATIONS}history": _json_route(history),
-        f"POST {OPERATIONS}resize": _json_route(resize),
-        f"POST {OPERATIONS}drain": _json_route(drain),
         f"POST {OPERATIONS}run_schedule": _json_route(run_schedule),
     }
 
 
 def config_routes(reloader: SettingsReloader) -> Mapping[str, Route]:
-    """Return the routes of ``holdfast config diff`` and ``config reload``."""
+    """Return the route of ``holdfast config diff``."""
 
     async def running(_body: bytes) -> object:
         return reloader.running()
 
-    async def reload(body: bytes) -> object:
-        return await reloader.reload(_read_body(body, ReloadBody).who)
-
-    return {f"GET {CONFIG}": _json_route(running), f"POST {RELOAD}": _json_route(reload)}
+    return {f"GET {CONFIG}": _json_route(running)}
 
 
 def _read_body(body: bytes, kind: type[T]) -> T:

@@ -23,6 +23,9 @@ from .http_protocol import HttpProtocol, ServerState
 GRACE_SECONDS = 1
 """How long requests in progress may take once the server shuts down."""
 
+BACKLOG = 2_048
+"""How many connections may wait to be accepted: uvicorn's own number."""
+
 IDLE_SECONDS = 24 * 3_600
 """Clients keep their connection: one that the server closes may lose a reply."""
 
@@ -148,7 +151,7 @@ def bind_socket(path: str) -> socket.socket:
 
 
 def bind_loopback(host: str, port: int) -> socket.socket:
-    """Return a TCP socket on an address of this machine; port 0 is any free one.
+    """Return a TCP socket that listens on an address of this machine; port 0 is any free one.
 
     Raise ``InvalidInput`` for an address that others can reach, or one that is taken.
     """
@@ -163,6 +166,8 @@ def bind_loopback(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((str(address), port))
+        # Bound is not enough: until one of them listens, two processes can have the same address.
+        sock.listen(BACKLOG)
     except (OSError, OverflowError, TypeError) as error:
         sock.close()
         raise InvalidInput("port", f"{host} port {port!r} cannot be used ({error})") from error

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.protocol import messages
+from holdfast.engines.socket_path import start_advice
 from holdfast.model.errors import (
     DurabilityLost,
     HoldfastError,
@@ -217,8 +218,8 @@ class Channel:
     def _error(self, verb: str, status: int, answer: bytes, size: int) -> HoldfastError:
         if status == messages.UNAVAILABLE:
             return NoOwner(
-                f"no process owns the store: the last one on {self.path} has closed it. Start "
-                "one with `holdfast run`"
+                f"no process owns the store: the last one on {self.path} has closed it; "
+                f"{start_advice(self.path)}"
             )
         try:
             if status == messages.REFUSED:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from holdfast.engines.socket_path import start_advice
 from holdfast.model.errors import EngineClosed, NoOwner, Unavailable
 
 FIRST_PAUSE_SECONDS = 0.005
@@ -131,10 +132,7 @@ async def connect(path: str, until: float, closing: asyncio.Future[None]) -> Con
             ) from error
         left = until - loop.time()
         if left <= 0:
-            raise NoOwner(
-                f"no process owns the store: no answer on {path}. Start one with "
-                "`holdfast run`, for the same store"
-            )
+            raise NoOwner(f"no process owns the store: no answer on {path}; {start_advice(path)}")
         await asyncio.wait([closing], timeout=min(backoff.next(), left))
     raise closed_error()
 

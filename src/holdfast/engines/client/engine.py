@@ -20,11 +20,13 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_command,
     check_edit,
     check_filter,
     check_limit,
     check_names,
     check_policy,
+    check_process,
     check_schedule,
     check_switch,
 )
@@ -57,6 +59,13 @@ from holdfast.model.errors import (
     InvalidInput,
     LeaseLost,
     Unavailable,
+)
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
 )
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
@@ -228,16 +237,19 @@ class ClientEngine:
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
         _check_caller(caller)
-        names = [messages.LeaseRef(lease.tenant, lease.id, lease.token) for lease in leases]
-        call = messages.ExtendCall(names, float(lease_seconds), caller)
-        answers: list[Renewal | LeaseLost] = []
-        for answer in await self._channel.call(messages.EXTEND, call):
-            if answer.lost is not None:
-                self.leases_refused += 1
-                answers.append(LeaseLost(answer.lost.job_id, answer.lost.token))
-            else:
-                answers.append(Renewal(answer.lease_until_us, answer.stop_requested))
+        call = messages.ExtendCall(_lease_refs(leases), float(lease_seconds), caller)
+        answers = messages.renewals(await self._channel.call(messages.EXTEND, call))
+        self.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
         return answers
+
+    async def leases(
+        self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.leases``."""
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        _check_caller(caller)
+        call = messages.LeasesCall(_lease_refs(leases), caller)
+        return messages.renewals(await self._channel.call(messages.LEASES, call))
 
     async def reclaim(
         self,
@@ -441,6 +453,49 @@ class ClientEngine:
         call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._call_once(messages.SET_SCHEDULE, call)
 
+    # --- the fleet ---------------------------------------------------------------------------
+
+    async def announce(
+        self,
+        process: WorkerProcess,
+        *,
+        ttl_seconds: float,
+        answers: Sequence[CommandAnswer] = (),
+    ) -> list[SentCommand]:
+        """See ``Engine.announce``."""
+        checked = check_process(process, ttl_seconds, answers)
+        call = messages.AnnounceCall(process, float(ttl_seconds), checked)
+        return await self._channel.call(messages.ANNOUNCE, call)
+
+    async def depart(self, process_id: str) -> None:
+        """See ``Engine.depart``."""
+        call = messages.DepartCall(check_id(process_id, "process_id"))
+        await self._channel.call(messages.DEPART, call)
+
+    async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
+        """See ``Engine.workers``."""
+        return await self._channel.call(messages.WORKERS, messages.WorkersCall(gone))
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """See ``Engine.command``."""
+        _check_caller(caller)
+        targets = check_command(command, process_ids, attribution, ttl_seconds, caller)
+        call = messages.CommandCall(command, targets, attribution, float(ttl_seconds), caller)
+        return await self._call_once(messages.COMMAND, call)
+
+    async def answers(self, command_id: str) -> list[CommandAnswer]:
+        """See ``Engine.answers``."""
+        call = messages.AnswersCall(check_id(command_id, "command_id"))
+        return await self._channel.call(messages.ANSWERS, call)
+
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""
         checked = check_all("entries", entries, AuditEntry)
@@ -552,6 +607,13 @@ def _keeps_its_types(new: NewJob) -> bool:
 def _check_job(new: NewJob, now_us: int) -> None:
     """Raise ``InvalidInput`` naming the bad field, as the owner would if it could read the job."""
     admit(new, check_id(new.id or ""), now_us, 0, messages.MAX_BODY_BYTES)
+
+
+def _lease_refs(leases: Sequence[HeldJob]) -> list[messages.LeaseRef]:
+    return [
+        messages.LeaseRef(lease.tenant, lease.id, lease.token, lease.max_processing_seconds)
+        for lease in leases
+    ]
 
 
 def _checked(outcomes: list[Outcome]) -> list[Outcome]:

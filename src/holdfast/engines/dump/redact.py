@@ -1,13 +1,18 @@
 """A dump without the content of jobs, to be shown to others, not to be run.
 
-Names stay: ids, tenants, scopes, queues, tasks, keys, workers and people, with states, numbers and
-times. What applications and people wrote is replaced: payloads, results, error texts, notes and
-reasons. The audit is left out: a changed record would break its hash chain.
+Names stay: ids, tenants, queues, tasks, workers and people, with states, numbers and times. What
+applications and people wrote is replaced: payloads, results, error texts, notes and reasons.
+Scopes, keys and unique keys, which often name a customer, become pseudonyms: the same text is the
+same pseudonym everywhere in one dump, and another one in the next dump. So jobs of one key still
+run in order, and a scope still contains what it contained. The audit is left out: a changed record
+would break its hash chain.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from hashlib import blake2b
+from secrets import token_bytes
 
 from msgspec.structs import replace
 
@@ -32,6 +37,7 @@ async def redacted(
     batches: AsyncIterator[Sequence[DumpRecord]],
 ) -> AsyncIterator[Sequence[DumpRecord]]:
     """Redact a dump, and pause every queue: the jobs have no payload any more."""
+    pseudonyms = Pseudonyms()
     queues: set[str] = set()
     with_policy: set[str] = set()
     async for batch in batches:
@@ -40,13 +46,31 @@ async def redacted(
                 queues.add(record.job.queue)
             elif isinstance(record, DumpedPolicy):
                 with_policy.add(record.queue)
-        yield [_redacted(record) for record in batch if not isinstance(record, DumpedAudit)]
+        yield [
+            _redacted(record, pseudonyms) for record in batch if not isinstance(record, DumpedAudit)
+        ]
     yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - with_policy)]
 
 
-def _redacted(record: DumpRecord) -> DumpRecord:
+class Pseudonyms:
+    """Replaces texts of one dump: the same text by the same pseudonym, which does not reveal it."""
+
+    def __init__(self) -> None:
+        self._secret = token_bytes(32)
+
+    def of(self, kind: str, text: str) -> str:
+        """Return the pseudonym of a text of this kind."""
+        digest = blake2b(f"{kind}/{text}".encode(), key=self._secret, digest_size=8)
+        return f"{kind}-{digest.hexdigest()}"
+
+    def of_path(self, path: str) -> str:
+        """Return a scope part by part, so that it contains the same others as before."""
+        return "/".join(self.of("scope", part) for part in path.split("/")) if path else path
+
+
+def _redacted(record: DumpRecord, pseudonyms: Pseudonyms) -> DumpRecord:
     if isinstance(record, DumpedJob):
-        return DumpedJob(_job(record.job))
+        return DumpedJob(_job(record.job, pseudonyms))
     if isinstance(record, DumpedAttempt):
         attempt = replace(record.attempt, failure=_failure(record.attempt.failure))
         return replace(record, attempt=attempt)
@@ -58,14 +82,17 @@ def _redacted(record: DumpRecord) -> DumpRecord:
     return record
 
 
-def _job(job: Job) -> Job:
-    replays = job.replays
+def _job(job: Job, pseudonyms: Pseudonyms) -> Job:
+    replays, key = job.replays, job.ties.key
     return replace(
         job,
         payload=_NOTHING if job.payload else job.payload,
         result=None if job.result is None else b"null",
         failure=_failure(job.failure),
         cancel_reason=REDACTED if job.cancel_reason else "",
+        scope=pseudonyms.of_path(job.scope),
+        unique=None if job.unique is None else pseudonyms.of("unique", job.unique),
+        ties=job.ties if key is None else replace(job.ties, key=pseudonyms.of("key", key)),
         replays=None if replays is None else replace(replays, last_why=REDACTED),
     )
 

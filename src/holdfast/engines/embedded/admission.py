@@ -158,13 +158,20 @@ class JobAdmission:
         now_us: int,
         fresh_ids: Iterator[str],
         max_payload_bytes: int,
+        created_from_us: int,
     ) -> None:
+        """Take what the decisions rest on.
+
+        The first job is created at ``created_from_us``, each further one a microsecond later, so
+        that lists have them in this order.
+        """
         self.effects: list[Enqueued] = []
         self._known = known
         self._find = find
         self._now_us = now_us
         self._fresh_ids = fresh_ids
         self._max_payload_bytes = max_payload_bytes
+        self._created_from_us = created_from_us
         self._ids: set[Name] = set()
         self._unique: dict[tuple[str, str, str], Job] = {}
 
@@ -178,17 +185,20 @@ class JobAdmission:
         ids: set[Name] = set()
         depends = False
         unique: dict[tuple[str, str, str], Job] = {}
+        existing: dict[Name, Job] = {}
         seq = self._known.seq + len(self.effects)
         now_us, everything = self._now_us, caller.unlimited
         for new in jobs:
             if not everything:
                 check_access(new.tenant, new.scope, caller)
             job_id = next(self._fresh_ids) if new.id is None else check_id(new.id)
-            job = admit(new, job_id, now_us, seq + 1, self._max_payload_bytes)
+            created_at_us = self._created_from_us + len(self.effects) + len(effects)
+            job = admit(new, job_id, now_us, seq + 1, self._max_payload_bytes, created_at_us)
             if job.unique is not None:
                 key = job.tenant, job.queue, job.unique
                 first = unique.get(key) or self._first_of(key, caller)
                 if first is not None:
+                    existing[job.tenant, job_id] = first
                     receipts.append(Receipt(first.id, Admission.EXISTING))
                     continue
             if new.id is not None:
@@ -207,7 +217,7 @@ class JobAdmission:
         if duplicates and on_duplicate == "refuse":
             raise DuplicateId(duplicates)
         if depends:
-            effects = self._resolve_dependencies(effects, caller)
+            effects = self._resolve_dependencies(_on_existing(effects, existing), existing, caller)
         if ids:
             self._ids |= ids
         if unique:
@@ -215,8 +225,11 @@ class JobAdmission:
         self.effects += effects
         return receipts
 
-    def _resolve_dependencies(self, enqueued: Sequence[Enqueued], caller: Caller) -> list[Enqueued]:
+    def _resolve_dependencies(
+        self, enqueued: Sequence[Enqueued], existing: Mapping[Name, Job], caller: Caller
+    ) -> list[Enqueued]:
         """Return these with what each still has to wait for; raise if one would wait forever."""
+        firsts = {(job.tenant, job.id): job for job in existing.values()}
         ours = {(one.job.tenant, one.job.id): one.job for one in enqueued}
         taken = {(one.job.tenant, one.job.id): one.job for one in self.effects}
         _check_circles(ours)
@@ -226,7 +239,8 @@ class JobAdmission:
             left: list[str] = []
             for needed in job.ties.waiting_for:
                 name = job.tenant, needed
-                found = taken.get(name) or ours.get(name) or self._find(*name, SYSTEM)
+                found = taken.get(name) or ours.get(name) or firsts.get(name)
+                found = found or self._find(*name, SYSTEM)
                 if _must_wait(job, needed, found, caller):
                     left.append(needed)
             if len(left) == len(job.ties.waiting_for):
@@ -242,6 +256,23 @@ class JobAdmission:
         if first is not None and not caller.can_access(first.tenant, first.scope):
             raise AccessDenied("unique", key[2])
         return first
+
+
+def _on_existing(enqueued: list[Enqueued], existing: Mapping[Name, Job]) -> list[Enqueued]:
+    """Let jobs that depend on one with a unique key depend on the job that has the key already."""
+    if not existing:
+        return enqueued
+    changed: list[Enqueued] = []
+    for one in enqueued:
+        job = one.job
+        named = [existing.get((job.tenant, needed)) for needed in job.ties.depends_on]
+        if any(named):
+            pairs = zip(job.ties.depends_on, named, strict=True)
+            needs = tuple(dict.fromkeys(first.id if first else needed for needed, first in pairs))
+            ties = replace(job.ties, depends_on=needs, waiting_for=needs)
+            one = Enqueued(one.at_us, replace(job, ties=ties))  # noqa: PLW2901
+        changed.append(one)
+    return changed
 
 
 def _must_wait(job: Job, dependency: str, found: Job | None, caller: Caller) -> bool:

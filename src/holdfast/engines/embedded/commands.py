@@ -41,7 +41,12 @@ class Commands:
         core = self._core
         fresh_ids = uuid7s(now_us, core.random_bytes(RANDOM_BYTES * count))
         return JobAdmission(
-            self._state, core.find, now_us, iter(fresh_ids), core.options.max_payload_bytes
+            self._state,
+            core.find,
+            now_us,
+            iter(fresh_ids),
+            core.options.max_payload_bytes,
+            max(now_us, self._state.last_created_us + 1),
         )
 
     def enqueue_batch(self, requests: Sequence[PendingEnqueue]) -> None:
@@ -135,11 +140,22 @@ class Commands:
             if job is None:
                 answers.append(LeaseLost(lease.id, lease.token))
                 continue
-            effect = lifecycle.extend(job, terms)
+            effect = lifecycle.extend(job, terms, lease.max_processing_seconds)
             effects.append(effect)
             answers.append(Renewal(effect.lease_until_us, job.stop_requested))
         self._core.commit(effects)
         self.leases_refused += len(answers) - len(effects)
+        return answers
+
+    def leases(self, held: Sequence[HeldJob], caller: Caller) -> list[Renewal | LeaseLost]:
+        """Return each lease as it is, or a ``LeaseLost``."""
+        answers: list[Renewal | LeaseLost] = []
+        for lease in held:
+            job = self._held(lease, caller)
+            if job is None:
+                answers.append(LeaseLost(lease.id, lease.token))
+            else:
+                answers.append(Renewal(job.lease_until_us, job.stop_requested))
         return answers
 
     def reclaim(
@@ -181,7 +197,7 @@ class Commands:
         )
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
 
-    def _held(self, lease: HeldJob, caller: Caller) -> Job | None:
+    def _held(self, lease: HeldJob | Outcome, caller: Caller) -> Job | None:
         job = self._state.holder(lease.token)
         if job is None or job.id != lease.id or job.tenant != lease.tenant:
             return None

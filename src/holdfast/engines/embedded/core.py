@@ -30,6 +30,8 @@ class WorkState(Protocol):
     """The sequence number of the last effect folded in."""
     last_at_us: int
     """When that effect happened."""
+    last_created_us: int
+    """When the job that was enqueued last was created; no two have the same time."""
     forget_before_us: int
     """Completed and cancelled jobs that finished before this are treated as deleted."""
     policies: dict[str, QueuePolicy]

@@ -13,11 +13,13 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_command,
     check_edit,
     check_filter,
     check_limit,
     check_names,
     check_policy,
+    check_process,
     check_schedule,
     check_switch,
     for_states,
@@ -44,6 +46,13 @@ from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import FlagSet, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
+)
 from holdfast.model.history import History
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
@@ -73,6 +82,7 @@ from .admin import Admin
 from .admission import EnqueueBatcher
 from .commands import Commands
 from .core import CommitLog, EmbeddedCore, WorkState
+from .fleet import Fleet
 from .history import HistoryStore
 from .queries import Queries
 
@@ -83,6 +93,7 @@ class EmbeddedEngine:
     core_type: type[EmbeddedCore] = EmbeddedCore
     commands_type: type[Commands] = Commands
     admin_type: type[Admin] = Admin
+    fleet_type: type[Fleet] = Fleet
 
     def __init__(
         self,
@@ -99,6 +110,7 @@ class EmbeddedEngine:
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._fleet = self.fleet_type(random_bytes)
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
     @property
@@ -190,6 +202,13 @@ class EmbeddedEngine:
         return await self._core.answer(
             lambda now: self._commands.extend(leases, lease_seconds, caller, now)
         )
+
+    async def leases(
+        self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.leases``."""
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        return await self._core.answer(lambda _now: self._commands.leases(leases, caller))
 
     async def reclaim(
         self,
@@ -366,6 +385,51 @@ class EmbeddedEngine:
         await self._core.answer(
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
         )
+
+    # --- the fleet ---------------------------------------------------------------------------
+
+    async def announce(
+        self,
+        process: WorkerProcess,
+        *,
+        ttl_seconds: float,
+        answers: Sequence[CommandAnswer] = (),
+    ) -> list[SentCommand]:
+        """See ``Engine.announce``."""
+        checked = check_process(process, ttl_seconds, answers)
+        self._core.check_open()
+        return self._fleet.announce(process, ttl_seconds, checked, self._core.now_us())
+
+    async def depart(self, process_id: str) -> None:
+        """See ``Engine.depart``."""
+        self._core.check_open()
+        self._fleet.depart(check_id(process_id, "process_id"))
+
+    async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
+        """See ``Engine.workers``."""
+        self._core.check_open()
+        return self._fleet.workers(self._core.now_us(), gone=gone)
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """See ``Engine.command``."""
+        targets = check_command(command, process_ids, attribution, ttl_seconds, caller)
+        # Sent when its audit is durable.
+        await self._core.answer(lambda now: self._admin.audit(attribution.audit, now))
+        who = attribution.by, attribution.why
+        return self._fleet.command(command, targets, who, ttl_seconds, self._core.now_us())
+
+    async def answers(self, command_id: str) -> list[CommandAnswer]:
+        """See ``Engine.answers``."""
+        self._core.check_open()
+        return self._fleet.answers(check_id(command_id, "command_id"))
 
     # --- keep --------------------------------------------------------------------------------
 

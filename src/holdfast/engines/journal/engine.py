@@ -95,6 +95,7 @@ class JournalEngine(EmbeddedEngine):
             fed=self._after_feeding,
             inline=options.inline,
             max_backlog=options.max_history_backlog,
+            max_bytes=options.max_history_bytes,
             threads=self._threads,
         )
         super().__init__(
@@ -150,6 +151,8 @@ class JournalEngine(EmbeddedEngine):
             engine._note_files(found)
             await engine._catch_up(opened.unrecorded)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
+            if found.migrated:
+                await engine._write_back()
         except BaseException as error:
             # Not a clean close: the next open must do what this one did not.
             engine.commit.stop(error)
@@ -174,6 +177,13 @@ class JournalEngine(EmbeddedEngine):
             seconds=round(engine.recovery.seconds, 3),
         )
         return engine
+
+    async def _write_back(self) -> None:
+        """Write what was read of an older schema as a snapshot, so that it is migrated once."""
+        try:
+            await self.compact()
+        except HoldfastError as error:  # it is readable as it is: the next start tries again
+            log.emit("journal.compaction_failed", error=error)
 
     async def _catch_up(self, unrecorded: Sequence[AppliedEffect]) -> None:
         """Count the jobs in history, and record what it lacks."""
@@ -265,7 +275,7 @@ class JournalEngine(EmbeddedEngine):
             last_sealed,
             int.from_bytes(self._core.random_bytes(4), "little"),
         )
-        keep = self._options.keep_segments
+        keep = self._options.keep_log_bytes
         try:
             if self._options.inline:
                 done = compact(self._disk, request)
@@ -310,7 +320,7 @@ class JournalEngine(EmbeddedEngine):
         now_us = self._core.now_us()
         pause_us = min(self._core.remember_us // 60, _FORGET_EVERY_US)
         if (
-            now_us - self._forgot_at_us > pause_us
+            (now_us - self._forgot_at_us > pause_us or self._history.too_large)
             and self._sweeping is None
             and not self._closing
             and not self._options.inline

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from secrets import token_bytes
 
 import msgspec
@@ -20,8 +21,9 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
+from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model.access import SYSTEM
-from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, job_key
+from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, Enqueued, Purged, job_key
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
 from holdfast.model.job import Job, State
 
@@ -37,7 +39,7 @@ from .state.state import TOKENS_PER_SEGMENT_BITS, JournalState, share_names
 from .wal import frames
 from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
 from .wal.frames import BadFrame, Frame, FrameKind
-from .wal.log_reader import LogEnd, LogReader, segment_numbers
+from .wal.log_reader import LogEnd, LogReader, Visit, kept_names, read_kept, segment_numbers
 from .wal.recovery import covered_seq, effects_of, newest_snapshot, recover
 from .wal.schema import SCHEMA, RecordReader
 from .wal.segments import SegmentHead, segment_name
@@ -47,7 +49,7 @@ from .wal.segments import SegmentHead, segment_name
 def read_directory(disk: Disk) -> Iterator[tuple[JournalState, SqliteHistory | None]]:
     """Yield the recovered state, and the history if there is one; raise as opening does."""
     database = disk.database()
-    history = SqliteHistory.open(database) if database.exists() else None
+    history = SqliteHistory.open(database, upgrade=False) if database.exists() else None
     try:
         history_seq = 0 if history is None else history.checkpoint
         state = recover(disk, JournalState(history_seq=history_seq)).state
@@ -70,6 +72,8 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
     snapshots: list[str]
     segments: list[str]
+    kept_segments: list[str]
+    """Needless segments that are kept for inspection."""
     first_seq: int
     last_seq: int
     records: int
@@ -97,6 +101,11 @@ def verify(disk: Disk) -> VerifyReport:
         seqs.append(frame.first_seq)
         records += frame.count
 
+    for name in kept_names(disk):
+        try:
+            read_kept(disk, name, visit)
+        except HoldfastError as error:
+            problems.append(str(error))
     end: LogEnd | None = None
     try:
         end = _read_log(disk, visit)
@@ -111,13 +120,14 @@ def verify(disk: Disk) -> VerifyReport:
                 problems.extend(verify_history(history))
         expected_seq = covered_seq(disk)
         if expected_seq:  # the snapshots rely on history up to there
-            SqliteHistory.open(disk.database(), expected_seq=expected_seq).close()
+            SqliteHistory.open(disk.database(), expected_seq=expected_seq, upgrade=False).close()
     except HoldfastError as error:
         if str(error) not in problems:
             problems.append(str(error))
     return VerifyReport(
         snapshots=snapshot_names(disk),
         segments=[segment_name(number) for number in segment_numbers(disk)],
+        kept_segments=kept_names(disk),
         first_seq=seqs[0] if seqs else 0,
         last_seq=0 if end is None else end.last_seq,
         records=records,
@@ -144,14 +154,26 @@ class LogRecord(msgspec.Struct, frozen=True):
 
 
 def dump(disk: Disk) -> Iterator[LogRecord]:
-    """Yield the records of the log, oldest first; raise where one cannot be read."""
+    """Yield the records of the log, oldest first; raise where one cannot be read.
+
+    Those of needless segments come first, as far as these are kept for inspection.
+    """
+    readers: dict[str, RecordReader] = {}
+    for name in kept_names(disk):
+        yield from _records(partial(read_kept, disk, name), readers)
+    yield from _records(partial(_read_log, disk), readers)
+
+
+def _records(
+    read: Callable[[Visit], object], readers: dict[str, RecordReader]
+) -> Iterator[LogRecord]:
+    """Yield the records of the frames that are read, and then raise what stopped it."""
     found: list[tuple[Frame, str, int]] = []
     error: HoldfastError | None = None
     try:
-        _read_log(disk, lambda frame, name, offset: found.append((frame, name, offset)))
+        read(lambda frame, name, offset: found.append((frame, name, offset)))
     except HoldfastError as damage:
         error = damage
-    readers: dict[str, RecordReader] = {}
     for frame, name, offset in found:
         for seq, effect in enumerate(effects_of(frame, name, readers), frame.first_seq):
             tenant, job_id = ("", "") if isinstance(effect, SETTINGS) else job_key(effect)
@@ -170,8 +192,8 @@ def dump(disk: Disk) -> Iterator[LogRecord]:
         raise error
 
 
-class SnapshotDump(msgspec.Struct, frozen=True):
-    """A snapshot, for people to read."""
+class StateDump(msgspec.Struct, frozen=True):
+    """Every job as of one moment, for people to read."""
 
     queue: list[Job]
     in_flight: list[Job]
@@ -183,30 +205,40 @@ class SnapshotDump(msgspec.Struct, frozen=True):
     schema_ver: int = SCHEMA
 
 
-def dump_snapshot(disk: Disk) -> SnapshotDump | None:
-    """Return the newest snapshot; None if there is none; raise if it is damaged."""
-    names = snapshot_names(disk)
-    if not names:
-        return None
-    jobs: list[Job] = []
-    head = read_snapshot(disk, names[0], lambda source, _head: jobs.extend(source))
-    if head.cold:
-        # Finished jobs are not in the snapshot, except dead ones that hold up others.
-        jobs = [job for job in jobs if not job.state.finished]
-        with read_directory(disk) as (_state, history):
-            jobs += [] if history is None else history.jobs()
+def dump_state(disk: Disk) -> StateDump:
+    """Return the state at the end of the log: snapshot, log and history together."""
+    jobs: dict[tuple[str, str], Job] = {}
+    late: list[AppliedEffect] = []
+    database = disk.database()
+    history = SqliteHistory.open(database, upgrade=False) if database.exists() else None
+    try:
+        # History first, as of now: then the log has everything that it has, and may have more.
+        stored = iter(()) if history is None else history.dump()
+        history_seq = 0 if history is None else history.checkpoint
+        state = recover(disk, JournalState(late.append, history_seq)).state
+        finished = (one.job for batch in stored for one in batch if isinstance(one, DumpedJob))
+        jobs = {(job.tenant, job.id): job for job in finished}
+    finally:
+        if history is not None:
+            history.close()
+    for applied in late:
+        if isinstance(applied.effect, Purged):
+            jobs.pop(job_key(applied.effect), None)
+        elif isinstance(applied.effect, Enqueued):  # finished, in a snapshot from before history
+            jobs[job_key(applied.effect)] = applied.effect.job
+    jobs |= {(job.tenant, job.id): job for job in state.jobs()}
 
     def within(*states: State) -> list[Job]:
-        return [job for job in jobs if job.state in states]
+        return [job for job in jobs.values() if job.state in states]
 
-    return SnapshotDump(
+    return StateDump(
         queue=within(State.PENDING, State.BLOCKED),
         in_flight=within(State.IN_FLIGHT),
         completed=within(State.COMPLETED),
         dead=within(State.DEAD, State.ARCHIVED),
         cancelled=within(State.CANCELLED),
-        last_seq=head.last_seq,
-        last_at_us=head.last_at_us,
+        last_seq=state.seq,
+        last_at_us=state.last_at_us,
     )
 
 
@@ -264,7 +296,7 @@ def _whole_history(source: Disk) -> tuple[SqliteHistory | None, str]:
     try:
         if not source.database().exists():
             return None, "there is none" if covered_seq(source) else ""
-        history = SqliteHistory.open(source.database())
+        history = SqliteHistory.open(source.database(), upgrade=False)
     except HoldfastError as error:
         return None, str(error)
     problems = verify_history(history)

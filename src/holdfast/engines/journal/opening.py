@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.engines.embedded.history import AppliedEffect
@@ -51,14 +52,15 @@ def _read(
 ) -> tuple[RecoveredState, SqliteHistory]:
     """Recover the directory; collect what the log has and history lacks."""
     expected_seq = covered_seq(disk)
+    state = partial(JournalState, unrecorded.append, keep_payload=options.keep_payload)
     if not expected_seq and not disk.database().exists():
         # Create nothing before the log is known to be whole.
-        found = recover(disk, JournalState(unrecorded.append))
+        found = recover(disk, state(0))
         history = SqliteHistory.open(disk.database())
     else:
         history = _open_history(disk, options, expected_seq)
         try:
-            found = recover(disk, JournalState(unrecorded.append, history.checkpoint))
+            found = recover(disk, state(history.checkpoint))
         except BaseException:
             history.close()
             raise
@@ -70,7 +72,7 @@ def _read(
             raise beyond
         unrecorded.clear()
         history = _begin_history(disk, expected_seq, beyond)
-        found = recover(disk, JournalState(unrecorded.append, history.checkpoint))
+        found = recover(disk, state(history.checkpoint))
     try:
         _record_finished(history, found, unrecorded)
     except BaseException:

@@ -35,12 +35,12 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     compact_bytes: int = DEFAULT_COMPACT_BYTES
     """Compact when this much is sealed, and at least as much as the last snapshot."""
-    keep_segments: int = 0
-    """How many needless segments to keep, renamed, for inspection."""
+    keep_log_bytes: int = 0
+    """How much of the log to keep for inspection after snapshots have made it needless."""
     history: DamagedHistory = DamagedHistory.REQUIRED
     max_history_backlog: int = 100_000
-    """How many completions may wait to be stored before claims wait; other ends of an attempt,
-    which keep a payload or a traceback in memory, count five times."""
+    """How many completions may wait to be stored before claims wait; other ends of an attempt
+    count five times, and every 2 KiB of a payload or a result counts as one more."""
     inline: bool = False
     """Do everything on the event loop, sequentially: for deterministic tests."""
 
@@ -53,7 +53,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
             force_setattr(self, "sync", SyncMode(self.sync))
         check_size("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES)
         check_size("compact_bytes", self.compact_bytes, 1)
-        check_size("keep_segments", self.keep_segments, 0)
+        check_size("keep_log_bytes", self.keep_log_bytes, 0)
         check_size("max_history_backlog", self.max_history_backlog, 1)
         if not isinstance(self.history, DamagedHistory):
             if self.history not in list(DamagedHistory):

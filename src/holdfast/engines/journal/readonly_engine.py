@@ -45,10 +45,13 @@ async def open_readonly(
     expected_seq, database = covered_seq(disk), disk.database()
     store = None
     if expected_seq or database.exists():
-        store = SqliteHistory.open(database, expected_seq=expected_seq)
+        store = SqliteHistory.open(database, expected_seq=expected_seq, upgrade=False)
     try:
         history_seq = 0 if store is None else store.checkpoint
         state = recover(disk, JournalState(unrecorded.append, history_seq)).state
+        if store is None:
+            # A snapshot from before there was history has finished jobs in it: keep them in memory.
+            state = recover(disk).state
     except BaseException:
         if store is not None:
             store.close()

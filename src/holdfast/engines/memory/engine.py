@@ -39,7 +39,8 @@ class MemoryEngine(EmbeddedEngine):
         random_bytes: Callable[[int], bytes] = pooled_bytes,
     ) -> None:
         self._history = MemoryHistory()
-        self._state = self.state_type(self._history)
+        options = options or EngineOptions()
+        self._state = self.state_type(self._history, options)
         super().__init__(
             Capabilities(name="memory", durable=False, shared=False),
             self._state,
@@ -47,7 +48,7 @@ class MemoryEngine(EmbeddedEngine):
             self._history,
             clock or SystemClock(),
             random_bytes,
-            options or EngineOptions(),
+            options,
         )
 
     def load(self, records: Iterable[DumpRecord]) -> None:

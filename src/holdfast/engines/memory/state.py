@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import TypeVar
 
-from holdfast.engines.contract import Counts
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Counts, EngineOptions
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
@@ -26,6 +28,7 @@ from holdfast.model.effects import (
     Audited,
     Claimed,
     Effect,
+    Enqueued,
     FlagSet,
     JobEffect,
     PolicySet,
@@ -33,23 +36,27 @@ from holdfast.model.effects import (
     ScheduleState,
     job_key,
 )
-from holdfast.model.job import Job, State
+from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
+_JOB_BYTES = 500
+"""About what a job takes besides its payload and its result."""
 
 
 class MemoryState:
     """A dict of jobs."""
 
-    def __init__(self, history: MemoryHistory) -> None:
+    def __init__(self, history: MemoryHistory, options: EngineOptions) -> None:
         self.seq = 0
         self.last_at_us = 0
+        self.last_created_us = 0
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
         self._history = history
+        self._options = options
         self._forget_before_us = 0
         self._jobs = history.jobs
         self._turns: dict[tuple[str, str], int] = {}
@@ -63,10 +70,25 @@ class MemoryState:
     @forget_before_us.setter
     def forget_before_us(self, before_us: int) -> None:
         self._forget_before_us = before_us
-        for job in self._in(State.COMPLETED, State.CANCELLED):
+        for job in self._in(*FORGETTABLE):
             if job.finished_at_us < before_us:
-                del self._jobs[job.tenant, job.id]
-                self._history.drop((job.tenant, job.id))
+                self._forget(job)
+        self._bound()
+
+    def _bound(self) -> None:
+        """Drop the jobs that finished first while the others have too many bytes."""
+        finished = self._in(*FORGETTABLE)
+        excess_bytes = sum(map(_size_bytes, finished)) - self._options.max_history_bytes
+        if excess_bytes > 0:
+            for job in sorted(finished, key=lambda job: job.finished_at_us):
+                if excess_bytes <= 0:
+                    break
+                excess_bytes -= _size_bytes(job)
+                self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.tenant, job.id]
+        self._history.drop((job.tenant, job.id))
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
         """Apply the effect of this sequence number; return its job as it is now."""
@@ -90,6 +112,12 @@ class MemoryState:
         name = job_key(effect)
         old = self._jobs.get(name)
         job = folding.apply(old, effect, seq)
+        if isinstance(effect, Enqueued):
+            self.last_created_us = effect.job.created_at_us
+        if job is not None and self._policy(job.queue).drops_payload(
+            job, keep=self._options.keep_payload
+        ):
+            job = replace(job, payload=b"")
         self._history.record(AppliedEffect(seq, effect, old, job))
         if job is None:
             self._jobs.pop(name, None)
@@ -358,6 +386,11 @@ def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
         into.pop(name, None)
     else:
         into[name] = value
+
+
+def _size_bytes(job: Job) -> int:
+    """Return about how much memory a finished job takes."""
+    return _JOB_BYTES + len(job.payload) + len(job.result or b"")
 
 
 def _order(job: Job) -> tuple[int, tuple[int, int]]:

@@ -11,11 +11,13 @@ from .connection.sansio import Statement
 
 
 class CallContext(NamedTuple):
-    """The options of an engine, its channel, and the time unless the database's counts."""
+    """The options of an engine, its channel, and the times unless the database's count."""
 
     options: EngineOptions
     channel: str
     now_us: int | None = None
+    created_us: int | None = None
+    """When the first job of an enqueue is created, if the database's time does not count."""
 
     @property
     def remember_us(self) -> int:
@@ -23,8 +25,8 @@ class CallContext(NamedTuple):
         return int(self.options.remember_seconds * MICROSECONDS)
 
     @property
-    def max_processing_seconds(self) -> float:
-        """How long a job may stay claimed unless it says otherwise."""
+    def max_processing_seconds(self) -> float | None:
+        """How long a job may stay claimed unless it says otherwise; None: its worker says."""
         return self.options.max_processing_seconds
 
     def now(self) -> Statement:

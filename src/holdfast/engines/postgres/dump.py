@@ -112,4 +112,5 @@ def _note(row: Row) -> DumpRecord:
 
 
 def _audit(row: Row) -> DumpRecord:
-    return DumpedAudit(rows.AUDIT_RECORD.decode(row[0]))
+    number, record = row
+    return DumpedAudit(rows.audit_record(number, record))

@@ -10,11 +10,13 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_command,
     check_edit,
     check_filter,
     check_limit,
     check_names,
     check_policy,
+    check_process,
     check_schedule,
     check_switch,
     for_states,
@@ -43,6 +45,13 @@ from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
+)
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.job import (
@@ -59,6 +68,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import (
     EVERYTHING,
+    MAX_PAGE,
     FailureGroup,
     Filter,
     Page,
@@ -70,7 +80,7 @@ from holdfast.model.search import (
 from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, rows
-from .admin import actions, audit, queries
+from .admin import actions, audit, fleet, queries
 from .admin import policies as policy_verbs
 from .connection.sansio import execute
 from .jobs import settle_statements as settle_verbs
@@ -80,6 +90,7 @@ from .jobs.enqueue_statements import EnqueueRequest, is_simple
 from .jobs.enqueuer import Enqueuer
 from .jobs.notifier import Notifier
 from .jobs.settler import Settler
+from .maintenance.periodic_lock import PeriodicLock
 from .maintenance.prune import Pruner, PruneResult
 from .maintenance.reclaim import Reclaimer
 from .options import PostgresOptions
@@ -212,6 +223,13 @@ class PostgresEngine:
         )
         self._settler.leases_refused += sum(isinstance(answer, LeaseLost) for answer in answers)
         return answers
+
+    async def leases(
+        self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
+    ) -> list[Renewal | LeaseLost]:
+        """See ``Engine.leases``."""
+        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        return await self._database.read(lambda: settle_verbs.read_leases(leases, caller))
 
     # --- look --------------------------------------------------------------------------------
 
@@ -433,6 +451,56 @@ class PostgresEngine:
             "audit", lambda: audit.add_audit_now(checked, self._context())
         )
 
+    # --- the fleet ---------------------------------------------------------------------------
+
+    async def announce(
+        self,
+        process: WorkerProcess,
+        *,
+        ttl_seconds: float,
+        answers: Sequence[CommandAnswer] = (),
+    ) -> list[SentCommand]:
+        """See ``Engine.announce``."""
+        checked = check_process(process, ttl_seconds, answers)
+        beat = lambda: fleet.renew(process, ttl_seconds, checked, self._context())
+        waiting = await self._database.perform(beat, idempotent=True)
+        if waiting is None:
+            enter = lambda: fleet.enter(process, ttl_seconds, checked, self._context())
+            waiting = await self._database.perform(enter, idempotent=True)
+        return waiting
+
+    async def depart(self, process_id: str) -> None:
+        """See ``Engine.depart``."""
+        check_id(process_id, "process_id")
+        await self._database.perform(lambda: fleet.depart(process_id), idempotent=True)
+
+    async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
+        """See ``Engine.workers``."""
+        return await self._database.read(lambda: fleet.workers(self._context(), gone=gone))
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """See ``Engine.command``."""
+        targets = check_command(command, process_ids, attribution, ttl_seconds, caller)
+        sent = SentCommand(random_bytes(16).hex(), command, attribution.by, attribution.why)
+        await self._resources.perform_once(
+            "command",
+            lambda: fleet.send(sent, targets, ttl_seconds, attribution.audit, self._context()),
+        )
+        return sent.id
+
+    async def answers(self, command_id: str) -> list[CommandAnswer]:
+        """See ``Engine.answers``."""
+        check_id(command_id, "command_id")
+        return await self._database.read(lambda: fleet.answers(command_id))
+
     # --- maintain ----------------------------------------------------------------------------
 
     async def reclaim(
@@ -463,6 +531,16 @@ class PostgresEngine:
         if every_seconds != 0:
             check_seconds("every_seconds", every_seconds)
         return await self._pruner.prune(self._context(), every_seconds)
+
+    async def take_unlogged_audit(self, *, every_seconds: float) -> list[AuditRecord]:
+        """Return the next audit records that are to be logged: each to one process, once.
+
+        A loop gives its interval: one process of the cluster takes them each time.
+        """
+        check_seconds("every_seconds", every_seconds)
+        lock = PeriodicLock("audit_log", every_seconds)
+        take = lambda: audit.take_unlogged(MAX_PAGE)
+        return await lock.run(self._database, take, self._context()) or []
 
     # --- observe -----------------------------------------------------------------------------
 

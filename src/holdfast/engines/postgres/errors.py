@@ -32,16 +32,16 @@ _UNREACHABLE = {
     r"pg_hba\.conf": (
         "does not accept {user} from this host: check pg_hba.conf there, and sslmode in the URL"
     ),
-    r'role ".*" does not exist': "has no {user}: correct it in the URL, or create it",
-    r'role ".*" is not permitted to log in': "does not let {user} log in: ALTER ROLE … LOGIN",
-    r'database ".*" does not exist': (
+    r'role ".{0,200}" does not exist': "has no {user}: correct it in the URL, or create it",
+    r'role ".{0,200}" is not permitted to log in': "does not let {user} log in: ALTER ROLE … LOGIN",
+    r'database ".{0,200}" does not exist': (
         "names a database that does not exist: create it, or correct its name in the URL"
     ),
     r"permission denied for database": "does not let {user} connect: GRANT CONNECT to it",
     r"failed to resolve host|could not translate host name": (
         "cannot be reached: the host has no address; correct its name in the URL"
     ),
-    r"Connection refused|on socket .* failed: No such file": (
+    r"Connection refused|on socket .{0,200} failed: No such file": (
         "cannot be reached: no server listens there; start it, or correct host and port"
     ),
     r"timeout expired|timed out": (

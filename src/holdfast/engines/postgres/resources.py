@@ -30,6 +30,7 @@ class EngineResources:
         self.options = options or PostgresOptions()
         self.database = Database(check_url(url), self.options)
         self._test_clock = clock
+        self._last_created_us = 0
         self.clock = clock or SystemClock()
         self.waiters = ClaimWaiters(self.clock)
         self.watermarks = WatermarkCache(monotonic)
@@ -39,6 +40,26 @@ class EngineResources:
         """Return the context of a call that begins now."""
         now_us = None if self._test_clock is None else self._test_clock.now_us()
         return CallContext(self.options, self.options.schema, now_us)
+
+    def enqueue_context(self, jobs: int) -> CallContext:
+        """Return the context of an enqueue of this many jobs; no two have the same time.
+
+        Without a clock for tests the database's time sees to that.
+        """
+        context = self.context()
+        if context.now_us is None:
+            return context
+        created_us = max(context.now_us, self._last_created_us + 1)
+        self._last_created_us = created_us + jobs - 1
+        return context._replace(created_us=created_us)
+
+    def return_times(self, first_us: int, jobs: int, created: int) -> None:
+        """Free the times from ``first_us`` on of the jobs that an enqueue did not create.
+
+        They stay taken if another enqueue has later ones.
+        """
+        if self._last_created_us == first_us + jobs - 1:
+            self._last_created_us = first_us + created - 1
 
     async def perform_once(
         self, verb: str, make: Callable[[], SansIO[T]], *, idempotent: bool = False

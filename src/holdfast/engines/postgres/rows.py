@@ -10,6 +10,7 @@ import msgspec
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
+from holdfast.model.errors import AuditAltered
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.history import AttemptRecord, Note
@@ -54,7 +55,7 @@ ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 NOTE = msgspec.msgpack.Decoder(Note)
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
-AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
+_AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
 def job_of(row: Row) -> Job:
@@ -176,6 +177,14 @@ def add_notes(notes: Sequence[tuple[str, str, int, Note]]) -> Statement:
     tenants, ids, made_us, records = map(list, zip(*notes, strict=True))
     columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
     return Statement("add_notes", {**columns, "notes": [pack(one) for one in records]})
+
+
+def audit_record(number: int, packed: bytes) -> AuditRecord:
+    """Return the record of the audit with this number, or raise ``AuditAltered``."""
+    try:
+        return _AUDIT_RECORD.decode(packed)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise AuditAltered(number, str(error)) from None
 
 
 def add_audit(records: Sequence[AuditRecord]) -> Statement:

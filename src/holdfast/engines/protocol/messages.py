@@ -28,6 +28,13 @@ from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.fleet import (
+    CommandAnswer,
+    SentCommand,
+    WorkerCommand,
+    WorkerEntry,
+    WorkerProcess,
+)
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.outcome import Outcome
@@ -91,6 +98,7 @@ class LeaseRef(msgspec.Struct, frozen=True, array_like=True):
     tenant: str
     id: str
     token: int
+    max_processing_seconds: float | None = None
 
 
 class JobName(msgspec.Struct, frozen=True, array_like=True):
@@ -105,6 +113,13 @@ class ExtendCall(msgspec.Struct, frozen=True, array_like=True):
 
     held: list[LeaseRef]
     lease_seconds: float
+    caller: Caller = SYSTEM
+
+
+class LeasesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.leases``."""
+
+    held: list[LeaseRef]
     caller: Caller = SYSTEM
 
 
@@ -189,6 +204,42 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     attribution: Attribution
     caller: Caller = SYSTEM
     expected: ScheduleState | None = None
+
+
+class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.announce``."""
+
+    process: WorkerProcess
+    ttl_seconds: float
+    answers: list[CommandAnswer] = []
+
+
+class DepartCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.depart``."""
+
+    process_id: str
+
+
+class WorkersCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.workers``."""
+
+    gone: bool = False
+
+
+class CommandCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.command``."""
+
+    command: WorkerCommand
+    process_ids: list[str]
+    attribution: Attribution
+    ttl_seconds: float
+    caller: Caller = SYSTEM
+
+
+class AnswersCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.answers``."""
+
+    command_id: str
 
 
 class AuditCall(msgspec.Struct, frozen=True, array_like=True):
@@ -284,6 +335,7 @@ ENQUEUE = Verb("enqueue", EnqueueCall, list[Receipt])
 CLAIM = Verb("claim", ClaimCall, ClaimAnswer)
 SETTLE = Verb("settle", SettleCall, list[LostLease | None])
 EXTEND = Verb("extend", ExtendCall, list[ExtendAnswer])
+LEASES = Verb("leases", LeasesCall, list[ExtendAnswer])
 RECLAIM = Verb("reclaim", ReclaimCall, Reclaim)
 GET = Verb("get", GetCall, list[Job | None])
 COUNTS = Verb("counts", CountsCall, dict[str, Counts])
@@ -300,6 +352,11 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
+DEPART = Verb("depart", DepartCall, Empty)
+WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])
+COMMAND = Verb("command", CommandCall, str)
+ANSWERS = Verb("answers", AnswersCall, list[CommandAnswer])
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])
@@ -378,6 +435,16 @@ def extend_answer(answer: Renewal | LeaseLost) -> ExtendAnswer:
     if isinstance(answer, LeaseLost):
         return ExtendAnswer(0, lost=LostLease(answer.job_id, answer.token))
     return ExtendAnswer(answer.lease_until_us, answer.stop_requested)
+
+
+def renewals(answers: list[ExtendAnswer]) -> list[Renewal | LeaseLost]:
+    """Return what these messages say."""
+    return [
+        Renewal(answer.lease_until_us, answer.stop_requested)
+        if answer.lost is None
+        else LeaseLost(answer.lost.job_id, answer.lost.token)
+        for answer in answers
+    ]
 
 
 def lost_lease(answer: LeaseLost | None) -> LostLease | None:

@@ -21,6 +21,7 @@ from .edit import EditRules
 from .enqueue import EnqueueRules
 from .find import FindRules
 from .fixture import EngineFixture
+from .fleet import CommandRules, LeaseReadingRules, RegistryRules
 from .groups import GroupRules
 from .history import HistoryRules
 from .holds import HoldRules
@@ -29,6 +30,7 @@ from .lease import LeaseRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
+from .retention import RetentionRules
 from .settle import SettleRules
 from .turns import FairShareRules, OutageRules, RateRules
 
@@ -47,8 +49,8 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules):
-    """Find, groups and history."""
+class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules):
+    """Find, groups, history, and what is kept of it."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
@@ -59,5 +61,11 @@ class RecordRules(AuditRules, FlagAndScheduleRules):
     """The audit, flags and schedules."""
 
 
-class EngineConformance(JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules):
+class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
+    """The registry of processes, and commands to them."""
+
+
+class EngineConformance(
+    JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules, FleetRules
+):
     """Every rule of the engine contract, one test each."""

@@ -73,6 +73,45 @@ class DependencyRules(Suite):
         await fixture.complete("b")
 
     @on_engine
+    async def test_a_dependency_on_a_unique_job_that_exists_is_one_on_the_existing_job(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("first", unique="u")
+        receipts = await fixture.engine.enqueue(
+            [
+                new_job(id="second", unique="u"),
+                new_job(id="third", unique="u"),
+                new_job(id="fourth", unique="v"),
+                new_job(id="fifth", unique="v"),
+                new_job(id="last", depends_on=("second", "third", "fifth")),
+            ]
+        )
+        assert [receipt.id for receipt in receipts] == [
+            "first",
+            "first",
+            "fourth",
+            "fourth",
+            "last",
+        ]
+        job = await fixture.job("last")
+        assert (job.state, job.ties.depends_on) == (State.BLOCKED, ("first", "fourth"))
+        await fixture.complete("first", "fourth")
+        await fixture.complete("last")
+
+    @on_engine
+    async def test_a_cycle_through_a_unique_job_is_refused(self, fixture: EngineFixture) -> None:
+        with pytest.raises(InvalidInput, match="circle") as refused:
+            await fixture.engine.enqueue(
+                [
+                    new_job(id="a", unique="u", depends_on=("b",)),
+                    new_job(id="again", unique="u"),
+                    new_job(id="b", depends_on=("again",)),
+                ]
+            )
+        assert refused.value.field == "depends_on"
+        assert await fixture.counts() == Counts()
+
+    @on_engine
     async def test_an_unknown_dependency_is_refused_and_nothing_is_enqueued(
         self, fixture: EngineFixture
     ) -> None:

@@ -12,8 +12,18 @@ from holdfast.model.actions import ArchiveJobs, CancelJobs, PurgeJobs, ReplayJob
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, StaleVersion
 from holdfast.model.history import NoteKind
 from holdfast.model.job import Edit, State
+from holdfast.model.outcome import retry
 
-from .fixture import OPERATION, EngineFixture, Suite, WaitingClaim, named, new_job, on_engine
+from .fixture import (
+    FAILURE,
+    OPERATION,
+    EngineFixture,
+    Suite,
+    WaitingClaim,
+    named,
+    new_job,
+    on_engine,
+)
 
 
 class EditRules(Suite):
@@ -35,6 +45,28 @@ class EditRules(Suite):
             (NoteKind.EDIT, "ann", OPERATION.why)
         ] * 2
         assert [note.before for note in notes] == [b'{"n":1}', None]
+
+    @on_engine
+    async def test_max_attempts_cannot_be_less_than_a_job_has_used(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("a", max_attempts=5)
+        for _ in range(2):
+            await fixture.settle(*(retry(one, FAILURE) for one in await fixture.take()))
+        job = await fixture.job("a")
+        with pytest.raises(InvalidInput, match="has used 2 attempts: give 3 or more"):
+            await fixture.engine.edit(job, Edit(max_attempts=2), OPERATION)
+        assert (await fixture.job("a")).max_attempts == 5
+        await fixture.engine.edit(job, Edit(max_attempts=3), OPERATION)
+        await fixture.dead_letter("a")
+        await fixture.engine.edit(job, Edit(max_attempts=3), OPERATION)
+        with pytest.raises(InvalidInput):
+            await fixture.engine.edit(job, Edit(max_attempts=2), OPERATION)
+        await fixture.engine.operate(ReplayJobs(), named("a"), OPERATION)
+        await fixture.engine.edit(job, Edit(max_attempts=1), OPERATION)  # its budget is fresh
+        [job] = await fixture.take()
+        await fixture.settle(retry(job, FAILURE))
+        assert await fixture.state("a") is State.DEAD
 
     @on_engine
     async def test_a_stale_version_is_refused_and_nothing_is_changed(

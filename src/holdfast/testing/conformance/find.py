@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from holdfast.engines.contract import Engine
 from holdfast.model.access import Caller
 from holdfast.model.actions import ArchiveJobs, CancelJobs, ReplayJobs, RestoreJobs
 from holdfast.model.errors import InvalidInput
@@ -24,6 +25,7 @@ from .fixture import (
     named,
     new_job,
     on_engine,
+    uniform_batch,
     wanted,
 )
 
@@ -67,6 +69,42 @@ FAILED = {"error_reasons", "classes", "fingerprint", "text"}
 
 class FindRules(Suite):
     """Filters and pages."""
+
+    @on_engine
+    async def test_the_jobs_of_a_batch_are_listed_in_the_order_of_their_enqueue(
+        self, fixture: EngineFixture
+    ) -> None:
+        ids = ["z", "b10", "b9", "a", "m"]
+        await fixture.put(*ids)
+        batch = await fixture.engine.enqueue(uniform_batch(20, queue="many"))
+        mixed = [new_job(queue=f"q{number % 3}", tenant=f"t{number % 2}") for number in range(6)]
+        ids += [one.id for one in (*batch, *await fixture.engine.enqueue(mixed))]
+        await fixture.put("tied", "untied", key="k")
+        ids += ["tied", "untied"]
+        await fixture.complete("z", queues=["default"])
+        await fixture.dead_letter("b10", queues=["default"])
+        [job] = await fixture.take(queues=["default"])
+        await fixture.settle(retry(job, FAILURE))  # it goes to the tail of its queue
+        assert await _listed(fixture.engine, newest=False) == ids
+        assert await _listed(fixture.engine, newest=True) == ids[::-1]
+
+    @on_engine
+    async def test_a_limit_takes_the_dead_letters_that_a_list_has_first(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("late", "x", "early", "b", "a")
+        for job_id in ("late", "x", "early", "b", "a"):
+            fixture.clock.advance(1)
+            await fixture.dead_letter(job_id)
+        listed = await fixture.find(states=(State.DEAD,))
+        assert listed == ["late", "x", "early", "b", "a"], "oldest first, by when they were created"
+        for _ in range(2):
+            done = await fixture.engine.operate(
+                ReplayJobs(), wanted(states=(State.DEAD,)), OPERATION, limit=2
+            )
+            assert [job.id for job in done.jobs] == listed[:2]
+            del listed[:2]
+            assert await fixture.find(states=(State.DEAD,)) == listed
 
     @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
     @on_engine
@@ -274,3 +312,15 @@ def _matches(job: Job, name: str, value: object) -> bool:
         return job.tenant == value
     own = {"ids": job.id, "states": job.state, "queues": job.queue, "tasks": job.task}
     return isinstance(value, tuple) and own.get(name, job.ties.key) in value
+
+
+async def _listed(engine: Engine, *, newest: bool) -> list[str]:
+    """Return the ids of all jobs, a few at a time."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = await engine.find(cursor=cursor, limit=4, newest=newest)
+        found += [job.id for job in page.jobs]
+        cursor = page.cursor
+        if not cursor:
+            return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.engines.contract import Reclaim, Renewal
+from holdfast.engines.contract import EngineOptions, Reclaim, Renewal
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.job import State
@@ -115,6 +116,42 @@ class LeaseRules(Suite):
         await fixture.put("a")
         [job] = await fixture.take(lease_seconds=3_600)
         assert job.lease_until_us == fixture.clock.now_us() + 600_000_000
+
+    def test_without_a_cap_in_job_and_engine_the_holder_has_one(self) -> None:
+        async def scenario(fixture: EngineFixture) -> None:
+            await fixture.put("a")
+            [job] = await fixture.take(lease_seconds=60)
+            held = replace(job, max_processing_seconds=2_000.0)
+            for _half_a_minute in range(50):
+                fixture.clock.advance(30)
+                [renewed] = await fixture.engine.extend([held], lease_seconds=60)
+                assert isinstance(renewed, Renewal)
+                assert renewed.lease_until_us == fixture.clock.now_us() + 60_000_000
+            # It is 25 minutes later: its worker dies, and it was not held for too long.
+            [lost] = (await fixture.expire_leases(61)).lost
+            assert lost.failure is not None
+            assert lost.failure.error_reason == "worker_lost"
+            [job] = await fixture.take(lease_seconds=60)
+            capped_us = fixture.clock.now_us() + 100_000_000
+            fixture.clock.advance(50)
+            held = replace(job, max_processing_seconds=100.0)
+            assert await fixture.engine.extend([held], lease_seconds=60) == [Renewal(capped_us)]
+
+        self.check(scenario, EngineOptions(remember_seconds=60.0))
+
+    @on_engine
+    async def test_the_caps_of_job_and_engine_go_over_that_of_the_holder(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("a")
+        await fixture.put("b", max_processing_seconds=100)
+        started_us = fixture.clock.now_us()
+        jobs = await fixture.take(2, lease_seconds=99)
+        fixture.clock.advance(90)
+        held = [replace(job, max_processing_seconds=9_000.0) for job in jobs]
+        answers = await fixture.engine.extend(held, lease_seconds=3_600)
+        ends = (600_000_000, 100_000_000)
+        assert answers == [Renewal(started_us + end_us) for end_us in ends]
 
     @on_engine
     async def test_an_operator_can_end_a_lease(self, fixture: EngineFixture) -> None:

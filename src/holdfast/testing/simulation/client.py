@@ -28,6 +28,7 @@ from holdfast.model.errors import (
     InvalidInput,
     StorageFull,
 )
+from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
@@ -77,6 +78,8 @@ class Client:
             (2, self._set_flag_and_schedule),
             (2, self._audit),
             (1, self._force_reclaim),
+            (2, self._command_workers),
+            (2, self._announce),
         ]
 
     async def main(self) -> None:
@@ -213,6 +216,8 @@ class Client:
         await self.call("flags", engine.flags(), sorted)
         await self.call("schedules", engine.schedules(), sorted)
         await self.call("audited", engine.audited(limit=5), len)
+        held = [job for job in page.jobs if job.state is State.IN_FLIGHT]
+        await self.call("leases", engine.leases(held), len)
 
     # --- admin -------------------------------------------------------------------------------
 
@@ -284,6 +289,38 @@ class Client:
         if page.jobs:
             call = self.engine.reclaim(forced=page.jobs)
             await self.call("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
+
+    async def _command_workers(self) -> None:
+        """Send every live process a command; look for the answers later."""
+        engine = self.engine
+        found = await self.call("workers", engine.workers(gone=self._rng.random() < 0.5), len)
+        if found:
+            command = WorkerCommand("resize", slots=self._rng.randint(1, 4))
+            call = engine.command(
+                command,
+                [entry.process.id for entry in found],
+                self._operation("worker.resize"),
+                ttl_seconds=5.0,
+            )
+            command_id = await self.call("command", call, lambda _id: command.slots)
+            await asyncio.sleep(self._rng.choice([0.0, 0.5, 2.0]))
+            await self.call("answers", engine.answers(command_id), len)
+
+    async def _announce(self) -> None:
+        """Enter this client as a process that runs no jobs, and leave again."""
+        process = WorkerProcess(
+            id=f"{self._name}-life",
+            name=self._name,
+            host="simulated",
+            pid=1,
+            version="0",
+            started_at_us=0,
+            slots={},
+            processes={f"{self._name}-worker": None},
+        )
+        await self.call("announce", self.engine.announce(process, ttl_seconds=4.0), len)
+        if self._rng.random() < 0.5:
+            await self.call("depart", self.engine.depart(process.id))
 
     async def _operate(self, action: AnyAction, wanted: Filter, limit: int = 1_000) -> None:
         call = self.engine.operate(action, wanted, self._operation(action.name), limit=limit)

@@ -13,7 +13,7 @@ from holdfast.daemon.daemon_store import JournalStore, Store
 from holdfast.daemon.rpc.app import Route, RpcApp
 from holdfast.daemon.rpc.http_protocol import HttpProtocol
 from holdfast.daemon.rpc.server import GRACE_SECONDS
-from holdfast.daemon.worker_settings import worker_name, worker_options
+from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.contract import Engine, Reclaim
 from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
@@ -194,10 +194,13 @@ class SimulatedDaemon(Daemon):
         await self.process.world.check_recovered(store.engine, self.process)
         await super()._start(store)
 
-    def _make_worker(self, engine: Engine) -> Worker:
+    def _watch_loop(self, store: Store) -> None:
+        """Do nothing: real threads and real time have no place here."""
+
+    def _make_worker(self, engine: Engine, name: str) -> Worker:
         options = replace(worker_options(self.settings), inline=True)
         recording = RecordingEngine(engine, self.process)
-        return Worker(recording, self._registry, worker_name(self.settings), options)
+        return Worker(recording, self._registry, name, options)
 
     async def _listen(self, engine: Engine, routes: Mapping[str, Route]) -> None:
         server = SimulatedServer(self.process, RpcApp(engine, routes))

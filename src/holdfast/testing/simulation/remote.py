@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.model.errors import HoldfastError
-from holdfast.worker.loops import LeaseLoop, Supervisor
+from holdfast.worker.loops import CancellationLoop, LeaseLoop, Supervisor
 from holdfast.worker.worker import Worker
 
 from .application import registry
@@ -55,7 +55,7 @@ class RemoteWorker:
         leases = LeaseLoop(
             recording, worker, settings.reclaim_interval_seconds, process.clock, reclaims=False
         )
-        supervisor = Supervisor([leases], process.clock)
+        supervisor = Supervisor([leases, CancellationLoop(worker)], process.clock)
         supervisor.start()
         await self._stop.wait()
         await worker.stop(settings.drain_seconds)

@@ -54,21 +54,21 @@ def draw_scenario(seed: int) -> Scenario:
         lease_seconds=rng.choice([1.2, 2.0, 4.0]),
         task_timeout_seconds=rng.choice([1.0, 3.0]),
         reclaim_interval_seconds=rng.choice([0.4, 1.0]),
-        max_processing_seconds=rng.choice([25.0, 600.0]),
         max_backoff_seconds=2.0,
         base_backoff_seconds=0.5,
         remember_seconds=remember_seconds,
-        snapshot_interval_seconds=rng.choice([0.5, 2.0]),
+        snapshot_interval_seconds=rng.choice([None, 2.0]),
         drain_seconds=rng.choice([0.1, 2.0]),
         stall_seconds=None,
         metrics_port=None,
     )
     options = JournalOptions(
         remember_seconds=remember_seconds,
-        max_processing_seconds=settings.max_processing_seconds,
+        # In the engine only: as a setting, the daemon refuses 25 s for a task of a minute.
+        max_processing_seconds=rng.choice([25.0, 600.0]),
         segment_bytes=segment_bytes,
         compact_bytes=segment_bytes * rng.choice([1, 2, 4]),
-        keep_segments=rng.choice([0, 0, 2]),
+        keep_log_bytes=rng.choice([0, 0, 4 * segment_bytes]),
         max_history_backlog=rng.choice([20, 100_000, 100_000]),
     )
     return Scenario(

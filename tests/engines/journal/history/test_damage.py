@@ -1,5 +1,6 @@
 """Damage is found, named, and never taken for history."""
 
+import logging
 import random
 import sqlite3
 from pathlib import Path
@@ -11,6 +12,7 @@ from holdfast.engines.journal.history.check import verify
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import (
+    AuditAltered,
     CorruptHistory,
     HistoryMissing,
     StorageError,
@@ -86,7 +88,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(disk):
 
 def test_a_newer_version_is_refused(disk, file):
     change(file, f"PRAGMA user_version = {database.SCHEMA_VERSION + 1}")
-    with pytest.raises(UnknownFormat, match="schema version 2"):
+    with pytest.raises(UnknownFormat, match=f"schema version {database.SCHEMA_VERSION + 1}"):
         SqliteHistory.open(disk.database())
 
 
@@ -118,14 +120,12 @@ READS = {
     "dead_bodies": lambda store: store.get("default", "d7"),
     "attempts": lambda store: store.history(store.get("default", "d7")),
     "notes": lambda store: store.history(store.get("default", "d7")),
-    "audit": lambda store: store.audit(0, 1_000),
 }
+BODIES = ["replace(body, 'd', 'e')", "''", "CAST(x'ff00ff' AS TEXT)", "body || ' '"]
 
 
 @pytest.mark.parametrize("table", READS)
-@pytest.mark.parametrize(
-    "body", ["replace(body, 'd', 'e')", "''", "CAST(x'ff00ff' AS TEXT)", "body || ' '"]
-)
+@pytest.mark.parametrize("body", BODIES)
 def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     change(file, f"UPDATE {table} SET body = {body}")  # noqa: S608 - ours
     store = SqliteHistory.open(disk.database())
@@ -137,6 +137,20 @@ def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     if table in ("done", "dead_bodies"):
         with pytest.raises(CorruptHistory):
             store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
+    store.close()
+
+
+@pytest.mark.parametrize("number", [1, 7])
+@pytest.mark.parametrize("body", BODIES)
+def test_a_damaged_entry_of_the_audit_is_named_and_never_given_out(disk, file, number, body):
+    assert change(file, f"UPDATE audit SET body = {body} WHERE number = ?", number) == 1  # noqa: S608 - ours
+    store = SqliteHistory.open(disk.database())
+    with pytest.raises(AuditAltered, match=f"entry {number} of the audit was altered") as caught:
+        store.audit(0, 1_000)
+    assert caught.value.number == number
+    assert "audit verify" in str(caught.value)
+    assert any(f"table audit row {number}" in problem for problem in verify(store))
+    assert len(store.audit(number, 1_000)) == 300 - number, "those after it can be read"
     store.close()
 
 
@@ -233,3 +247,48 @@ def test_errors_of_the_database_are_ours(disk, world):
     world.dead("a")
     with pytest.raises(StorageError, match=r"cold\.sqlite cannot be read or written"):
         world.feed(store)
+
+
+def as_version_1(file):
+    """Make the database one of version 1, which did not know how many bytes it has."""
+    change(file, "DROP TABLE done_size")
+    change(file, "PRAGMA user_version = 1")
+
+
+def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file, world, caplog):
+    caplog.set_level(logging.INFO, "holdfast.journal")
+    store = SqliteHistory.open(disk.database())
+    for number in range(3):
+        world.done(f"more-{number}", payload=b'{"x":"' + b"y" * 1_000 + b'"}')
+    world.feed(store)
+    size_bytes = store.size_bytes
+    assert size_bytes > 3_000
+    store.close()
+    as_version_1(file)
+    reader = SqliteHistory.open(disk.database(), upgrade=False)
+    assert verify(reader) == []
+    assert reader.get("default", "more-0") is not None
+    reader.close()
+    for _ in range(2):
+        store = SqliteHistory.open(disk.database())
+        assert store.size_bytes == size_bytes
+        assert verify(store) == []
+        store.close()
+    said = [line.getMessage() for line in caplog.records if "migrated" in line.getMessage()]
+    assert len(said) == 1
+    assert "from_schema=1 to_schema=2" in said[0]
+
+
+def test_the_size_follows_what_is_stored_forgotten_and_purged(disk, file, world):
+    store = SqliteHistory.open(disk.database())
+    jobs = [world.done(f"more-{number}", payload=b'{"x":1}') for number in range(4)]
+    world.feed(store)
+    world.purge(jobs[3])
+    world.feed(store)
+    before = store.size_bytes
+    store.forget_excess(before - 1)
+    assert 0 < store.size_bytes < before
+    assert verify(store) == []
+    change(file, "UPDATE done_size SET bytes = bytes + 1")
+    assert any("done_size" in problem for problem in verify(store)), "the check can fail"
+    store.close()

@@ -128,6 +128,24 @@ def test_it_feeds_at_once_when_there_is_much(monkeypatch):
     virtually(work)
 
 
+def test_large_payloads_and_results_count_more_against_the_backlog():
+    async def work():
+        owner = Owner(max_backlog=100)
+        for number in range(3):
+            owner.world.done(f"large-{number}", payload=b'{"x":"' + b"y" * 100_000 + b'"}')
+        owner.record()
+        assert owner.history.behind, "150 times two KiB"
+        await owner.history.flush()
+        assert not owner.history.behind
+        for number in range(90):
+            owner.world.done(f"small-{number}")
+        owner.record()
+        assert not owner.history.behind, "and nothing is left of the large ones"
+        await owner.history.close()
+
+    virtually(work)
+
+
 def test_it_rests_while_there_is_room_and_not_when_there_is_little(monkeypatch):
     monkeypatch.setattr(feed_module, "FEED_FROM", 10)
 

@@ -5,10 +5,15 @@ import errno
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.engines.contract import Counts
+from holdfast.engines.journal import inspection
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.engines.journal.wal.log_reader import kept_names
+from holdfast.model.errors import CorruptLog
 from holdfast.model.outcome import completed
 from holdfast.testing import SimDisk, VirtualClock
 from tests.engines.journal.test_engine import job, opened
@@ -56,14 +61,56 @@ async def test_two_snapshots_are_kept_and_the_segments_since_the_older_one():
 
 async def test_old_segments_are_kept_for_a_person_when_asked():
     disk = SimDisk()
-    engine = await opened(disk, keep_segments=2)
+    engine = await opened(disk, keep_log_bytes=1_000)
     for number in range(6):
         await engine.enqueue([job(f"j{number}")])
         await engine.compact()
-    kept = [name for name in disk.names("log") if name.endswith(".kept")]
-    assert len(kept) == 2
-    again = await opened(disk.crash())
-    assert (await again.counts())["default"].pending == 6
+    kept = kept_names(disk)
+    sizes = [len(disk.content(name)) for name in kept]
+    assert len(kept) > 1
+    assert sum(sizes) <= 1_000 < sum(sizes) + max(sizes), "as many as there is room for"
+    copy = disk.crash()
+    records = list(inspection.dump(copy))
+    assert [record.seq for record in records] == list(range(records[0].seq, 7))
+    assert records[0].file == kept[0]
+    assert records[-1].job_id == "j5"
+    report = inspection.verify(copy)
+    assert (report.problems, report.kept_segments) == ([], kept)
+    again = await opened(copy)
+    assert (await again.counts())["default"].pending == 6, "recovery does not read them"
+
+
+async def test_without_the_setting_nothing_is_kept_and_what_was_kept_goes():
+    disk = SimDisk()
+    engine = await opened(disk, keep_log_bytes=10_000)
+    for number in range(4):
+        await engine.enqueue([job(f"j{number}")])
+        await engine.compact()
+    await engine.close()
+    assert kept_names(disk)
+    engine = await opened(disk)
+    await engine.enqueue([job("last")])
+    await engine.compact()
+    assert kept_names(disk) == []
+
+
+async def test_damage_to_a_kept_segment_is_reported_and_stops_nothing_else():
+    disk = SimDisk()
+    engine = await opened(disk, keep_log_bytes=10_000)
+    for number in range(4):
+        await engine.enqueue([job(f"j{number}")])
+        await engine.compact()
+    await engine.close()
+    name = kept_names(disk)[0]
+    data = bytearray(disk.content(name))
+    data[-30] ^= 1
+    disk.put(name, bytes(data))
+    [problem] = inspection.verify(disk).problems
+    assert name in problem
+    with pytest.raises(CorruptLog, match=name):
+        list(inspection.dump(disk))
+    again = await opened(disk)
+    assert (await again.counts())["default"].pending == 4
 
 
 async def test_sequence_numbers_and_tokens_go_on_after_compaction_and_reopening():

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 from holdfast import DuplicateId, Holdfast, InvalidInput, JobHandle, StorageError, Unavailable
 from holdfast.engines.postgres.connection import caller_transaction
 from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.model.job import NewJob
+from holdfast.model.job import NewJob, State
+from holdfast.model.outcome import completed
 from tests.engines.postgres.shops import (
     INSERT,
     Shop,
@@ -419,3 +420,39 @@ def test_other_stores_refuse_and_say_which_one_has_it(shop, store, tmp_path, mon
         with app.testing(), pytest.raises(InvalidInput, match="a rehearsal keeps work in memory"):
             joined.enqueue_sync()
     assert list(tmp_path.iterdir()) == []
+
+
+# --- a dependency on a unique job that exists -----------------------------------------------------
+
+
+def depend_while_it_ends(shop: Shop, wait: Callable[[Future], object]) -> State:
+    """Depend on the job that has a unique key while it is completed; return the new job's state.
+
+    ``wait`` decides when the transaction is committed.
+    """
+    unique = shop.confirm.options(unique="u")
+    first = unique.enqueue_sync(1)
+    binding = shop.app._binding
+    [held] = binding.call_sync(lambda engine: engine.claim(queues=["mail"], worker="w")).jobs
+    assert held.id == first.id
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(shop.url) as connection:
+        again = unique.call(2)
+        after = shop.confirm.options(depends_on=[again]).call(3)
+        handles = shop.app.enqueue_all_sync([again, after], connection=connection)
+        assert handles[0].id == first.id
+        outcome = completed(held)
+        settling = pool.submit(binding.call_sync, lambda engine: engine.settle([outcome]))
+        wait(settling)
+        connection.commit()
+        assert settling.result(20) == [None]
+    return asyncio.run(handles[1].get()).state
+
+
+def test_a_unique_job_that_ends_meanwhile_frees_the_new_one_that_depends_on_it(shop):
+    assert depend_while_it_ends(shop, lambda _settling: wait_until_blocked(shop)) is State.PENDING
+
+
+def test_control_without_locks_the_new_one_would_wait_forever(shop, rewritten):
+    changes = {"lock_jobs": ("FOR UPDATE OF j", ""), "mark_tied": ("WHERE", "WHERE false AND")}
+    rewritten(lambda name, text: text.replace(*changes.get(name, ("", ""))))
+    assert depend_while_it_ends(shop, lambda settling: settling.result(20)) is State.BLOCKED

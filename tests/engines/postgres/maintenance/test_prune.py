@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from hashlib import shake_256
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ from holdfast.engines.postgres.maintenance.prune import PruneResult
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.model.actions import NoteJobs
-from holdfast.model.audit import Attribution
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import completed, dead, retry
@@ -257,3 +258,60 @@ def test_without_the_care_for_the_default_partition_a_day_cannot_be_made(url):
             f"FOR VALUES FROM ({day_us}) TO ({day_us + 86_400_000_000})"
         )
     assert ask(url, f"SELECT holdfast.make_day({day_us})") == [(False,)]
+
+
+async def finish_large(engine: PostgresEngine, clock: VirtualClock, *ids: str) -> None:
+    """Finish jobs of about 16 KiB each, one second apart."""
+    for number, job_id in enumerate(ids):
+        text = shake_256(bytes([number])).hexdigest(8_192)
+        await engine.enqueue([NewJob(task="t", id=job_id, payload={"text": text})])
+        [job] = await take(engine)
+        clock.advance(1)
+        await engine.settle([completed(job)])
+
+
+async def test_whole_days_go_first_and_then_the_oldest_of_a_day_when_there_are_too_many_bytes(url):
+    options = PostgresOptions(remember_seconds=10 * DAY, max_history_bytes=256 * 1024)
+    async with opened(url, options) as (engine, clock):
+        await engine.prune()
+        await finish_large(engine, clock, *(f"a{number:02}" for number in range(20)))
+        clock.advance(DAY)
+        ids = [f"b{number:02}" for number in range(30)]
+        await finish_large(engine, clock, *ids)
+        await engine.audit([AuditEntry("test", "job", "a00", "ann")])
+        pruned = await engine.prune()
+        assert pruned.days_dropped == 1, "the first day"
+        kept = await known(engine)
+        assert kept == ids[-len(kept) :]
+        assert 8 <= len(kept) <= 16
+        assert pruned.jobs == len(ids) - len(kept)
+        assert await engine.prune() == PruneResult(), "there is room for more now"
+        assert len(await engine.audited()) == 1
+
+
+async def test_a_sample_is_enough_to_find_the_bound(url, monkeypatch):
+    monkeypatch.setattr(prune_module, "_SAMPLE_BLOCKS", 20)
+    monkeypatch.setattr(prune_module, "_BLOCKS_AT_ONCE", 3)
+    options = PostgresOptions(remember_seconds=10 * DAY, max_history_bytes=128 * 1024)
+    async with opened(url, options) as (engine, clock):
+        every = [f"{number:02}-{n}" for number in range(60) for n in range(10)]
+        for number in range(60):
+            text = shake_256(bytes([number])).hexdigest(600)
+            jobs = [NewJob(task="t", id=f"{number:02}-{n}", payload={"x": text}) for n in range(10)]
+            await engine.enqueue(jobs)
+            clock.advance(1)
+            await engine.settle([completed(job) for job in await take(engine)])
+        await engine.prune()
+        kept = sorted(job.id for job in (await engine.find(limit=1_000)).jobs)
+        assert kept == every[-len(kept) :]
+        assert 30 <= len(kept) <= 160, "about 80 of these have 128 KiB"
+
+
+async def test_what_older_code_finished_has_no_payload(url):
+    async with opened(url) as (engine, _clock):
+        await finish(engine, "a")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE holdfast.history SET payload = NULL")
+        [job] = await engine.get(["a"])
+        assert job is not None
+        assert job.payload == b""

@@ -12,7 +12,7 @@ from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.job import Job
 
-from .database import quick_check
+from .database import is_measured, quick_check
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -68,7 +68,10 @@ def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[
     )
     yield from (found[-1] for found in _kept_in(store, connection, "notes", NOTES) if found[-1])
     yield from _audit(store, connection)
-    for name, table in _RECOUNTS.items():
+    recounts = dict(_RECOUNTS)
+    if is_measured(connection):
+        recounts["recount_done_size"] = "done_size"
+    for name, table in recounts.items():
         for row in _ROWS.decode(ask(connection, statement(name))):
             yield f"{store.file}: table {table} disagrees with what is there: {row}"
 

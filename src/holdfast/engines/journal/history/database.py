@@ -8,6 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from holdfast.engines.journal.wal.disk import DatabaseFile
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import (
     CorruptHistory,
     HistoryMissing,
@@ -20,9 +21,13 @@ from holdfast.model.errors import (
 
 from .statements import run, schema, statement
 
+log = StructuredLog("holdfast.journal")
+
 APPLICATION_ID = 0x48464344
 """Identifies the file as ours: HFCD."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 2 knows how many bytes the finished jobs have."""
+_NEW_IN_2 = ("schema/024_done_size", "schema/025_measure_done")
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked completely at every open: it takes about a second."""
 
@@ -65,9 +70,12 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
 
 
 def open_writer(
-    database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int
+    database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int, upgrade: bool
 ) -> tuple[sqlite3.Connection, HistoryCheckpoint]:
-    """Return the writing connection to an intact database, and its checkpoint."""
+    """Return the writing connection to an intact database, and its checkpoint.
+
+    With ``upgrade`` an older database gets today's schema; without, it is left as it is.
+    """
     if not database.exists() and expected_seq > 0:
         raise HistoryMissing(database.file, None, expected_seq)
     connection = connect(database, writes=True)
@@ -75,7 +83,9 @@ def open_writer(
         if _is_empty(connection):
             _create(database, connection, expected_seq, begin_at)
         else:
-            _check_format(database, connection)
+            version = _check_format(database, connection)
+            if upgrade and version < SCHEMA_VERSION:
+                _upgrade(database, connection, version)
         checkpoint = read_checkpoint(connection, database.file)
         _check_reach(database.file, checkpoint.seq, expected_seq, last_seq)
     except BaseException:
@@ -141,7 +151,22 @@ def _create(
     database.commit(connection)
 
 
-def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> None:
+def _upgrade(database: DatabaseFile, connection: sqlite3.Connection, version: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for name in _NEW_IN_2:
+        connection.execute(statement(name))
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database.commit(connection)
+    log.emit("journal.migrated", file=database.file, from_schema=version, to_schema=SCHEMA_VERSION)
+
+
+def is_measured(connection: sqlite3.Connection) -> bool:
+    """Whether this database knows how many bytes its finished jobs have."""
+    return _pragma(connection, "user_version") > 1
+
+
+def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> int:
+    """Return the version of the schema."""
     application_id = _pragma(connection, "application_id")
     if application_id != APPLICATION_ID:
         problem = f"it belongs to another program (its application_id is {application_id:#x})"
@@ -149,11 +174,12 @@ def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> Non
     version = _pragma(connection, "user_version")
     if version > SCHEMA_VERSION:
         raise UnknownFormat(database.file, "schema version", version, SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
+    if version < 1:
         raise CorruptHistory(database.file, "", "", f"there is no schema version {version}")
     if database.size() <= QUICK_CHECK_BYTES:
         for problem in quick_check(connection):
             raise CorruptHistory(database.file, "", "", problem)
+    return version
 
 
 def _check_reach(file: str, seq: int, expected_seq: int, last_seq: int | None) -> None:

@@ -19,7 +19,7 @@ from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import AttemptRecord, Note
-from holdfast.model.job import Job, State
+from holdfast.model.job import MAX_TIME_US, Job, State
 from holdfast.model.search import FailureGroup, Filter, Place
 
 from .bloom import KnownNames
@@ -38,7 +38,10 @@ MOST_UNFED = 100_000
 _REST = 3
 """The pause after a feed, as a multiple of its duration, while there is room."""
 _HEAVY = 4
-"""How much more than a completion any other effect counts."""
+"""How much more than a completion any other effect counts: it has a failure, or comes from a
+person."""
+_BYTES_PER_WEIGHT = 2_048
+"""How many bytes of a payload or a result count as much as a small completion."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _NAMES_PER_STEP = 500
@@ -62,6 +65,7 @@ class HistoryFeed:
         fed: Callable[[int], None] = lambda _checkpoint: None,
         inline: bool = False,
         max_backlog: int = MOST_UNFED,
+        max_bytes: int = MAX_TIME_US,
         threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self.failure: HoldfastError | None = None
@@ -70,12 +74,13 @@ class HistoryFeed:
         self._durable_seq = durable_seq
         self._fed = fed
         self._most_unfed = max_backlog
+        self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._unfed: list[AppliedEffect] = []
         self._stored = 0
         """How many effects were stored since opening."""
-        self._heavy = 0
-        """How many unfed effects are not completions, which have no payload and no traceback."""
+        self._weight = 0
+        """How much more the unfed effects count than as many small completions."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._feed_from = FEED_FROM
@@ -100,16 +105,14 @@ class HistoryFeed:
 
     def record(self, applied: AppliedEffect) -> None:
         """See ``HistoryStore.record``; effects that leave no row are dropped at once."""
-        kind = type(applied.effect)
-        if kind is not Completed:
-            if kind not in KEPT:
-                return
-            self._heavy += 1
+        if type(applied.effect) not in KEPT:
+            return
+        self._weight += _weight_of(applied)
         unfed = self._unfed
         unfed.append(applied)
         if self._timer is None and self._feeding is None:
             self._timer = self._loop.call_later(FEED_AFTER_SECONDS, self._feed_soon)
-        elif len(unfed) + _HEAVY * self._heavy >= self._feed_from and self.failure is None:
+        elif len(unfed) + self._weight >= self._feed_from and self.failure is None:
             self._feed_soon()
 
     @property
@@ -125,7 +128,7 @@ class HistoryFeed:
     @property
     def behind(self) -> bool:
         """See ``HistoryStore.behind``."""
-        return self.unfed + _HEAVY * self._heavy > self._most_unfed
+        return self.unfed + self._weight > self._most_unfed
 
     @property
     def checkpoint(self) -> int:
@@ -217,8 +220,8 @@ class HistoryFeed:
                 await self._on(self._feeder, partial(self._store, batch, checkpoint))
         del self._unfed[: len(batch)]
         self._stored += len(batch)
-        if self._heavy:
-            self._heavy -= sum(type(one.effect) is not Completed for one in batch)
+        if self._weight:
+            self._weight -= sum(map(_weight_of, batch))
         self._unannounced = self.store.checkpoint
         self._announce()
         if not self.behind:
@@ -329,7 +332,27 @@ class HistoryFeed:
                 step = partial(self.store.forget, before_us, after=after)
                 went, after = await self._on(self._feeder, step)
             gone.update(went)
+        if self.too_large:
+            gone.update(await self._forget_excess())
         return gone
+
+    async def _forget_excess(self) -> Counter[tuple[str, str, State]]:
+        """Drop what finished first until the rest fits, with room for more."""
+        gone: Counter[tuple[str, str, State]] = Counter()
+        step = partial(self.store.forget_excess, self._max_bytes - self._max_bytes // 16)
+        while True:
+            async with self._writing:
+                went = await self._on(self._feeder, step)
+            if not went:
+                break
+            gone.update(went)
+        log.emit("history.bounded", jobs=gone.total(), max_bytes=self._max_bytes)
+        return gone
+
+    @property
+    def too_large(self) -> bool:
+        """Whether there are more bytes of completed and cancelled jobs than should be kept."""
+        return self.store.size_bytes > self._max_bytes
 
     async def close(self) -> None:
         """See ``HistoryStore.close``. Raise ``StorageError`` if something could not be stored."""
@@ -394,6 +417,15 @@ class HistoryFeed:
         except HoldfastError as error:
             self._known.abandon()
             log.emit("history.unfiltered", error=error)
+
+
+def _weight_of(applied: AppliedEffect) -> int:
+    """Return how much more than a small completion this counts while it is in memory."""
+    weight = 0 if type(applied.effect) is Completed else _HEAVY
+    job = applied.job
+    if job is not None:
+        weight += (len(job.payload) + len(job.result or b"")) // _BYTES_PER_WEIGHT
+    return weight
 
 
 def _copy_of(failure: HoldfastError) -> HoldfastError:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
+from holdfast.model.errors import AuditAltered, CorruptHistory
 from holdfast.model.failure import FailureClass
 from holdfast.model.failure_groups import group_dead_jobs, key_of
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
@@ -244,6 +245,17 @@ def history(
 
 
 def audit(connection: sqlite3.Connection, file: str, after: int, limit: int) -> list[AuditRecord]:
-    """Return the audit records after this number."""
+    """Return the audit records after this number, or raise ``AuditAltered``."""
     found = ask(connection, statement("read_audit"), {"after": after, "limit": limit})
-    return only(AUDIT.read(found, file))
+    try:
+        return only(AUDIT.read(found, file))
+    except CorruptHistory as error:
+        if error.row:
+            raise AuditAltered(int(error.row), error.problem) from None
+        if limit == 1:
+            raise AuditAltered(after + 1, error.problem) from None
+    # The whole page is not valid text: find the entry.
+    records: list[AuditRecord] = []
+    while one := audit(connection, file, records[-1].number if records else after, 1):
+        records += one
+    return records

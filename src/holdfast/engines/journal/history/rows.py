@@ -28,6 +28,8 @@ Name = tuple[str, str]
 """A job's tenant and id."""
 
 DONE_ROW_VALUES = 12
+DONE_ROW_BYTES = 256
+"""About what a finished job takes in the file besides its body; the statements have it too."""
 DeadRow = tuple[int, str, str, str, int, int, str, str | None, str, str, int, int, int, str]
 BodyRow = tuple[int, int, str]
 JobBodyRow = tuple[int, str, str, int, int, str]
@@ -51,15 +53,15 @@ def body_of(value: Job | AttemptRecord | Note | AuditRecord) -> tuple[int, str]:
     return crc32(body), body.decode()
 
 
-def done_values(done: Sequence[tuple[int, Job]]) -> list[str | int]:
-    """Return the rows of completed and cancelled jobs as one flat list of values."""
+def done_values(done: Sequence[tuple[int, Job]]) -> tuple[list[str | int], int]:
+    """Return the rows of completed and cancelled jobs as one flat list, and their size in bytes."""
     lines = _ENCODER.encode_lines([job for _seq, job in done]).removesuffix(b"\n")
     values: list[str | int] = []
     for (seq, job), body, text in zip(
         done, lines.split(b"\n"), lines.decode().split("\n"), strict=True
     ):
         values += (seq, *_COLUMNS(job), _WORDS[job.state], crc32(body), text)
-    return values
+    return values, len(lines) + len(done) * DONE_ROW_BYTES - (len(done) - 1)
 
 
 def done_columns(seq: int, job: Job) -> list[object]:

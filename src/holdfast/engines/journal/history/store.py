@@ -23,7 +23,7 @@ from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.history import AttemptRecord, Note
-from holdfast.model.job import Job, State
+from holdfast.model.job import MAX_TIME_US, Job, State
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Place
 
 from . import dump as dump_module
@@ -33,6 +33,7 @@ from .aggregates import InternedNames, write_tallies
 from .database import (
     HistoryCheckpoint,
     connect,
+    is_measured,
     open_writer,
     read_checkpoint,
     translated,
@@ -71,6 +72,8 @@ class SqliteHistory:
         self._kinds = InternedNames()
         self._oldest_us = 0
         """No job that finished before this is left to forget."""
+        self.size_bytes = read_size(writer) if is_measured(writer) else 0
+        """About how many bytes of completed and cancelled jobs are stored."""
 
     @classmethod
     def open(
@@ -80,15 +83,21 @@ class SqliteHistory:
         expected_seq: int = 0,
         last_seq: int | None = None,
         begin_at: int = 0,
+        upgrade: bool = True,
     ) -> SqliteHistory:
         """Open the database, or create one whose checkpoint is ``begin_at``.
 
         ``expected_seq`` is what the snapshots rely on it to cover, ``last_seq`` where the log
-        ends. Raise ``HistoryMissing``, ``CorruptHistory``, ``UnknownFormat`` or ``StorageError``.
+        ends. Only with ``upgrade``, which is for the owner, an older database gets today's schema.
+        Raise ``HistoryMissing``, ``CorruptHistory``, ``UnknownFormat`` or ``StorageError``.
         """
         try:
             writer, checkpoint = open_writer(
-                database, expected_seq=expected_seq, last_seq=last_seq, begin_at=begin_at
+                database,
+                expected_seq=expected_seq,
+                last_seq=last_seq,
+                begin_at=begin_at,
+                upgrade=upgrade,
             )
             return cls(database, writer, checkpoint)
         except (sqlite3.Error, OSError) as error:
@@ -145,6 +154,27 @@ class SqliteHistory:
         self._transact(work)
         return gone, until
 
+    def forget_excess(self, max_bytes: int) -> StateCounts:
+        """Drop some of the completed and cancelled jobs that finished first, if all are too large.
+
+        Return how many were dropped.
+        """
+        gone: dict[tuple[str, str, State], int] = {}
+
+        def work(
+            connection: sqlite3.Connection, known: HistoryCheckpoint
+        ) -> HistoryCheckpoint | None:
+            excess_bytes = read_size(connection) - max_bytes
+            values = {"excess_bytes": excess_bytes, "limit": FORGET_STEP}
+            [(until,)] = connection.execute(statement("step_to_bound"), values).fetchall()
+            if until is None:
+                return None
+            gone.update(_forget(connection, 0, until, MAX_TIME_US))
+            return known
+
+        self._transact(work)
+        return gone
+
     def has_forgotten(self, before_us: int) -> bool:
         """Whether certainly no job that finished before this is left."""
         return before_us <= self._oldest_us
@@ -165,6 +195,7 @@ class SqliteHistory:
                 connection.execute("ROLLBACK")
                 return
             write_checkpoint(connection, checkpoint)
+            size_bytes = read_size(connection)
             self.database.commit(connection)
         except BaseException as error:
             self._kinds.forget()
@@ -174,7 +205,7 @@ class SqliteHistory:
             if isinstance(error, sqlite3.Error | OSError):
                 raise translated(error, self.file) from error
             raise
-        self.checkpoint = checkpoint.seq
+        self.checkpoint, self.size_bytes = checkpoint.seq, size_bytes
 
     # --- read --------------------------------------------------------------------------------
 
@@ -297,6 +328,12 @@ class SqliteHistory:
             self._readers.put(connection)
 
 
+def read_size(connection: sqlite3.Connection) -> int:
+    """Return how many bytes of completed and cancelled jobs there are."""
+    [(size_bytes,)] = connection.execute(statement("read_done_size")).fetchall()
+    return int(size_bytes)
+
+
 def read_tally(found: bytes) -> dict[tuple[str, str, State], int]:
     """Return the tally that a statement found."""
     return {(tenant, queue, state): count for tenant, queue, state, count in _TALLIES.decode(found)}
@@ -307,7 +344,7 @@ def _forget(
 ) -> Mapping[tuple[str, str, State], int]:
     values = {"after": after, "until": until, "before_us": before_us}
     gone = read_tally(ask(connection, statement("tally_forgotten"), values))
-    for name in ("forget_attempts", "forget_notes", "forget_done"):
+    for name in ("forget_attempts", "forget_notes", "subtract_forgotten_size", "forget_done"):
         run(connection, name, values)
     write_tallies(connection, Counter({key: -count for key, count in gone.items()}))
     return gone

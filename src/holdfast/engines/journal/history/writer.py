@@ -195,12 +195,15 @@ def _write(connection: sqlite3.Connection, changes: RowChanges, kinds: InternedN
 def _finish(connection: sqlite3.Connection, done: Sequence[tuple[int, Job]]) -> None:
     """Insert and count completed and cancelled jobs, which are ordered by seq."""
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // DONE_ROW_VALUES
-    start = 0
+    start = size_bytes = 0
     while start < len(done):
         fitting = min(most, len(done) - start)
         size = next(size for size in _ROWS_AT_ONCE if size <= fitting)
-        connection.execute(inserting("done", size), done_values(done[start : start + size]))
+        values, bytes_of_part = done_values(done[start : start + size])
+        connection.execute(inserting("done", size), values)
+        size_bytes += bytes_of_part
         start += size
+    run(connection, "add_done_size", {"bytes": size_bytes})
     run(connection, "count_done", {"first": done[0][0], "last": done[-1][0]})
 
 
@@ -215,7 +218,9 @@ def _purge(
     rows = _PURGED.decode(ask(connection, statement("look_up_done"), values))
     for _seq, tenant, queue, state in rows:
         aggregates.tallies[tenant, queue, state] -= 1
-    run(connection, "delete_done", {"seqs": as_json([row[0] for row in rows])})
+    gone = {"seqs": as_json([row[0] for row in rows])}
+    run(connection, "subtract_deleted_size", gone)
+    run(connection, "delete_done", gone)
     _leave(connection, names, aggregates)
     run(connection, "purge_attempts", values)
     run(connection, "purge_notes", values)

@@ -13,10 +13,17 @@ from itertools import chain
 import msgspec
 
 from holdfast.engines.journal.state.state import JournalState
-from holdfast.engines.journal.wal.disk import LOG, SNAPSHOTS, Disk
-from holdfast.engines.journal.wal.log_reader import segment_numbers
+from holdfast.engines.journal.wal.disk import (
+    LOG,
+    SNAPSHOTS,
+    Disk,
+    file_size,
+    read_all,
+    write_all,
+)
+from holdfast.engines.journal.wal.log_reader import kept_names, segment_numbers, used_bytes
 from holdfast.engines.journal.wal.recovery import FrameApplier, starting_point
-from holdfast.engines.journal.wal.segments import SUFFIX, segment_name
+from holdfast.engines.journal.wal.segments import KEPT_SUFFIX, UNFINISHED_SUFFIX, segment_name
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MAX_TIME_US
 
@@ -32,7 +39,6 @@ from .snapshot import (
 log = StructuredLog("holdfast.journal")
 
 KEPT_SNAPSHOTS = 2
-KEPT_SUFFIX = ".kept"
 
 
 class CompactionRequest(msgspec.Struct, frozen=True):
@@ -81,17 +87,21 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         flags=state.flags,
         schedules=state.schedules,
         audit_head=state.audit_head,
+        last_created_us=state.last_created_us,
     )
 
 
 def adopt(
     disk: Disk,
     compacted: CompactionResult,
-    keep_segments: int,
+    keep_log_bytes: int,
     *,
     keep_snapshots: int = KEPT_SNAPSHOTS,
 ) -> None:
-    """Put a compacted snapshot in place and delete everything that it replaces."""
+    """Put a compacted snapshot in place and delete everything that it replaces.
+
+    Needless segments stay for inspection, under another name, up to ``keep_log_bytes`` of them.
+    """
     name = put_in_place(disk, compacted.unfinished)
     log.emit("journal.snapshot_written", file=name, bytes=compacted.size)
     # Only whole snapshots count: a damaged one must not displace a whole one.
@@ -103,18 +113,33 @@ def adopt(
     disk.sync_directory(SNAPSHOTS)
     if len(kept) == keep_snapshots:
         needed_from = read_head(disk, kept[-1]).first_segment
-        _delete_segments(disk, lambda number: number < needed_from, keep_segments)
+        _delete_segments(disk, lambda number: number < needed_from, keep_log_bytes)
 
 
-def _delete_segments(disk: Disk, needless: Callable[[int], bool], keep_segments: int) -> None:
-    """Delete needless segments; keep the last few under another name, for inspection."""
-    numbers = [number for number in segment_numbers(disk) if needless(number)]
-    for number in numbers:
-        if keep_segments:
-            disk.rename(segment_name(number), segment_name(number) + KEPT_SUFFIX)
-        else:
+def _delete_segments(disk: Disk, needless: Callable[[int], bool], keep_log_bytes: int) -> None:
+    """Delete needless segments; keep the newest, and those kept before, as far as there is room."""
+    for number in segment_numbers(disk):
+        if needless(number) and keep_log_bytes:
+            _keep_segment(disk, segment_name(number))
+        elif needless(number):
             disk.remove(segment_name(number))
-    kept = [name for name in disk.names(LOG) if name.endswith(SUFFIX + KEPT_SUFFIX)]
-    for name in kept[: max(0, len(kept) - keep_segments)]:
-        disk.remove(name)
+    left_bytes = keep_log_bytes
+    for name in reversed(kept_names(disk)):
+        left_bytes -= file_size(disk, name)
+        if left_bytes < 0:
+            disk.remove(name)
     disk.sync_directory(LOG)
+
+
+def _keep_segment(disk: Disk, name: str) -> None:
+    """Give a needless segment another name, without the space that it does not use."""
+    data = read_all(disk, name)
+    unfinished = name + KEPT_SUFFIX + UNFINISHED_SUFFIX
+    fd = disk.create(unfinished)
+    try:
+        write_all(disk, fd, data[: used_bytes(data)], 0)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(unfinished, name + KEPT_SUFFIX)
+    disk.remove(name)

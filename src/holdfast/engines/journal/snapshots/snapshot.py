@@ -52,6 +52,8 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     flags: dict[str, bool] = {}
     schedules: dict[str, ScheduleState] = {}
     audit_head: AuditHead = AuditHead()
+    last_created_us: Whole = 0
+    """When the job that was enqueued last was created; it may be finished or purged."""
 
 
 def snapshot_name(last_seq: int) -> str:
@@ -140,6 +142,12 @@ def discard_unfinished(disk: Disk) -> None:
 def read_head(disk: Disk, name: str) -> SnapshotHead:
     """Return a snapshot's head; raise ``CorruptLog`` if that much cannot be read."""
     return _head(next(_frames(read_all(disk, name), name)), name)
+
+
+def is_current(disk: Disk, head: SnapshotHead) -> bool:
+    """Whether the snapshot with this head has today's schema."""
+    name = snapshot_name(head.last_seq)
+    return next(_frames(read_all(disk, name), name)).schema == SCHEMA
 
 
 def read_snapshot(

@@ -38,6 +38,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
+from holdfast.model.policy import DEFAULT_POLICY
 
 from .limits import QueueLimits
 from .ordering import DependentIndex, KeyName, KeyQueue
@@ -70,10 +71,16 @@ class JournalIndex:
     ``_due_us`` is the limit between them. A job that waits behind others of its key is in neither.
     """
 
-    def __init__(self, record: Record | None = None, history_seq: int = 0) -> None:
-        """Take where to record effects, and the seq up to which history has everything."""
+    def __init__(
+        self, record: Record | None = None, history_seq: int = 0, *, keep_payload: bool = True
+    ) -> None:
+        """Take where to record effects, and the seq up to which history has everything.
+
+        ``keep_payload`` tells whether finished jobs keep theirs, where no policy does.
+        """
         self.seq = 0
         self.last_at_us = 0
+        self.last_created_us = 0
         self.forget_before_us = 0
         self.last_token = 0
         """The highest token that any job here has had."""
@@ -83,6 +90,7 @@ class JournalIndex:
         self.limits = QueueLimits()
         self.policies = self.limits.policies
         self.record = record
+        self.keep_payload = keep_payload
         self.history_seq = history_seq
         self._tenants: Tenants = {}
         self._ready: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
@@ -112,10 +120,12 @@ class JournalIndex:
         if tenant is None:
             tenant = TenantState()
         old = tenant.jobs.get(job_id)
-        job = folding.apply(old, effect, seq)
+        job = self._kept(folding.apply(old, effect, seq))
         if job is not None and (job.unique is not None or job.state is _IN_FLIGHT):
             self._check(old, job)
         self._advance(effect.at_us, seq)
+        if type(effect) is Enqueued:
+            self.last_created_us = effect.job.created_at_us
         if self.record is not None and seq > self.history_seq and type(effect) not in _UNRECORDED:
             self.record(AppliedEffect(seq, effect, old, job))
         if type(effect) is Noted:
@@ -129,6 +139,14 @@ class JournalIndex:
             self._replace(tenant, old, job, effect)
         if job is not None and type(effect) is Claimed:
             self.limits.claimed(job, effect.at_us)
+        return job
+
+    def _kept(self, job: Job | None) -> Job | None:
+        """Return the job without its payload, if it is finished and does not keep it."""
+        if job is not None and (self.policies or not self.keep_payload):
+            policy = self.policies.get(job.queue, DEFAULT_POLICY)
+            if policy.drops_payload(job, keep=self.keep_payload):
+                return replace(job, payload=b"")
         return job
 
     def _replace(

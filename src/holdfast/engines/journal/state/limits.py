@@ -31,6 +31,8 @@ class QueueLimits:
 
     def __init__(self) -> None:
         self.policies: dict[str, QueuePolicy] = {}
+        self.limited: set[str] = set()
+        """The queues whose policy limits what may be claimed."""
         self.states: dict[str, LimitUsage] = {}
         self._in_flight_of_key: Counter[tuple[str, str, str]] = Counter()
 
@@ -42,11 +44,14 @@ class QueueLimits:
     def set(self, queue: str, policy: QueuePolicy | None) -> None:
         """Give a queue a policy; its turns and its rate start anew."""
         self.states.pop(queue, None)
+        self.limited.discard(queue)
         if policy is None:
             self.policies.pop(queue, None)
         else:
             self.policies[queue] = policy
             self.states[queue] = LimitUsage()
+            if policy.limits_claims or not policy.ordered:
+                self.limited.add(queue)
 
     def claimed(self, job: Job, at_us: int) -> None:
         """Record a claim."""

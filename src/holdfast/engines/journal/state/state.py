@@ -17,7 +17,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
-from holdfast.model.job import Job, State
+from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .index import JournalIndex
@@ -26,7 +26,6 @@ from .ordering import holding
 from .ready_queue import ReadyQueue, TenantState
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
-_FORGETTABLE = frozenset({State.COMPLETED, State.CANCELLED})
 TOKENS_PER_SEGMENT_BITS = 36
 """Each opening issues tokens above its first segment's number times two to this."""
 
@@ -38,7 +37,7 @@ class JournalState(JournalIndex):
 
     def empty_copy(self) -> JournalState:
         """Return an empty state that records to the same history."""
-        return JournalState(self.record, self.history_seq)
+        return JournalState(self.record, self.history_seq, keep_payload=self.keep_payload)
 
     def load_settings(
         self,
@@ -49,7 +48,8 @@ class JournalState(JournalIndex):
         audit_head: AuditHead,
     ) -> None:
         """Load the settings of a snapshot, before its jobs."""
-        self.policies.update(policies)
+        for queue, policy in policies.items():
+            self.limits.set(queue, policy)
         self.limits.states.update(limits)
         self.flags.update(flags)
         self.schedules.update(schedules)
@@ -134,9 +134,7 @@ class JournalState(JournalIndex):
         """Return the job, finished ones included while they are in memory."""
         kept = self._tenants.get(tenant)
         job = None if kept is None else kept.jobs.get(job_id)
-        if job is None or (
-            job.state in _FORGETTABLE and job.finished_at_us < self.forget_before_us
-        ):
+        if job is None or (job.state in FORGETTABLE and job.finished_at_us < self.forget_before_us):
             return None
         return job
 
@@ -184,12 +182,14 @@ class JournalState(JournalIndex):
         """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
         if now_us > self._due_us:
             self._promote(now_us)
-        policies = self.policies
-        plain = [queue for queue in queues if queue not in policies] if policies else queues
+        limited_queues = self.limits.limited
+        plain = [one for one in queues if one not in limited_queues] if limited_queues else queues
         source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
         if len(plain) < len(queues):
             limited = [
-                self._limited(queue, tasks, caller, now_us) for queue in queues if queue in policies
+                self._limited(queue, tasks, caller, now_us)
+                for queue in queues
+                if queue in limited_queues
             ]
             source = heapq.merge(source, *limited, key=_order)
         found: list[Job] = []
@@ -339,7 +339,7 @@ class JournalState(JournalIndex):
         before_us = self.forget_before_us
         for tenant in self._tenants.values():
             for job in tenant.jobs.values():
-                if job.finished_at_us >= before_us or job.state not in _FORGETTABLE:
+                if job.finished_at_us >= before_us or job.state not in FORGETTABLE:
                     yield job
 
     def finished(self) -> Iterator[Job]:

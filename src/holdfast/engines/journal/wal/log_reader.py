@@ -7,6 +7,7 @@ sectors still blank. Everything else that fails a check is ``CorruptLog``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ from . import frames
 from .disk import LOG, Disk, read_all
 from .frames import BadFrame, Frame, FrameKind
 from .schema import SCHEMA
-from .segments import SUFFIX, SegmentHead, segment_name
+from .segments import KEPT_SUFFIX, SUFFIX, SegmentHead, segment_name
 
 _HEAD_BYTES_MOST = 512
 """No description of a segment is longer."""
@@ -58,6 +59,42 @@ def segment_numbers(disk: Disk) -> list[int]:
     names = [name for name in disk.names(LOG) if name.endswith(SUFFIX)]
     stems = [name.removeprefix(f"{LOG}/").removesuffix(SUFFIX) for name in names]
     return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def kept_names(disk: Disk) -> list[str]:
+    """Return the needless segments that are kept for inspection, in order."""
+    return sorted(name for name in disk.names(LOG) if name.endswith(SUFFIX + KEPT_SUFFIX))
+
+
+def read_kept(disk: Disk, name: str, visit: Visit) -> None:
+    """Read one of these; raise ``CorruptLog`` if a checksum is wrong."""
+    data = read_all(disk, name)
+    last_seq = 0
+    try:
+        for frame in _whole_frames(data):
+            if frame.kind == FrameKind.RECORDS:
+                visit(frame, name, frame.start)
+            last_seq = frame.first_seq + frame.count - 1
+    except BadFrame as bad:
+        raise CorruptLog(name, bad.offset, last_seq, bad.problem) from None
+
+
+def used_bytes(data: bytes) -> int:
+    """Return where the last whole frame of a segment ends."""
+    end = 0
+    with contextlib.suppress(BadFrame):
+        for frame in _whole_frames(data):
+            end = frame.end
+    return end or len(data)
+
+
+def _whole_frames(data: bytes) -> Iterator[Frame]:
+    """Yield the frames of a segment; raise ``BadFrame`` where one cannot be read."""
+    frame = frames.read(data, 0)
+    salt = 0 if frame is None else msgspec.msgpack.decode(frame.payload, type=SegmentHead).salt
+    while frame is not None:
+        yield frame
+        frame = frames.read(data, frame.end, salt)
 
 
 class LogReader:

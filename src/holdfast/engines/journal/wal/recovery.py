@@ -11,6 +11,7 @@ import msgspec
 from holdfast.engines.journal.snapshots.snapshot import (
     SnapshotHead,
     discard_unfinished,
+    is_current,
     read_head,
     read_snapshot,
     snapshot_names,
@@ -38,6 +39,8 @@ class RecoveredState(msgspec.Struct):
     end: LogEnd
     snapshot: SnapshotHead | None
     damaged_snapshots: list[CorruptLog]
+    migrated: bool
+    """Whether something of an older schema was read."""
 
 
 def recover(disk: Disk, state: JournalState | None = None) -> RecoveredState:
@@ -47,12 +50,16 @@ def recover(disk: Disk, state: JournalState | None = None) -> RecoveredState:
     """
     with _no_garbage_collection():
         start = starting_point(disk, JournalState() if state is None else state)
-        end = start.reader.read(start.first_segment, FrameApplier(start.state))
+        applier = FrameApplier(start.state)
+        end = start.reader.read(start.first_segment, applier)
         if start.state.seq != start.reader.last_seq:
             raise InvariantViolation(
                 f"folded up to {start.state.seq}, read up to {start.reader.last_seq}"
             )
-    return RecoveredState(start.state, end, start.snapshot, start.damaged)
+    migrated = applier.migrated
+    if start.snapshot is not None and not is_current(disk, start.snapshot):
+        migrated = True
+    return RecoveredState(start.state, end, start.snapshot, start.damaged, migrated)
 
 
 class RecoveryStart(msgspec.Struct):
@@ -110,12 +117,15 @@ class FrameApplier:
     """Folds frames into a state; an impossible record is ``CorruptLog``."""
 
     def __init__(self, state: JournalState) -> None:
+        self.migrated = False
+        """Whether a frame of an older schema was folded."""
         self._state = state
         self._readers: dict[str, RecordReader] = {}
 
     def __call__(self, frame: Frame, name: str, offset: int) -> None:
         """Fold one frame of records."""
         seq = frame.first_seq
+        self.migrated |= frame.schema != SCHEMA
         try:
             for effect in effects_of(frame, name, self._readers):
                 if type(effect) is Enqueued:
@@ -214,6 +224,7 @@ def newest_snapshot(
 
         def load(jobs: Iterator[Job], head: SnapshotHead, into: JournalState = state) -> None:
             into.last_token = head.last_token
+            into.last_created_us = head.last_created_us
             into.load_settings(
                 head.policies, head.gates, head.flags, head.schedules, head.audit_head
             )

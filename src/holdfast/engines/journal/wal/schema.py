@@ -1,8 +1,8 @@
 """Versions of the records in the log and in snapshots, and the way from old ones to new ones.
 
 Every frame carries the schema version of its records. An older one is migrated step by step
-when it is read, and written back by the next snapshot; a newer one is refused. To change what is
-stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
+when it is read, and the next owner writes it back at once; a newer one is refused. To change what
+is stored: raise ``SCHEMA``, add the step from the version before, and add a golden file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from holdfast.model.job import Job
 
 log = StructuredLog("holdfast.journal")
 
-SCHEMA = 2
+SCHEMA = 3
 
 Step = Callable[[list[object]], list[object]]
 """From the raw records of one version to those of the next."""
 
 _AS_IT_IS: Step = lambda records: records
 
-LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
-SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS}
+LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS, 2: _AS_IT_IS}
+SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS, 2: _AS_IT_IS}
 """By the version that they start from. Version 2 added fields at the end, effects, and history: a
-snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false)."""
+snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false). Version 3 added
+``keep_payload`` to policies, and ``last_created_us`` to the heads of snapshots."""
 
 T = TypeVar("T")
 

@@ -28,6 +28,8 @@ from .frames import FrameKind
 from .schema import SCHEMA
 
 SUFFIX = ".seg"
+KEPT_SUFFIX = ".kept"
+"""Follows the name of a segment that is needless, and kept for inspection."""
 UNFINISHED_SUFFIX = ".new"
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 _FSYNC_BOUNDS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)

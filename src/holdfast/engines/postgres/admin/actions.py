@@ -139,7 +139,7 @@ def operate(
         for job, effect in picked
         if isinstance(effect, Confirmed) and not job.ties.waiting_for
     ]
-    changes = yield from write_effects([*picked, *unblocked], now_us)
+    changes = yield from write_effects([*picked, *unblocked], now_us, context)
     yield from add_audit(attribution.audit, now_us)
     yield from after_changes(changes, context)
     jobs = [changes.job((job.tenant, job.id)) or job for job, _effect in picked]

@@ -32,7 +32,16 @@ def add_audit_now(entries: Sequence[AuditEntry], context: CallContext) -> SansIO
     return (yield from add_audit(entries, now_us))
 
 
+def take_unlogged(limit: int) -> SansIO[list[AuditRecord]]:
+    """Return the records that no process has logged yet, and count them as logged."""
+    [[number]] = yield from execute("read_audit_logged")
+    records = yield from audited(number, limit)
+    if records:
+        yield from execute("advance_audit_logged", number=records[-1].number)
+    return records
+
+
 def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:
     """Return the records after this number."""
     found = yield from execute("read_audit", after=after, limit=limit)
-    return [rows.AUDIT_RECORD.decode(record) for (record,) in found]
+    return [rows.audit_record(number, record) for number, record in found]

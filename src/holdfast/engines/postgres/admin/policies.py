@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
@@ -17,11 +15,6 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from .audit import add_audit
 
 COMMON_LINE, LINE_BY_TENANT = 1, 2
-
-
-def is_limited(policy: QueuePolicy) -> bool:
-    """Whether claims from such a queue have to be made one at a time."""
-    return replace(policy, ordered=True) != DEFAULT_POLICY
 
 
 def line_of(policy: QueuePolicy) -> int:
@@ -66,8 +59,9 @@ def policy_columns(queue: str, policy: QueuePolicy) -> dict[str, object]:
         "queue": queue,
         "line": line_of(policy),
         "ordered": policy.ordered,
-        "limited": is_limited(policy),
+        "limited": policy.limits_claims,
         "policy": rows.pack(policy),
+        "keep_payload": policy.keep_payload,
     }
 
 

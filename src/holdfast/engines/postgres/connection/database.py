@@ -59,6 +59,7 @@ _CUSTOM_PLANNED = frozenset(
         *("read_queue_stats", "find_problems", "change_lines", "find_old_days"),
         *("read_schema_state", "find_missing_rights", "read_server_settings"),
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
+        *("measure_history", "count_history_blocks", "forget_history_blocks"),
     }
 )
 """Planned at each call, for its parameters: conditions that are not used cost nothing then."""

@@ -20,7 +20,7 @@ from holdfast.engines.postgres.connection.sansio import (
     execute,
 )
 from holdfast.model.access import Caller
-from holdfast.model.job import Job
+from holdfast.model.job import DEFAULT_CAP_SECONDS, Job
 
 KEEP_SECONDS = 1.0
 """How long watermarks are used: work that was put before them is claimed no later than that."""
@@ -78,7 +78,7 @@ class ClaimRequest(NamedTuple):
             "worker": self.worker,
             "nonce": self.nonce,
             "lease_seconds": float(self.lease_seconds),
-            "max_processing_seconds": context.max_processing_seconds,
+            "max_processing_seconds": context.max_processing_seconds or DEFAULT_CAP_SECONDS,
             "now_us": context.now_us,
         }
 

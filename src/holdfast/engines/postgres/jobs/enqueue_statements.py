@@ -133,6 +133,7 @@ def _enqueue_one(request: EnqueueRequest, new: NewJob, context: CallContext) -> 
         "payload": payload,
         "channel": context.channel,
         "now_us": context.now_us,
+        "created_us": context.created_us,
     }
     yield StatementBatch([Statement("enqueue_one", parameters)], last=True)
     request.answer = [Receipt(job_id)]
@@ -149,7 +150,8 @@ def _parts(
         payloads = jobs.payloads[part]
         for payload in payloads:
             check_payload(payload, most)
-        yield Statement("enqueue", {**common, **_job_columns(request.ids[part], payloads, context)})
+        each = _job_columns(request.ids[part], payloads, context, first)
+        yield Statement("enqueue", {**common, **each})
         first, size = first + size, min(2 * size, _LARGEST_PART)
     request.answer = [Receipt(job_id) for job_id in request.ids]
 
@@ -208,10 +210,17 @@ def _common_columns(like: NewJob, kind: Kind) -> dict[str, object]:
 
 
 def _job_columns(
-    ids: Sequence[str], payloads: list[bytes], context: CallContext
+    ids: Sequence[str], payloads: list[bytes], context: CallContext, before: int = 0
 ) -> dict[str, object]:
-    """Return the parameters that differ by job, and those of the call."""
-    return {"ids": ids, "payloads": payloads, "channel": context.channel, "now_us": context.now_us}
+    """Return the parameters that differ by job, and those of the call; some jobs came before."""
+    created_us = None if context.created_us is None else context.created_us + before
+    return {
+        "ids": ids,
+        "payloads": payloads,
+        "channel": context.channel,
+        "now_us": context.now_us,
+        "created_us": created_us,
+    }
 
 
 def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> SansIO[set[Due]]:
@@ -222,7 +231,12 @@ def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> S
     existing = yield from _existing_jobs(news, named, needed, context)
     fresh = (job_id for request in requests for job_id in request.ids)
     admission = JobAdmission(
-        existing, existing.find, existing.now_us, fresh, context.options.max_payload_bytes
+        existing,
+        existing.find,
+        existing.now_us,
+        fresh,
+        context.options.max_payload_bytes,
+        existing.now_us if context.created_us is None else context.created_us,
     )
     for request in requests:
         try:
@@ -239,7 +253,8 @@ def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> S
         times = {"now_us": context.now_us, "remember_us": context.remember_us}
         statements.append(Statement("refuse_known", {**given, **times}))
     if needed:
-        statements.append(Statement("mark_tied", rows.names(needed)))
+        waited = ((job.tenant, one) for job in jobs for one in job.ties.waiting_for)
+        statements.append(Statement("mark_tied", rows.names(dict.fromkeys([*needed, *waited]))))
     statements += promote_key_heads(keys_of(jobs))
     statements.append(context.notify(sorted({job.queue for job in jobs})))
     yield from execute_and_commit(*statements)
@@ -283,7 +298,13 @@ def _existing_jobs(
         *statements, context.now(), context.get(names), rows.find_unique(unique)
     )
     [[now_us]], found, firsts = results[-3:]
-    return _ExistingJobs(now_us, map(rows.job_of, found), map(rows.job_of, firsts))
+    unique_jobs = list(map(rows.job_of, firsts))
+    if needed and unique_jobs:
+        # A new job may depend on one of these in place of a job that is not created.
+        names = rows.names((job.tenant, job.id) for job in unique_jobs)
+        [locked] = yield from execute_all(Statement("lock_jobs", names))
+        unique_jobs = list(map(rows.job_of, locked))
+    return _ExistingJobs(now_us, map(rows.job_of, found), unique_jobs)
 
 
 def _keys(jobs: Sequence[NewJob]) -> Iterator[Key]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.engines.contract import Admission
 from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model.errors import HoldfastError, Unavailable
@@ -33,7 +34,8 @@ class Enqueuer:
     async def _enqueue(self, requests: Sequence[EnqueueRequest]) -> None:
         """Answer requests that came together."""
         resources = self._resources
-        context = resources.context()
+        jobs = sum(len(request.jobs) for request in requests)
+        context = resources.enqueue_context(jobs)
         sent_us = resources.clock.now_us() - _CLOCK_SKEW_US
         try:
             due = await resources.database.perform(
@@ -42,6 +44,9 @@ class Enqueuer:
         except CommitUnknown as error:
             await self._resolve(requests, sent_us, may_still_commit=error.may_still_commit)
             due = set()
+        finally:
+            if context.created_us is not None:
+                resources.return_times(context.created_us, jobs, _created(requests))
         resources.watermarks.forget()
         queues = () if due else {new.queue for request in requests for new in request.kinds}
         resources.waiters.wake(due, queues)
@@ -65,3 +70,9 @@ class Enqueuer:
                 return
             except HoldfastError as error:
                 request.answer = error
+
+
+def _created(requests: Sequence[EnqueueRequest]) -> int:
+    """Return how many jobs these requests have created."""
+    answers = [request.answer for request in requests if not isinstance(request.answer, Exception)]
+    return sum(one.admission is Admission.CREATED for answer in answers for one in answer)

@@ -10,6 +10,7 @@ from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import (
+    Row,
     SansIO,
     Statement,
     execute,
@@ -28,7 +29,7 @@ from holdfast.model.effects import (
     job_key,
 )
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import MAX_LEASE_SECONDS, MICROSECONDS, Job
+from holdfast.model.job import DEFAULT_CAP_SECONDS, MAX_LEASE_SECONDS, MICROSECONDS, Job
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .unit_of_work import Name, UnitOfWork, lock_keys
@@ -55,6 +56,7 @@ def complete(outcomes: Sequence[Outcome], caller: Caller, context: CallContext) 
         **rows.reach(caller),
         "results": [outcome.result for outcome in outcomes],
         "now_us": context.now_us,
+        "keep_payload": context.options.keep_payload,
     }
     return Statement("complete", parameters)
 
@@ -112,14 +114,16 @@ def settle_full(
         for lease, outcome in first.items()
         if (job := jobs.get(lease)) is not None
     ]
-    changes = yield from write_effects(ended, now_us)
+    changes = yield from write_effects(ended, now_us, context)
     yield from after_changes(changes, context)
     return set(jobs), changes
 
 
-def write_effects(ended: Sequence[tuple[Job, Effect]], now_us: int) -> SansIO[UnitOfWork]:
+def write_effects(
+    ended: Sequence[tuple[Job, Effect]], now_us: int, context: CallContext
+) -> SansIO[UnitOfWork]:
     """Write these effects, and their consequences for dependent jobs."""
-    changes = UnitOfWork()
+    changes = UnitOfWork(keep_payload=context.options.keep_payload)
     jobs: dict[Name, Job] = {(job.tenant, job.id): job for job, _effect in ended}
     dependents = yield from _dependents([effect for _job, effect in ended])
     for waiting in dependents.values():
@@ -177,18 +181,32 @@ def extend(
 ) -> SansIO[list[Renewal | LeaseLost]]:
     """Renew leases; see ``Engine.extend``."""
     wanted = [lease_of(one) for one in held_jobs]
+    caps = dict(zip(wanted, (one.max_processing_seconds for one in held_jobs), strict=True))
     [found] = yield from execute_and_commit(
         Statement(
             "extend",
             {
-                **lease_columns(dict.fromkeys(wanted)),
+                **lease_columns(caps),
+                "caps_seconds": list(caps.values()),
                 **rows.reach(caller),
                 "lease_us": int(min(lease_seconds, MAX_LEASE_SECONDS) * MICROSECONDS),
                 "max_processing_seconds": context.max_processing_seconds,
+                "default_cap_seconds": DEFAULT_CAP_SECONDS,
                 "now_us": context.now_us,
             },
         )
     )
+    return _renewals(wanted, found)
+
+
+def read_leases(held_jobs: Sequence[HeldJob], caller: Caller) -> SansIO[list[Renewal | LeaseLost]]:
+    """Read leases as they are; see ``Engine.leases``."""
+    wanted = [lease_of(one) for one in held_jobs]
+    columns = {**lease_columns(dict.fromkeys(wanted)), **rows.reach(caller)}
+    return _renewals(wanted, (yield from execute("read_leases", **columns)))
+
+
+def _renewals(wanted: Sequence[Lease], found: Sequence[Row]) -> list[Renewal | LeaseLost]:
     renewed = {
         (tenant, job_id, token): Renewal(until_us, stop)
         for token, tenant, job_id, until_us, stop in found

@@ -10,18 +10,23 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from holdfast.engines.postgres import rows
-from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.connection.sansio import (
+    Row,
+    SansIO,
+    Statement,
+    execute,
+    execute_all,
+)
 from holdfast.model import folding
 from holdfast.model.effects import JobEffect, Purged, job_key
 from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
-from holdfast.model.job import Job, State
+from holdfast.model.job import FORGETTABLE, Job, State
 
 Name = tuple[str, str]
 """A job's tenant and id."""
 Key = tuple[str, str, str]
 """A tenant, a queue and a key in it."""
 
-_HISTORY = frozenset({State.COMPLETED, State.CANCELLED})
 NEXT_SEQ = 0
 """Stands for the sequence number that the database assigns when the job is written."""
 
@@ -29,7 +34,9 @@ NEXT_SEQ = 0
 class UnitOfWork:
     """Effects on jobs, folded, and what has to be written because of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_payload: bool = True) -> None:
+        """Take whether finished jobs keep their payload, where no policy says otherwise."""
+        self._keep_payload = keep_payload
         self._before: dict[Name, Job | None] = {}
         self._after: dict[Name, Job | None] = {}
         self._purged: list[Job] = []
@@ -63,7 +70,11 @@ class UnitOfWork:
 
     def write(self) -> SansIO[None]:
         """Write everything, and make the new heads of keys claimable."""
-        yield from execute_all(*self._deletes(), *self._inserts(), *self._records())
+        statements = [*self._deletes(), *self._inserts(), *self._records()]
+        answers = yield from execute_all(*statements)
+        for statement, written in zip(statements, answers, strict=True):
+            if statement.name == "put_history":
+                self._drop_payloads(written)
         hot = [job for job in self._after.values() if job is not None and not job.state.finished]
         if hot:
             yield from self._put(hot)
@@ -86,6 +97,13 @@ class UnitOfWork:
             for name, job in self._after.items()
             if job is not None and job.state.finished and not _finished(self._before[name])
         ]
+
+    def _drop_payloads(self, written: Sequence[Row]) -> None:
+        """Take the payloads from jobs that were written without."""
+        for tenant, job_id, dropped in written:
+            job = self._after[tenant, job_id]
+            if dropped and job is not None:
+                self._after[tenant, job_id] = replace(job, payload=b"")
 
     def _put(self, jobs: list[Job]) -> SansIO[None]:
         found = yield from execute("put_jobs", **rows.columns(jobs), known=True)
@@ -125,11 +143,13 @@ class UnitOfWork:
             if job is not None and job.state.finished and job != self._before[name]
         ]
         dead = [job for job in changed if _is_dead(job)]
-        done = [job for job in changed if job.state in _HISTORY]
+        done = [job for job in changed if job.state in FORGETTABLE]
         if dead:
             yield Statement("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
         if done:
-            yield Statement("put_history", rows.columns(done))
+            yield Statement(
+                "put_history", {**rows.columns(done), "keep_payload": self._keep_payload}
+            )
 
     def _records(self) -> Iterable[Statement]:
         """Yield the statements that record attempts and notes."""

@@ -18,6 +18,8 @@ from holdfast.engines.postgres.connection.sansio import (
     execute,
     execute_and_commit,
 )
+from holdfast.engines.structured_log import StructuredLog
+from holdfast.model.fleet import REMEMBERED_SECONDS
 from holdfast.model.job import MICROSECONDS
 
 from .periodic_lock import PeriodicLock
@@ -27,7 +29,13 @@ CHUNK = 2_000
 """How many rows are deleted at once."""
 _MIN_CHUNKS = 5
 """How many chunks of attempts or notes are checked each time; more only while much is deleted."""
-_LISTENER_SECONDS = 3_600.0
+_LISTENER_SECONDS = REMEMBERED_SECONDS
+_SAMPLE_BLOCKS = 4_000
+"""How many blocks of history are measured, of 8 KiB each."""
+_BLOCKS_AT_ONCE = 1_000
+"""How many blocks one statement goes through to delete what finished first."""
+
+log = StructuredLog("holdfast.postgres")
 
 Place = tuple[str, str, int]
 """A tenant, a job's id and a number: a place among attempts or notes."""
@@ -62,11 +70,48 @@ class Pruner:
         attempts = await self._forget("forget_attempts", context)
         notes = await self._forget("forget_notes", context)
         after_us = int(_LISTENER_SECONDS * MICROSECONDS)
-        await self._execute("forget_listeners", context, after_us=after_us)
+        for name in ("forget_listeners", "forget_workers", "forget_commands"):
+            await self._execute(name, context, after_us=after_us)
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), context)
-        old = await self._database.read(lambda: execute("find_old_days", **_times(context)))
+        before_us = await self._bound(context.options.max_history_bytes)
+        old = await self._database.read(
+            lambda: execute("find_old_days", **_times(context), before_us=before_us)
+        )
         dropped = await self._change_days("drop_day", "day", [day for (day,) in old], context)
+        if before_us is not None:
+            forgotten = await self._forget_before(before_us, context)
+            max_bytes = context.options.max_history_bytes
+            log.emit("history.bounded", jobs=forgotten, max_bytes=max_bytes)
+            jobs += forgotten
         return PruneResult(made, dropped, jobs, attempts, notes)
+
+    async def _bound(self, max_bytes: int) -> int | None:
+        """Return before when jobs finished that have to go, so that the others fit; None if all do.
+
+        A sample of the blocks is measured: all of them while history is small.
+        """
+        [(_largest, blocks)] = await self._database.read(lambda: execute("count_history_blocks"))
+        percent = min(100.0, 100.0 * _SAMPLE_BLOCKS / max(blocks, 1))
+        kept_bytes = (max_bytes - max_bytes // 16) * percent / 100
+        [(size_bytes, before_us)] = await self._database.read(
+            lambda: execute("measure_history", percent=percent, kept_bytes=kept_bytes)
+        )
+        return before_us if size_bytes * 100 / percent > max_bytes else None
+
+    async def _forget_before(self, before_us: int, context: CallContext) -> int:
+        """Delete the jobs that finished before this, some blocks at a time; return how many."""
+        [(largest, _blocks)] = await self._database.read(lambda: execute("count_history_blocks"))
+        total: int = 0
+        for block in range(0, largest, _BLOCKS_AT_ONCE):
+            [(count,)] = await self._execute(
+                "forget_history_blocks",
+                context,
+                before_us=before_us,
+                block=block,
+                next_block=block + _BLOCKS_AT_ONCE,
+            )
+            total += count
+        return total
 
     async def _change_days(
         self, name: str, field: str, days: Iterable[int], context: CallContext

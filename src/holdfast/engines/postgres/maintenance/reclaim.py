@@ -124,7 +124,7 @@ def reclaim(
         if (job := jobs.get(name)) is not None and _has_expired(job, now_us)
     ]
     ended: list[tuple[Job, Effect]] = [*lost, *unclaimed]
-    changes = yield from write_effects(ended, now_us)
+    changes = yield from write_effects(ended, now_us, context)
     if attribution is not None and forced_jobs:
         yield from add_audit(attribution.audit, now_us)
     yield from after_changes(changes, context)

@@ -36,7 +36,7 @@ _COPIED: Mapping[str, tuple[str, ...]] = {
         *(*_FIRST, "payloads", *_THEN, "finished_at_us"),
         *("error_reasons", "failure_classes", "fingerprints", "messages"),
     ),
-    "copy_history": (*_FIRST, "results", *_THEN, "finished_at_us"),
+    "copy_history": (*_FIRST, "kept_payloads", "results", *_THEN, "finished_at_us"),
 }
 """The columns of each statement, in its order."""
 _NO_LINE = 0
@@ -136,4 +136,6 @@ def _columns(name: str, jobs: Sequence[Job]) -> dict[str, Sequence[object]]:
         columns["tied"] = [job.ties.key is not None or job.replays is not None for job in jobs]
     elif name == "copy_dead":
         columns |= rows.failure_columns(jobs)
+    else:
+        columns["kept_payloads"] = [job.payload or None for job in jobs]
     return {key: column for key, column in columns.items() if isinstance(column, list)}

@@ -1,2 +1,2 @@
 -- All audit records, in order.
-SELECT a.record FROM holdfast.audit AS a ORDER BY a.number
+SELECT a.number, a.record FROM holdfast.audit AS a ORDER BY a.number

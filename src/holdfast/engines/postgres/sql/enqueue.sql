@@ -1,4 +1,5 @@
--- Insert simple jobs that differ in id and payload only: due now, in this order.
+-- Insert simple jobs that differ in id and payload only: due now, in this order, created a
+-- microsecond apart.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -8,7 +9,7 @@ taken AS (
         task, payload, estimated_seconds, max_processing_seconds
     )
     SELECT
-        (SELECT clock.now_us FROM clock),
+        coalesce(%(created_us)s::bigint, (SELECT clock.now_us FROM clock)) + n.number - 1,
         (SELECT clock.now_us FROM clock),
         (SELECT holdfast.next_places()) + n.number - 1,
         %(max_attempts)s::int,

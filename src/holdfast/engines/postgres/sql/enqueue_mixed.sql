@@ -1,4 +1,4 @@
--- Insert simple jobs of any kinds: due now, in this order.
+-- Insert simple jobs of any kinds: due now, in this order, created a microsecond apart.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -8,8 +8,8 @@ taken AS (
         task, payload, estimated_seconds, max_processing_seconds
     )
     SELECT
-        clock.now_us, clock.now_us, n.max_attempts, n.priority, 1, coalesce(p.line, 1), n.tenant,
-        n.id, n.scope, n.queue, n.task, n.payload, n.estimated_seconds, n.max_processing_seconds
+        coalesce(%(created_us)s::bigint, clock.now_us) + n.number - 1, clock.now_us,
+        n.max_attempts, n.priority, 1, coalesce(p.line, 1), n.tenant, n.id, n.scope, n.queue, n.task, n.payload, n.estimated_seconds, n.max_processing_seconds
     FROM clock
     CROSS JOIN unnest(
         %(ids)s::text[], %(payloads)s::bytea[], %(max_attempts)s::int[],

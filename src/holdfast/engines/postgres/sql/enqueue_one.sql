@@ -5,7 +5,7 @@ WITH taken AS (
         task, payload, estimated_seconds, max_processing_seconds
     )
     SELECT
-        clock.now_us,
+        coalesce(%(created_us)s::bigint, clock.now_us),
         clock.now_us,
         holdfast.next_places(),
         %(max_attempts)s::int,

@@ -8,14 +8,21 @@ SET lease_until_us = greatest(
     least(
         clock.now_us + %(lease_us)s::bigint,
         j.claimed_at_us + trunc(
-            1000000 * coalesce(j.max_processing_seconds, %(max_processing_seconds)s::float8)
+            1000000 * coalesce(
+                j.max_processing_seconds,
+                %(max_processing_seconds)s::float8,
+                o.cap_seconds,
+                %(default_cap_seconds)s::float8
+            )
         )::bigint
     )
 )
 FROM clock
 CROSS JOIN (
-    SELECT DISTINCT o.tenant, o.id, o.token
-    FROM unnest(%(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[]) AS o (tenant, id, token)
+    SELECT DISTINCT o.tenant, o.id, o.token, o.cap_seconds
+    FROM unnest(
+        %(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[], %(caps_seconds)s::float8[]
+    ) AS o (tenant, id, token, cap_seconds)
     ORDER BY 1, 2
 ) AS o
 WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token

@@ -1,4 +1,4 @@
--- The partitions of history in which every job is too old to be kept.
+-- The partitions of history in which every job is too old to be kept, or finished before this.
 SELECT d.day::bigint
 FROM (
     SELECT
@@ -8,5 +8,8 @@ FROM (
     JOIN pg_class AS c ON c.oid = i.inhrelid
     WHERE i.inhparent = 'holdfast.history'::regclass
 ) AS d
-WHERE d.to_us <= coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
+WHERE d.to_us <= greatest(
+    coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint,
+    %(before_us)s::bigint
+)
 ORDER BY d.to_us

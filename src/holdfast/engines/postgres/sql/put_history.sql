@@ -1,16 +1,17 @@
--- Insert completed and cancelled jobs.
+-- Insert completed and cancelled jobs; return which of them have no payload any more.
 INSERT INTO holdfast.history (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, finished_at_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker, result,
     expires_at_us, unique_key, estimated_seconds, max_processing_seconds, key, key_seq,
-    waiting_for, failure, replay_run, more
+    waiting_for, failure, replay_run, more, payload
 )
 SELECT
     n.created_at_us, n.run_at_us, n.seq, n.token, n.claimed_at_us, n.lease_until_us,
     n.finished_at_us, n.attempt, n.max_attempts, n.priority, n.state, n.stop_requested, n.tenant,
     n.id, n.scope, n.queue, n.task, n.worker, n.result, n.expires_at_us, n.unique_key,
     n.estimated_seconds, n.max_processing_seconds, n.key, n.key_seq,
-    string_to_array(n.waits, E'\x1f'), n.failure, n.replay_run, n.more
+    string_to_array(n.waits, E'\x1f'), n.failure, n.replay_run, n.more,
+    -- include kept_payload n
 FROM unnest(
     %(created_at_us)s::bigint[], %(run_at_us)s::bigint[], %(seqs)s::bigint[],
     %(tokens)s::bigint[], %(claimed_at_us)s::bigint[], %(lease_until_us)s::bigint[],
@@ -20,10 +21,11 @@ FROM unnest(
     %(tasks)s::text[], %(workers)s::text[], %(results)s::bytea[], %(expires_at_us)s::bigint[],
     %(uniques)s::text[], %(estimated_seconds)s::float8[], %(max_processing_seconds)s::float8[],
     %(keys)s::text[], %(key_seqs)s::bigint[], %(waits)s::text[], %(failures)s::bytea[],
-    %(replay_runs)s::text[], %(mores)s::bytea[]
+    %(replay_runs)s::text[], %(mores)s::bytea[], %(payloads)s::bytea[]
 ) AS n (
     created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, finished_at_us, attempt,
     max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task, worker, result,
     expires_at_us, unique_key, estimated_seconds, max_processing_seconds, key, key_seq, waits,
-    failure, replay_run, more
+    failure, replay_run, more, payload
 )
+RETURNING tenant, id, payload IS NULL

@@ -1,5 +1,5 @@
 -- The audit records after this number.
-SELECT a.record
+SELECT a.number, a.record
 FROM holdfast.audit AS a
 WHERE a.number > %(after)s::bigint
 ORDER BY a.number

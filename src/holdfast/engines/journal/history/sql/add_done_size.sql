@@ -1,0 +1,1 @@
+UPDATE done_size SET bytes = bytes + :bytes

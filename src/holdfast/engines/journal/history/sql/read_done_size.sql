@@ -1,0 +1,1 @@
+SELECT bytes FROM done_size

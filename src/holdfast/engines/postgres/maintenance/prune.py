@@ -6,6 +6,7 @@ because of a lock is done another time.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,6 +35,9 @@ _SAMPLE_BLOCKS = 4_000
 """How many blocks of history are measured, of 8 KiB each."""
 _BLOCKS_AT_ONCE = 1_000
 """How many blocks one statement goes through to delete what finished first."""
+
+_choose_seed = random.random
+"""Chooses which blocks are measured: others each time."""
 
 log = StructuredLog("holdfast.postgres")
 
@@ -94,7 +98,9 @@ class Pruner:
         percent = min(100.0, 100.0 * _SAMPLE_BLOCKS / max(blocks, 1))
         kept_bytes = (max_bytes - max_bytes // 16) * percent / 100
         [(size_bytes, before_us)] = await self._database.read(
-            lambda: execute("measure_history", percent=percent, kept_bytes=kept_bytes)
+            lambda: execute(
+                "measure_history", percent=percent, seed=_choose_seed(), kept_bytes=kept_bytes
+            )
         )
         return before_us if size_bytes * 100 / percent > max_bytes else None
 

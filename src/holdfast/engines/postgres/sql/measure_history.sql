@@ -6,6 +6,7 @@ WITH sample AS MATERIALIZED (
         300 + coalesce(pg_column_size(h.payload), 0) + coalesce(pg_column_size(h.result), 0)
         + coalesce(pg_column_size(h.failure), 0) + coalesce(pg_column_size(h.more), 0) AS bytes
     FROM holdfast.history AS h TABLESAMPLE SYSTEM (%(percent)s::float8)
+        REPEATABLE (%(seed)s::float8)
 ),
 newest AS (
     SELECT s.finished_at_us, sum(s.bytes) OVER (ORDER BY s.finished_at_us DESC) AS bytes

@@ -31,6 +31,7 @@ from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .dump.format import DumpRecord
@@ -395,6 +396,36 @@ class Engine(Protocol):
 
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """Return the answers to a command that have come so far."""
+
+    # --- samples -----------------------------------------------------------------------------
+    #
+    # What a person looks at. They are expendable: a crash of a server, or a damaged file, may lose
+    # them, and never stops work. They are of all tenants: a confined caller is refused.
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """Take a sample of every queue, if it is time; return the seconds until the next.
+
+        It is time when the last one, of any process, is ``every_seconds`` old, and 20 times as old
+        as it took to take. Rates are those of the whole store.
+        """
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """Return the samples of these queues, or of all: at most 500 points each.
+
+        The samples themselves are kept for 2 hours, points of a minute for 48 hours. A point
+        has the greatest depth and age of its time, and mean rates. ``step_seconds`` is how far
+        points are apart at least; 0 is as fine as possible.
+        """
 
     # --- keep --------------------------------------------------------------------------------
 

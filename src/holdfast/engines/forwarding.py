@@ -20,6 +20,7 @@ from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .contract import (
@@ -271,6 +272,26 @@ class ForwardingEngine:
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """See ``Engine.answers``."""
         return await self.engine.answers(command_id)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        return await self.engine.take_sample(every_seconds=every_seconds, caller=caller)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        return await self.engine.samples(
+            queues, from_us=from_us, to_us=to_us, step_seconds=step_seconds, caller=caller
+        )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -24,9 +24,11 @@ from holdfast.engines.argument_checks import (
     check_edit,
     check_filter,
     check_limit,
+    check_may_sample,
     check_names,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
 )
@@ -84,6 +86,7 @@ from holdfast.model.job import (
 )
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
 
 from .channel import Channel
@@ -495,6 +498,30 @@ class ClientEngine:
         """See ``Engine.answers``."""
         call = messages.AnswersCall(check_id(command_id, "command_id"))
         return await self._channel.call(messages.ANSWERS, call)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        call = messages.TakeSampleCall(float(every_seconds), caller)
+        return await self._channel.call(messages.TAKE_SAMPLE, call)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        sample_query(names, from_us, to_us, step_seconds, to_us)  # checks them
+        call = messages.SamplesCall(list(names), from_us, to_us, float(step_seconds), caller)
+        return await self._channel.call(messages.SAMPLES, call)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -18,6 +18,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
+from .sampler import FlowCounter
 from .waiters import ClaimWaiters
 
 T = TypeVar("T")
@@ -155,6 +156,7 @@ class EmbeddedCore:
         self.options = options
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
         self.waiters = ClaimWaiters(clock)
+        self.flows = FlowCounter()
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -216,6 +218,7 @@ class EmbeddedCore:
             # The log may have what the state has not, after an interrupt too: stop for good.
             self.log.stop(error)
             raise
+        self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs

@@ -17,9 +17,11 @@ from holdfast.engines.argument_checks import (
     check_edit,
     check_filter,
     check_limit,
+    check_may_sample,
     check_names,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
     for_states,
@@ -67,6 +69,7 @@ from holdfast.model.job import (
 )
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     FailureGroup,
@@ -85,6 +88,7 @@ from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
 from .queries import Queries
+from .sampler import MemorySamples, Sampler, SampleStore
 
 
 class EmbeddedEngine:
@@ -104,6 +108,7 @@ class EmbeddedEngine:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
+        samples: SampleStore | None = None,
     ) -> None:
         self.capabilities = capabilities
         self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
@@ -111,6 +116,9 @@ class EmbeddedEngine:
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
         self._fleet = self.fleet_type(random_bytes)
+        self._sampler = Sampler(
+            samples or MemorySamples(), self.survey, self._core.flows, clock.now_us()
+        )
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
     @property
@@ -431,6 +439,32 @@ class EmbeddedEngine:
         self._core.check_open()
         return self._fleet.answers(check_id(command_id, "command_id"))
 
+    # --- samples -----------------------------------------------------------------------------
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        self._core.check_open()
+        return await self._sampler.take(every_seconds, self._core.clock.now_us())
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        self._core.check_open()
+        query = sample_query(names, from_us, to_us, step_seconds, self._core.now_us())
+        return await self._sampler.store.read(query)
+
     # --- keep --------------------------------------------------------------------------------
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -464,6 +498,7 @@ class EmbeddedEngine:
         self._enqueue_batcher.decide()
         core.closed = True
         core.waiters.wake_all()
+        await self._sampler.store.close()
         try:
             await core.history.close()
         finally:

@@ -14,9 +14,11 @@ from holdfast.engines.argument_checks import (
     check_edit,
     check_filter,
     check_limit,
+    check_may_sample,
     check_names,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
     for_states,
@@ -66,6 +68,7 @@ from holdfast.model.job import (
 )
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     MAX_PAGE,
@@ -82,6 +85,7 @@ from holdfast.model.uniform_batch import UniformBatch
 from . import dump, rows
 from .admin import actions, audit, fleet, queries
 from .admin import policies as policy_verbs
+from .admin import samples as sampling
 from .connection.sansio import execute
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
@@ -500,6 +504,31 @@ class PostgresEngine:
         """See ``Engine.answers``."""
         check_id(command_id, "command_id")
         return await self._database.read(lambda: fleet.answers(command_id))
+
+    # --- samples -----------------------------------------------------------------------------
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        return await sampling.take(self._database, every_seconds, self._context())
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        now_us = self._resources.clock.now_us()
+        query = sample_query(names, from_us, to_us, step_seconds, now_us)
+        return await self._database.read(lambda: sampling.read(query))
 
     # --- maintain ----------------------------------------------------------------------------
 

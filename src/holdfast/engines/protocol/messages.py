@@ -39,6 +39,7 @@ from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Filter, Page
 
 VERSION = 1
@@ -242,6 +243,23 @@ class AnswersCall(msgspec.Struct, frozen=True, array_like=True):
     command_id: str
 
 
+class TakeSampleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.take_sample``."""
+
+    every_seconds: float
+    caller: Caller = SYSTEM
+
+
+class SamplesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.samples``."""
+
+    queues: list[str]
+    from_us: int
+    to_us: int
+    step_seconds: float = 0.0
+    caller: Caller = SYSTEM
+
+
 class AuditCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.audit``."""
 
@@ -357,6 +375,8 @@ DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])
 COMMAND = Verb("command", CommandCall, str)
 ANSWERS = Verb("answers", AnswersCall, list[CommandAnswer])
+TAKE_SAMPLE = Verb("take_sample", TakeSampleCall, float)
+SAMPLES = Verb("samples", SamplesCall, dict[str, list[SamplePoint]])
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

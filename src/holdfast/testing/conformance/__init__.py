@@ -31,6 +31,7 @@ from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
 from .retention import RetentionRules
+from .samples import SampleRules
 from .settle import SettleRules
 from .turns import FairShareRules, OutageRules, RateRules
 
@@ -49,8 +50,8 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules):
-    """Find, groups, history, and what is kept of it."""
+class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, SampleRules):
+    """Find, groups, history, what is kept of it, and samples."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):

@@ -39,6 +39,7 @@ from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
     GroupView,
@@ -103,7 +104,15 @@ class Operations:
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        return status_of(counts, [entry.process for entry in await self.fleet.live()])
+        status = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        return with_samples(status, await latest(self.engine, SystemClock().now_us()))
+
+    async def series(
+        self, queue: str, since_seconds: float, step_seconds: float = 0.0
+    ) -> list[PointView]:
+        """Return how a queue was, from so many seconds ago until now."""
+        now_us = SystemClock().now_us()
+        return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""

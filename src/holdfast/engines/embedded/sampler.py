@@ -25,6 +25,9 @@ from holdfast.model.samples import (
 _EARLY = 0.1
 """The part of an interval that may be missing: ticks of a loop are not exactly that far apart."""
 
+_LEAST_US = MICROSECONDS
+"""The shortest time of which a rate is taken: right after the start there is none."""
+
 
 class FlowCounter:
     """Counts what happens in each queue. What is counted is of this process, from its start."""
@@ -89,14 +92,19 @@ class Sampler:
             return (due_us - waited_us) / MICROSECONDS
         began = loop.time()
         self._taken_us = clock_us
-        stats, flows = self._survey(), self._flows.take()
-        counted_us = clock_us - self._counted_from_us
-        # Without time between two samples, or after a clock was set back, there is no rate.
-        seconds = max(0, counted_us) / MICROSECONDS
-        self._counted_from_us = clock_us
+        seconds, flows = self._flow(clock_us)
+        stats = self._survey()
         await self.store.add(stats.now_us, bounded(_samples(stats, flows, seconds)))
         self._cost_seconds = loop.time() - began
         return self._interval_seconds(every_seconds)
+
+    def _flow(self, clock_us: int) -> tuple[float, Mapping[str, QueueFlow]]:
+        """Return what happened since the last sample, and in how many seconds."""
+        counted_us = clock_us - self._counted_from_us
+        if counted_us < _LEAST_US:
+            return 0.0, {}  # the next sample has it: this would be a rate of no time at all
+        self._counted_from_us = clock_us
+        return counted_us / MICROSECONDS, self._flows.take()
 
     def _interval_seconds(self, every_seconds: float) -> float:
         return max(every_seconds, COST_FACTOR * self._cost_seconds)

@@ -49,8 +49,13 @@ def head(found: TopScreen) -> str:
     if not found.running_daemon:
         return "no daemon is running"
     drained = " (draining)" if found.draining else ""
-    rates = "  ".join(f"{name} {rate:,.1f}/s" for name, rate in found.rates_per_second.items())
+    rates = "  ".join(
+        f"{_SHORT[name]} {short_number(rate)}/s" for name, rate in found.rates_per_second.items()
+    )
     return f"slots {found.busy}/{found.slots}{drained}  {rates}".rstrip()
+
+
+_SHORT = {"enqueued": "in", "completed": "done", "retried": "retry", "dead": "dead"}
 
 
 def notices(found: TopScreen) -> list[str]:

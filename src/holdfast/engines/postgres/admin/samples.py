@@ -7,7 +7,6 @@ not daemons, and any of them may end at any time. A row is counted by its own ti
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from holdfast.engines.clock import monotonic
@@ -78,34 +77,19 @@ def _take(interval_seconds: float, context: CallContext) -> SansIO[float]:
 
 
 def _count(now_us: int, from_us: int, to_us: int) -> SansIO[Mapping[str, QueueSample]]:
-    times = {"from_us": from_us, "to_us": to_us}
-    jobs, dead, history, retries, held_of, known = yield from execute_all(
-        Statement("sample_jobs", {**times, "now_us": now_us}),
-        Statement("sample_dead", times),
-        Statement("sample_history", times),
-        Statement("sample_retries", times),
+    times = {"from_us": from_us, "to_us": to_us, "now_us": now_us}
+    counted, held_of, known = yield from execute_all(
+        Statement("sample_store", times),
         Statement("count_held", {}),
         Statement("sample_queues", {"after_us": now_us - _KNOWN_US}),
     )
-    flows: defaultdict[str, QueueFlow] = defaultdict(QueueFlow)
-    for queue, *_states, made in jobs:
-        flows[queue].enqueued += made
-    for queue, _dead, died, made in dead:
-        flows[queue].add(QueueFlow(enqueued=made, died=died))
-    for queue, completed, made in history:
-        flows[queue].add(QueueFlow(enqueued=made, completed=completed))
-    for queue, retried in retries:
-        flows[queue].retried += retried
-    unfinished = {row[0]: row[1:5] for row in jobs}
-    letters = {row[0]: row[1] for row in dead}
     held: dict[str, int] = dict(held_of)
-    found: dict[str, QueueSample] = {}
-    for queue in sorted({*flows, *(queue for (queue,) in known)}):
-        pending, in_flight, blocked, due_us = unfinished.get(queue, (0, 0, 0, None))
+    seconds = (to_us - from_us) / MICROSECONDS
+    found = {queue: QueueSample(QueueDepth(), QueueFlow(), seconds) for (queue,) in known}
+    for queue, pending, in_flight, blocked, dead, due_us, *flow in counted:
         age_seconds = 0.0 if due_us is None else max(0, now_us - due_us) / MICROSECONDS
-        letters_here, held_here = letters.get(queue, 0), held.get(queue, 0)
-        depth = QueueDepth(pending, in_flight, blocked, letters_here, held_here, age_seconds)
-        found[queue] = QueueSample(depth, flows[queue], (to_us - from_us) / MICROSECONDS)
+        depth = QueueDepth(pending, in_flight, blocked, dead, held.get(queue, 0), age_seconds)
+        found[queue] = QueueSample(depth, QueueFlow(*flow), seconds)
     return found
 
 

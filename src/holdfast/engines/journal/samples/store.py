@@ -118,12 +118,16 @@ class SqliteSamples:
         if not self._writes and not Path(self._path).exists():
             return otherwise
         try:
-            found = work(self._connected())
+            try:
+                found = work(self._connected())
+            except sqlite3.Error as error:
+                if not self._is_damage(error):
+                    raise
+                self._discard(error)
+                found = work(self._connected())
         except (sqlite3.Error, OSError) as error:
             self._disconnect()
-            if self._is_damage(error):
-                self._discard(error)
-            elif not self._failing:
+            if not self._failing:
                 self._failing = True
                 log.emit("samples.failed", file=self._path, error=error)
             return otherwise
@@ -172,7 +176,8 @@ class SqliteSamples:
         return isinstance(error, ForeignFile) or code in _DAMAGED
 
     def _discard(self, error: Exception) -> None:
-        """Delete the file: the next sample begins another."""
+        """Delete the file, so that another one is begun; only its owner does that."""
+        self._disconnect()
         if not self._writes:
             return
         log.emit("samples.discarded", file=self._path, error=error)

@@ -389,6 +389,18 @@ class UnknownSchedule(HoldfastError):
         self.name = name
 
 
+class UnknownOperation(HoldfastError):
+    """No operation with this id is remembered."""
+
+    code = "unknown_operation"
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(
+            f"no operation has the id {operation_id!r}: see `holdfast operations list`"
+        )
+        self.operation_id = operation_id
+
+
 class UnknownQueue(HoldfastError):
     """No queue with this name has jobs, limits or a task."""
 

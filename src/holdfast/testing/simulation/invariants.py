@@ -15,6 +15,7 @@ from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.operation import decode
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
@@ -66,6 +67,8 @@ class InvariantChecker:
                 self._audited(effect)
             elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.OperationSet):
+                self._trace.note(f"log.{what}", owner, decode(effect.record).id)
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")

@@ -317,7 +317,9 @@ def watch(operation: Operation, now_us: int) -> Operation:
     if operation.paused:
         return operation
     if in_canary:
-        return _watch_canary(operation, now_us)
+        operation = _watch_canary(operation, now_us)
+    if operation.phase is Phase.RUNNING and _reached_limit(operation):
+        operation = replace(operation, phase=Phase.VERIFYING)  # the canaries were all
     if operation.phase is Phase.VERIFYING:
         waited_us = now_us - operation.acted_at_us
         if not operation.outstanding:
@@ -378,7 +380,7 @@ def after_chunk(operation: Operation, chunk: Chunk, now_us: int) -> Operation:
             return replace(after, canaries=chunk.acted)
         return replace(after, phase=Phase.RUNNING)  # none is fit to be a canary
     after = replace(after, after=chunk.after or operation.after)
-    if not chunk.exhausted and (operation.limit is None or acted < operation.limit):
+    if not chunk.exhausted and not _reached_limit(after):
         return after
     if after.watched and after.outstanding:
         return replace(after, phase=Phase.VERIFYING)
@@ -491,6 +493,10 @@ def older(operations: Iterable[Operation], operation: Operation) -> list[Operati
 def taken_by(job: Job, earlier: list[Operation]) -> str:
     """Return why an older operation has this job, or an empty text."""
     return next((f"taken by {one.id}" for one in earlier if one.wants(job)), "")
+
+
+def _reached_limit(operation: Operation) -> bool:
+    return operation.limit is not None and operation.acted >= operation.limit
 
 
 def _burst(rate: Rate) -> int:

@@ -152,10 +152,13 @@ class OperationSteps:
         paused = {name for name, policy in self._state.policies.items() if policy.paused}
         earlier = self._state.operations.older(operation)
         found = Selection(operation, count, skip_reason, earlier, paused)
+        # What it has acted on lies behind: history need not have it yet, except at the start.
+        await self._core.history.room()
+        first = not operation.acted or isinstance(operation.action, PurgeJobs)
         more = True
         while more:
             page = await self._queries.matching(
-                operation.wanted, found.after, found.page_size, operation.caller
+                operation.wanted, found.after, found.page_size, operation.caller, flush=first
             )
             more = found.take(page)
         return found

@@ -224,6 +224,7 @@ class Client:
         await self.call("flags", engine.flags(), sorted)
         await self.call("schedules", engine.schedules(), sorted)
         await self.call("audited", engine.audited(limit=5), len)
+        await self._sample()
         held = [job for job in page.jobs if job.state is State.IN_FLIGHT]
         await self.call("leases", engine.leases(held), len)
 
@@ -351,6 +352,15 @@ class Client:
         if page.jobs:
             call = self.engine.reclaim(forced=page.jobs)
             await self.call("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
+
+    async def _sample(self) -> None:
+        """Take a sample, if it is time, and look at all of them: no rate is negative."""
+        now_us = self._process.clock.now_us()
+        await self.call("take_sample", self.engine.take_sample(every_seconds=2.0), lambda _due: "")
+        found = await self.call("samples", self.engine.samples(from_us=1, to_us=now_us + 1), len)
+        for point in (point for points in found.values() for point in points):
+            if min(point.enqueued_per_second, point.completed_per_second) < 0:
+                self._world.trace.broken(f"a rate is negative: {point}")
 
     async def _command_workers(self) -> None:
         """Send every live process a command; look for the answers later."""

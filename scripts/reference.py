@@ -119,6 +119,7 @@ ADVICE: Mapping[str, str] = {
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
     "NoResult": "Return less, or a reference; the job is done, and must not be enqueued again.",

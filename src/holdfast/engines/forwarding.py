@@ -16,6 +16,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.outcome import Outcome
@@ -235,6 +236,17 @@ class ForwardingEngine:
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        return await self.engine.set_group(group_id, change, attribution, caller=caller)
 
     async def announce(
         self,

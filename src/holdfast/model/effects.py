@@ -13,6 +13,7 @@ import msgspec
 
 from .audit import AuditRecord
 from .failure import Failure
+from .group_life import GroupLife
 from .job import Job, State, Whole
 from .policy import QueuePolicy
 
@@ -197,6 +198,14 @@ class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
     record: AuditRecord
 
 
+class GroupSet(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """A person did something with a group of failures; None forgets what people did."""
+
+    at_us: Whole
+    id: str
+    life: GroupLife | None
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -219,7 +228,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | GroupSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -249,10 +258,11 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     FlagSet: "FLAG",
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
+    GroupSet: "GROUP",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, GroupSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

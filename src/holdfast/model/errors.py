@@ -29,6 +29,7 @@ HoldfastError
 ├── JobNotFound             there is no such job, or the caller may not see it
 ├── UnknownSchedule         no schedule with this name is known
 ├── UnknownQueue            no queue with this name is known
+├── UnknownGroup            no group of failures has this id
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── NoResult                the awaited job is completed, but its result was not kept
 ├── ResultTimeout           the awaited job has not finished in time
@@ -405,6 +406,19 @@ class UnknownQueue(HoldfastError):
             "For a queue whose first job comes later, add --new"
         )
         self.name = name
+
+
+class UnknownGroup(HoldfastError):
+    """No group of failures has this id."""
+
+    code = "unknown_group"
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"no group of failures has the id {group_id[:40]!r}: it has no dead letters, and no "
+            "person did anything with it. `holdfast dead groups` lists the groups"
+        )
+        self.group_id = group_id
 
 
 class JobFailed(HoldfastError):

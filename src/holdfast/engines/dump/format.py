@@ -20,6 +20,7 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.policy import QueuePolicy
@@ -85,6 +86,13 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedGroup(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    """What people did with a group of failures."""
+
+    id: str
+    life: GroupLife
+
+
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     """A record of the audit, in order."""
 
@@ -100,6 +108,7 @@ DumpRecord = (
     | DumpedFlag
     | DumpedSchedule
     | DumpedAudit
+    | DumpedGroup
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -16,6 +16,7 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
     check_names,
     check_policy,
@@ -53,6 +54,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
@@ -385,6 +387,19 @@ class EmbeddedEngine:
         await self._core.answer(
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
         )
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        _check_may_set("group", group_id, attribution, caller)
+        return await self._admin.set_group(group_id, change, attribution)
 
     # --- the fleet ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from holdfast.engines.contract import Counts, EngineOptions
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedPolicy,
     DumpedSchedule,
@@ -27,15 +28,18 @@ from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
     Audited,
     Claimed,
+    Died,
     Effect,
     Enqueued,
     FlagSet,
+    GroupSet,
     JobEffect,
     PolicySet,
     ScheduleSet,
     ScheduleState,
     job_key,
 )
+from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
@@ -54,6 +58,7 @@ class MemoryState:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
         self._history = history
         self._options = options
@@ -104,6 +109,8 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, GroupSet):
+            _put(self.group_lives, effect.id, effect.life)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -123,6 +130,8 @@ class MemoryState:
             self._jobs.pop(name, None)
             return None
         self._jobs[name] = job
+        if isinstance(effect, Died):
+            count_death(self.group_lives, job)
         policy = self.policies.get(job.queue)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
@@ -147,6 +156,8 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedGroup):
+            self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 

@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedNote,
     DumpedPolicy,
@@ -20,6 +21,7 @@ from holdfast.engines.dump.format import (
 )
 
 from . import rows
+from .admin.groups import lives_of
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
@@ -70,6 +72,8 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        lives = lives_of(await self._all("list_group_lives"))
+        first += [DumpedGroup(*one) for one in lives.items()]
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

@@ -35,6 +35,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.outcome import Outcome
@@ -206,6 +207,15 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     expected: ScheduleState | None = None
 
 
+class SetGroupCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_group``."""
+
+    group_id: str
+    change: GroupChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.announce``."""
 
@@ -352,6 +362,7 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+SET_GROUP = Verb("set_group", SetGroupCall, list[FailureGroup])
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])

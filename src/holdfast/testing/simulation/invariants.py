@@ -66,6 +66,8 @@ class InvariantChecker:
                 self._audited(effect)
             elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.GroupSet):
+                self._trace.note(f"log.{what}", owner, effect.id)
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")

@@ -174,7 +174,9 @@ async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow],
             )
         )
     reasons: dict[tuple[str, str], ReasonRow] = {}
-    for group in await operations.groups():
+    for group in await operations.groups.list():
+        if not group.count:
+            continue
         key = group.error_reason, group.failure_class
         known = reasons.get(key)
         count, last = (0, group.last_at) if known is None else (known.count, known.last_at)

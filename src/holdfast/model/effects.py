@@ -198,6 +198,14 @@ class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
     record: AuditRecord
 
 
+class OperationSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
+    """An operation was started, changed, or came further."""
+
+    at_us: Whole
+    record: bytes
+    """The operation, encoded: effects know nothing of actions."""
+
+
 class GroupSet(msgspec.Struct, frozen=True, array_like=True, tag=27):
     """A person did something with a group of failures; None forgets what people did."""
 
@@ -228,7 +236,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | GroupSet
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | GroupSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -258,11 +266,12 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     FlagSet: "FLAG",
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
+    OperationSet: "OPERATION",
     GroupSet: "GROUP",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, GroupSet)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, GroupSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -180,6 +180,14 @@ class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """What people did with it; None if nobody did, or if the caller's reach is limited."""
 
 
+def without_class(wanted: Filter, unwanted: FailureClass) -> Filter:
+    """Return the filter without the failures of one class; it may match nothing then."""
+    left = tuple(sorted(set(wanted.classes or FailureClass) - {unwanted}))
+    if not left:
+        return msgspec.structs.replace(wanted, created_to_us=0)
+    return msgspec.structs.replace(wanted, classes=left)
+
+
 def place_of(job: Job) -> Place:
     """Return the sort key of the job."""
     return job.created_at_us, job.tenant, job.id

@@ -23,6 +23,7 @@ from holdfast.model.errors import CorruptDump, UnknownFormat
 from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 FORMAT = 1
@@ -86,6 +87,12 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operation"):
+    """An operation, with what it has come to."""
+
+    operation: Operation
+
+
 class DumpedGroup(msgspec.Struct, frozen=True, array_like=True, tag="group"):
     """What people did with a group of failures."""
 
@@ -107,6 +114,7 @@ DumpRecord = (
     | DumpedPolicy
     | DumpedFlag
     | DumpedSchedule
+    | DumpedOperation
     | DumpedAudit
     | DumpedGroup
 )

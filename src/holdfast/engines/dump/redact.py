@@ -27,6 +27,7 @@ from .format import (
     DumpedGroup,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpRecord,
 )
@@ -49,7 +50,9 @@ async def redacted(
             elif isinstance(record, DumpedPolicy):
                 with_policy.add(record.queue)
         yield [
-            _redacted(record, pseudonyms) for record in batch if not isinstance(record, DumpedAudit)
+            _redacted(record, pseudonyms)
+            for record in batch
+            if not isinstance(record, DumpedAudit | DumpedOperation)
         ]
     yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - with_policy)]
 

@@ -16,6 +16,7 @@ from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
@@ -41,6 +42,7 @@ class WorkState(Protocol):
     group_lives: dict[str, GroupLife]
     """What people did with groups of failures, by id."""
     audit_head: AuditHead
+    operations: OperationLedger
 
     @property
     def last_token(self) -> int:

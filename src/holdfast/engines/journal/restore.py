@@ -12,6 +12,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -22,6 +23,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, State
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 from .history.store import SqliteHistory
@@ -46,6 +48,7 @@ class _SnapshotRecords:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.operations: list[Operation] = []
         self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
 
@@ -70,6 +73,8 @@ class _SnapshotRecords:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOperation):
+            self.operations.append(record.operation)
         elif isinstance(record, DumpedGroup):
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
@@ -111,6 +116,7 @@ def restore(
             flags=snapshot.flags,
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
+            operations=snapshot.operations,
             group_lives=snapshot.group_lives,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])

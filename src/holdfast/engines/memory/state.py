@@ -14,6 +14,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -22,7 +23,7 @@ from holdfast.engines.dump.format import (
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.queue_stats import QueueStats, count_jobs
-from holdfast.model import folding
+from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -34,6 +35,7 @@ from holdfast.model.effects import (
     FlagSet,
     GroupSet,
     JobEffect,
+    OperationSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -41,6 +43,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
@@ -60,6 +63,7 @@ class MemoryState:
         self.schedules: dict[str, ScheduleState] = {}
         self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
+        self.operations = OperationLedger()
         self._history = history
         self._options = options
         self._forget_before_us = 0
@@ -109,6 +113,8 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OperationSet):
+            self.operations.put(operation.decode(effect.record))
         elif isinstance(effect, GroupSet):
             _put(self.group_lives, effect.id, effect.life)
         else:
@@ -126,6 +132,7 @@ class MemoryState:
         ):
             job = replace(job, payload=b"")
         self._history.record(AppliedEffect(seq, effect, old, job))
+        self.operations.count(old, job)
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -156,6 +163,8 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOperation):
+            self.operations.put(record.operation)
         elif isinstance(record, DumpedGroup):
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):

@@ -14,6 +14,7 @@ from holdfast.engines.dump.format import (
     DumpedGroup,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -22,6 +23,7 @@ from holdfast.engines.dump.format import (
 
 from . import rows
 from .admin.groups import lives_of
+from .admin.operations import with_outcomes
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
@@ -72,6 +74,9 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        everything = {"ids": None, "running": False, "limit": None}
+        for record, counts in await self._all("list_operations", everything):
+            first.append(DumpedOperation(with_outcomes(record, counts)))
         lives = lives_of(await self._all("list_group_lives"))
         first += [DumpedGroup(*one) for one in lives.items()]
         yield first

@@ -38,6 +38,7 @@ from holdfast.model.fleet import (
 from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import FailureGroup, Filter, Page
@@ -216,6 +217,38 @@ class SetGroupCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
+class StartOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.start_operation``."""
+
+    new: NewOperation
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class OperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operation`` and ``Engine.advance_operation``."""
+
+    operation_id: str
+    caller: Caller = SYSTEM
+
+
+class OperationsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operations``."""
+
+    running: bool
+    limit: int
+    caller: Caller = SYSTEM
+
+
+class ChangeOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.change_operation``."""
+
+    operation_id: str
+    change: OperationChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.announce``."""
 
@@ -362,6 +395,12 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+NOW = Verb("now", Empty, int)
+START_OPERATION = Verb("start_operation", StartOperationCall, Operation)
+ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)
+OPERATIONS = Verb("operations", OperationsCall, list[Operation])
+OPERATION = Verb("operation", OperationCall, Operation)
+CHANGE_OPERATION = Verb("change_operation", ChangeOperationCall, Operation)
 SET_GROUP = Verb("set_group", SetGroupCall, list[FailureGroup])
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)

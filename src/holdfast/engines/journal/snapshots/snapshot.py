@@ -24,6 +24,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 SUFFIX = ".snap"
@@ -55,6 +56,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     audit_head: AuditHead = AuditHead()
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
+    operations: list[Operation] = []
     group_lives: dict[str, GroupLife] = {}
 
 

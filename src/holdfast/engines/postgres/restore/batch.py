@@ -12,6 +12,7 @@ from holdfast.engines.dump.format import (
     DumpedGroup,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -19,6 +20,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.groups import put_life
+from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.model.job import Job, State
@@ -98,6 +100,8 @@ class RestoreBatch:
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._settings.append(Statement("set_schedule", parameters))
+        elif isinstance(record, DumpedOperation):
+            self._settings.append(put_statement(record.operation))
         elif isinstance(record, DumpedGroup):
             self._settings.append(put_life(record.id, record.life))
 

@@ -120,6 +120,7 @@ ADVICE: Mapping[str, str] = {
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
     "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
     "NoResult": "Return less, or a reference; the job is done, and must not be enqueued again.",

@@ -32,6 +32,9 @@ BAD: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("interval", "patience"), ("soon", "-1", "", "1y", "nan")),
     "states": ("nonsense", "", "dead,nonsense", HUGE),
     "state": ("nonsense", ""),
+    "statuses": ("x", "99", "600", "-1", "", HUGE),
+    "group": ("", "nonsense", "g-", "g-0000000000", HUGE),
+    "group_id": ("", "nonsense", "g-0000000000", "two\nlines", HUGE),
     "classes": ("nonsense", "", "x,y"),
     "scope": ("a//b", "/", "nul\0", "x" * 2_000),
     "fingerprint": (HUGE,),
@@ -63,6 +66,13 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("jobs", "edit"): ("k2", "--max-attempts", "7", *WHY),
     ("dead", "show"): ("d1",),
     ("dead", "note"): ("d1", "a note", "--by", "ops"),
+    **{
+        ("dead", name): ("g-0000000000", *WHY)
+        for name in ("ack", "reopen", "assign", "unmute", "forget")
+    },
+    ("dead", "group"): ("g-0000000000",),
+    ("dead", "fixed"): ("g-0000000000", "--in", "v7", *WHY),
+    ("dead", "mute"): ("g-0000000000", "--for", "1h", *WHY),
     ("dead", "archive"): ("d1", *WHY),
     ("dead", "restore"): ("--all", *WHY),
     ("replay",): ("d1", *WHY),

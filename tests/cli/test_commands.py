@@ -47,6 +47,8 @@ def test_there_are_the_commands_that_people_expect():
         *(("workers", name) for name in ("list", "resize", "drain", "resume", "log-level")),
         *(("dead", name) for name in ("groups", "list", "show", "note", "archive", "restore")),
         *(("failed", name) for name in ("groups", "list", "show", "note", "archive", "restore")),
+        *(("dead", name) for name in ("group", "ack", "fixed", "reopen", "assign", "forget")),
+        *(("dead", name) for name in ("mute", "unmute")),
         *(("schedules", name) for name in ("list", "run", "skip", "pause", "resume")),
         *(("flags", name) for name in ("list", "set")),
         *(("audit", name) for name in ("list", "verify")),

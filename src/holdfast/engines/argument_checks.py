@@ -18,6 +18,7 @@ from holdfast.model.fleet import (
     WorkerCommand,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.job import Edit, State, check_id, check_seconds
 from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
@@ -165,6 +166,14 @@ def check_policy(policy: QueuePolicy | None) -> None:
     if policy is not None:
         _check_kind("policy", policy, QueuePolicy)
         policy.check()
+
+
+def check_group_change(group_id: str, change: GroupChange) -> None:
+    """Raise ``InvalidInput`` unless this can be a change to a group."""
+    check_id(group_id, "group")
+    if type(change) is not GroupChange:
+        raise InvalidInput("change", f"a {type(change).__name__} is not a GroupChange")
+    change.check()
 
 
 def check_switch(on: bool | None) -> None:  # noqa: FBT001

@@ -27,6 +27,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
@@ -271,7 +272,11 @@ class Engine(Protocol):
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
     ) -> list[FailureGroup]:
-        """Return the dead letters that match a filter in groups, the largest first."""
+        """Return the dead letters that match a filter in groups, the largest first.
+
+        A group that a person touched is listed without dead letters too, for a caller of unlimited
+        reach and a filter about whole groups, until 90 days after the last act and death.
+        """
 
     async def history(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -355,6 +360,21 @@ class Engine(Protocol):
         """Store a schedule, or change it; None removes it.
 
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
+        """
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """Store what a person does with a group; return the group as it is now.
+
+        None: it was forgotten, and has no dead letters. Its audit entries get what was stored
+        before and after. Raise ``UnknownGroup``; ``AccessDenied`` if the reach of the caller is
+        limited, as a group is of all tenants.
         """
 
     # --- operations --------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
@@ -272,6 +273,17 @@ class ForwardingEngine:
     ) -> Operation:
         """See ``Engine.change_operation``."""
         return await self.engine.change_operation(operation_id, change, attribution, caller=caller)
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        return await self.engine.set_group(group_id, change, attribution, caller=caller)
 
     async def announce(
         self,

@@ -13,6 +13,7 @@ import msgspec
 
 from .audit import AuditRecord
 from .failure import Failure
+from .group_life import GroupLife
 from .job import Job, State, Whole
 from .policy import QueuePolicy
 
@@ -205,6 +206,14 @@ class OperationSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2
     """The operation, encoded: effects know nothing of actions."""
 
 
+class GroupSet(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """A person did something with a group of failures; None forgets what people did."""
+
+    at_us: Whole
+    id: str
+    life: GroupLife | None
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -227,7 +236,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | GroupSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -258,10 +267,11 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
     OperationSet: "OPERATION",
+    GroupSet: "GROUP",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, GroupSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -38,11 +38,11 @@ from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
+from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
 from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
-    GroupView,
     HistoryView,
     JobPage,
     JobView,
@@ -98,6 +98,7 @@ class Operations:
         self._registry = registry
         self.default_max_attempts = default_max_attempts
         self.fleet = FleetOperations(engine, this_process)
+        self.groups = GroupOperations(engine)
 
     # --- look --------------------------------------------------------------------------------
 
@@ -138,10 +139,6 @@ class Operations:
         """Return a page of the jobs that a filter finds."""
         page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
-
-    async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
-        """Return the dead letters that a filter finds, in groups."""
-        return [GroupView.of(group) for group in await self.engine.groups(wanted)]
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
         """Return the entries of the audit after this number."""

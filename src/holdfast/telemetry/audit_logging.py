@@ -15,9 +15,10 @@ from holdfast.model.actions import AnyAction, NoteJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.fleet import WorkerCommand
+from holdfast.model.group_life import GroupChange
 from holdfast.model.job import MICROSECONDS, Edit, Job, JobRef
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
+from holdfast.model.search import FailureGroup, Filter
 
 log = StructuredLog("holdfast.audit")
 
@@ -103,6 +104,19 @@ class AuditLoggingEngine(ForwardingEngine):
             name, schedule, attribution, expected=expected, caller=caller
         )
         self._log("set_schedule", attribution, resource=f"schedule {name}")
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        found = await self.engine.set_group(group_id, change, attribution, caller=caller)
+        self._log("set_group", attribution, resource=f"group {group_id}")
+        return found
 
     async def command(
         self,

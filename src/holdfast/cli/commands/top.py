@@ -225,7 +225,9 @@ async def _rows(
 
 async def _reasons(operations: Operations) -> list[ReasonRow]:
     reasons: dict[tuple[str, str], ReasonRow] = {}
-    for group in await operations.groups():
+    for group in await operations.groups.list():
+        if not group.count:
+            continue
         key = group.error_reason, group.failure_class
         known = reasons.get(key)
         count, last = (0, group.last_at) if known is None else (known.count, known.last_at)

@@ -23,6 +23,7 @@ from holdfast.model.errors import (
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
+from holdfast.model.search import FailureGroup
 
 from .dump_sessions import DumpSessions
 
@@ -235,6 +236,11 @@ async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messa
     return messages.Empty()
 
 
+async def _set_group(engine: Engine, call: messages.SetGroupCall) -> list[FailureGroup]:
+    found = await engine.set_group(call.group_id, call.change, call.attribution, caller=call.caller)
+    return [] if found is None else [found]
+
+
 _HANDLERS = [
     _handler(
         messages.ENQUEUE,
@@ -316,6 +322,7 @@ _HANDLERS = [
             call.operation_id, call.change, call.attribution, caller=call.caller
         ),
     ),
+    _handler(messages.SET_GROUP, _set_group),
     _handler(
         messages.ANNOUNCE,
         lambda engine, call: engine.announce(

@@ -23,6 +23,7 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
     check_may_sample,
     check_names,
@@ -71,6 +72,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
@@ -510,6 +512,22 @@ class ClientEngine:
         return await self._call_once(messages.CHANGE_OPERATION, call)
 
     # --- the fleet ---------------------------------------------------------------------------
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetGroupCall(group_id, change, attribution, caller)
+        found = await self._call_once(messages.SET_GROUP, call)
+        return found[0] if found else None
 
     async def announce(
         self,

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
@@ -92,6 +93,13 @@ class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operati
     operation: Operation
 
 
+class DumpedGroup(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    """What people did with a group of failures."""
+
+    id: str
+    life: GroupLife
+
+
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     """A record of the audit, in order."""
 
@@ -108,6 +116,7 @@ DumpRecord = (
     | DumpedSchedule
     | DumpedOperation
     | DumpedAudit
+    | DumpedGroup
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -14,6 +14,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditEntry, AuditHead
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
@@ -39,6 +40,8 @@ class WorkState(Protocol):
     policies: dict[str, QueuePolicy]
     flags: dict[str, bool]
     schedules: dict[str, ScheduleState]
+    group_lives: dict[str, GroupLife]
+    """What people did with groups of failures, by id."""
     audit_head: AuditHead
     operations: OperationLedger
 

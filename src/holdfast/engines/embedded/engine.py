@@ -16,6 +16,7 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
     check_may_sample,
     check_names,
@@ -57,6 +58,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
@@ -443,6 +445,19 @@ class EmbeddedEngine:
         check_id(operation_id, "operation")
         check_operation_change(change, attribution)
         return await self._operations.change(operation_id, change, attribution, caller)
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        _check_may_set("group", group_id, attribution, caller)
+        return await self._admin.set_group(group_id, change, attribution)
 
     # --- the fleet ---------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedOperation,
     DumpedPolicy,
@@ -20,6 +21,7 @@ from holdfast.engines.dump.format import (
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, State
 from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
@@ -47,6 +49,7 @@ class _SnapshotRecords:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.operations: list[Operation] = []
+        self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
 
     def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
@@ -72,6 +75,8 @@ class _SnapshotRecords:
             self.schedules[record.name] = record.schedule
         elif isinstance(record, DumpedOperation):
             self.operations.append(record.operation)
+        elif isinstance(record, DumpedGroup):
+            self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -112,6 +117,7 @@ def restore(
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
             operations=snapshot.operations,
+            group_lives=snapshot.group_lives,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

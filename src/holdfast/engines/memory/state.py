@@ -12,6 +12,7 @@ from holdfast.engines.contract import Counts, EngineOptions
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedOperation,
     DumpedPolicy,
@@ -28,9 +29,11 @@ from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
     Audited,
     Claimed,
+    Died,
     Effect,
     Enqueued,
     FlagSet,
+    GroupSet,
     JobEffect,
     OperationSet,
     PolicySet,
@@ -38,6 +41,7 @@ from holdfast.model.effects import (
     ScheduleState,
     job_key,
 )
+from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
@@ -57,6 +61,7 @@ class MemoryState:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
         self._history = history
@@ -110,6 +115,8 @@ class MemoryState:
             _put(self.schedules, effect.name, effect.schedule)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
+        elif isinstance(effect, GroupSet):
+            _put(self.group_lives, effect.id, effect.life)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -130,6 +137,8 @@ class MemoryState:
             self._jobs.pop(name, None)
             return None
         self._jobs[name] = job
+        if isinstance(effect, Died):
+            count_death(self.group_lives, job)
         policy = self.policies.get(job.queue)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
@@ -156,6 +165,8 @@ class MemoryState:
             self.schedules[record.name] = record.schedule
         elif isinstance(record, DumpedOperation):
             self.operations.put(record.operation)
+        elif isinstance(record, DumpedGroup):
+            self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 

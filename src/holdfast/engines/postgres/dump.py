@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedNote,
     DumpedOperation,
@@ -21,6 +22,7 @@ from holdfast.engines.dump.format import (
 )
 
 from . import rows
+from .admin.groups import lives_of
 from .admin.operations import with_outcomes
 from .call_context import CallContext
 from .connection.database import Database
@@ -75,6 +77,8 @@ class _TableDump:
         everything = {"ids": None, "running": False, "limit": None}
         for record, counts in await self._all("list_operations", everything):
             first.append(DumpedOperation(with_outcomes(record, counts)))
+        lives = lives_of(await self._all("list_group_lives"))
+        first += [DumpedGroup(*one) for one in lives.items()]
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

@@ -13,6 +13,7 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
     check_may_sample,
     check_names,
@@ -56,6 +57,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.job import (
@@ -87,6 +89,7 @@ from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, rows
 from .admin import actions, audit, fleet, operations, queries
+from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
 from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
@@ -282,7 +285,9 @@ class PostgresEngine:
     ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         wanted = check_filter(wanted)
-        return await self._database.read(lambda: queries.groups(wanted, caller, self._context()))
+        return await self._database.read(
+            lambda: failure_groups.groups(wanted, caller, self._context())
+        )
 
     async def history(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -442,6 +447,22 @@ class PostgresEngine:
             lambda: policy_verbs.set_schedule(
                 name, schedule, attribution, expected, self._context()
             ),
+        )
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        _check_unlimited("group", group_id, attribution, caller)
+        return await self._resources.perform_once(
+            "set_group",
+            lambda: failure_groups.set_group(group_id, change, attribution, self._context()),
         )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:

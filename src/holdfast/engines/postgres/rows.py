@@ -13,6 +13,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AuditAltered
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
+from holdfast.model.group_life import GroupLife
 from holdfast.model.history import RETRIED, AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
 from holdfast.model.policy import QueuePolicy
@@ -55,6 +56,7 @@ ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 NOTE = msgspec.msgpack.Decoder(Note)
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
+GROUP_LIFE = msgspec.msgpack.Decoder(GroupLife)
 _AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
@@ -143,6 +145,7 @@ def failure_columns(jobs: Sequence[Job]) -> dict[str, object]:
         "failure_classes": [failure.failure_class.value for failure in failures],
         "fingerprints": [without_nul(fingerprint(failure.message)) for failure in failures],
         "messages": [without_nul(failure.message) for failure in failures],
+        "statuses": [failure.status for failure in failures],
     }
 
 

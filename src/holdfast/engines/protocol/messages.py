@@ -35,6 +35,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
@@ -206,6 +207,15 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     attribution: Attribution
     caller: Caller = SYSTEM
     expected: ScheduleState | None = None
+
+
+class SetGroupCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_group``."""
+
+    group_id: str
+    change: GroupChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
 
 
 class StartOperationCall(msgspec.Struct, frozen=True, array_like=True):
@@ -409,6 +419,7 @@ ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)
 OPERATIONS = Verb("operations", OperationsCall, list[Operation])
 OPERATION = Verb("operation", OperationCall, Operation)
 CHANGE_OPERATION = Verb("change_operation", ChangeOperationCall, Operation)
+SET_GROUP = Verb("set_group", SetGroupCall, list[FailureGroup])
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])

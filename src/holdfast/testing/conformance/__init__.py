@@ -22,6 +22,7 @@ from .enqueue import EnqueueRules
 from .find import FindRules
 from .fixture import EngineFixture
 from .fleet import CommandRules, LeaseReadingRules, RegistryRules
+from .group_lives import GroupLifeRules
 from .groups import GroupRules
 from .history import HistoryRules
 from .holds import HoldRules
@@ -51,7 +52,7 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, SampleRules):
+class QueryRules(FindRules, GroupRules, GroupLifeRules, HistoryRules, RetentionRules, SampleRules):
     """Find, groups, history, what is kept of it, and samples."""
 
 

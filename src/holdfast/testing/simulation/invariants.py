@@ -72,6 +72,8 @@ class InvariantChecker:
                 self._audited(effect)
             elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.GroupSet):
+                self._trace.note(f"log.{what}", owner, effect.id)
             elif isinstance(effect, fx.OperationSet):
                 operation = decode(effect.record)
                 detail = f"{operation.id} {operation.state} {operation.acted}"

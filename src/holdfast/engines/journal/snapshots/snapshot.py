@@ -22,6 +22,7 @@ from holdfast.engines.journal.wal.schema import SCHEMA, RecordReader
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
@@ -56,6 +57,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
     operations: list[Operation] = []
+    group_lives: dict[str, GroupLife] = {}
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -24,6 +24,8 @@ from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation import ended_member
 
+from .group_deaths import count_deaths
+
 Name = tuple[str, str]
 """A job's tenant and id."""
 Key = tuple[str, str, str]
@@ -151,6 +153,9 @@ class UnitOfWork:
         done = [job for job in changed if job.state in FORGETTABLE]
         if dead:
             yield Statement("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
+        died = [job for job in self.finished() if job.state is State.DEAD]
+        if died:
+            yield count_deaths(died)
         if done:
             yield Statement(
                 "put_history", {**rows.columns(done), "keep_payload": self._keep_payload}

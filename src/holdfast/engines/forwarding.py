@@ -18,6 +18,7 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
@@ -235,6 +236,20 @@ class ForwardingEngine:
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self.engine.outages(ended=ended)
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        return await self.engine.report_outage(reports)
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        return await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
 
     async def announce(
         self,

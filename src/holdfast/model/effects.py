@@ -14,6 +14,7 @@ import msgspec
 from .audit import AuditRecord
 from .failure import Failure
 from .job import Job, State, Whole
+from .outage import Outage
 from .policy import QueuePolicy
 
 
@@ -73,6 +74,8 @@ class Snoozed(_Change, frozen=True, array_like=True, gc=False, tag=8):
     """It was released for later: no attempt charged."""
 
     run_at_us: Whole
+    failure: Failure | None = None
+    """The failure that cost no attempt, because its dependency is out."""
 
 
 class Lost(_Change, frozen=True, array_like=True, gc=False, tag=9):
@@ -197,6 +200,13 @@ class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
     record: AuditRecord
 
 
+class OutageSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
+    """An outage began, changed or ended; claims and failures of its jobs change it too."""
+
+    at_us: Whole
+    outage: Outage
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -219,7 +229,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OutageSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -249,10 +259,11 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     FlagSet: "FLAG",
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
+    OutageSet: "OUTAGE",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OutageSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

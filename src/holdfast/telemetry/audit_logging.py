@@ -16,6 +16,7 @@ from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Edit, Job, JobRef
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
 
@@ -103,6 +104,14 @@ class AuditLoggingEngine(ForwardingEngine):
             name, schedule, attribution, expected=expected, caller=caller
         )
         self._log("set_schedule", attribution, resource=f"schedule {name}")
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        outage = await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
+        self._log("set_outage", attribution, resource=f"outage {dependency}")
+        return outage
 
     async def command(
         self,

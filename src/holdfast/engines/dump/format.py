@@ -22,6 +22,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 FORMAT = 1
@@ -85,6 +86,12 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedOutage(msgspec.Struct, frozen=True, array_like=True, tag="outage"):
+    """An outage of a dependency that lasts, or one of the last that have ended."""
+
+    outage: Outage
+
+
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     """A record of the audit, in order."""
 
@@ -99,6 +106,7 @@ DumpRecord = (
     | DumpedPolicy
     | DumpedFlag
     | DumpedSchedule
+    | DumpedOutage
     | DumpedAudit
 )
 

@@ -18,6 +18,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
+from .outage_book import OutageBook
 from .waiters import ClaimWaiters
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class WorkState(Protocol):
     policies: dict[str, QueuePolicy]
     flags: dict[str, bool]
     schedules: dict[str, ScheduleState]
+    outages: OutageBook
     audit_head: AuditHead
 
     @property
@@ -224,11 +226,15 @@ class EmbeddedCore:
         """Wake the waiting claims for which there may be work now."""
         kinds: set[tuple[str, str]] = set()
         queues: set[str] = set()
+        outages = self.state.outages
         for effect, job in zip(effects, jobs, strict=True):
             if job is None:
                 if isinstance(effect, Purged) and effect.key is not None:
                     queues.add(effect.queue)  # it may have held others
                 continue
+            if outages.active and job.state is not State.IN_FLIGHT and outages.of(job.queue):
+                self.waiters.wake_all()  # any queue of its dependency may have the next probe
+                return
             if job.state is State.PENDING:
                 kinds.add((job.queue, job.task))
             if job.state is not State.IN_FLIGHT and (

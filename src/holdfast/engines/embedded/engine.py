@@ -40,6 +40,7 @@ from holdfast.engines.contract import (
     Renewal,
 )
 from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
@@ -65,6 +66,7 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import (
@@ -84,6 +86,7 @@ from .commands import Commands
 from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
+from .outages import OutageCommands
 from .queries import Queries
 
 
@@ -110,6 +113,7 @@ class EmbeddedEngine:
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._outages = OutageCommands(self._core)
         self._fleet = self.fleet_type(random_bytes)
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
@@ -384,6 +388,26 @@ class EmbeddedEngine:
         _check_may_set("schedule", name, attribution, caller)
         await self._core.answer(
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
+        )
+
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._core.answer(lambda _now: self._core.state.outages.all(ended=ended))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        checked = check_reports(reports)
+        return await self._core.answer(lambda now: self._outages.report(checked, now))
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        check_set_outage(dependency, attribution, caller, on=on)
+        return await self._core.answer(
+            lambda now: self._outages.set(dependency, attribution, now, on=on)
         )
 
     # --- the fleet ---------------------------------------------------------------------------

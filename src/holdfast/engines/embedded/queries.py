@@ -15,6 +15,7 @@ from holdfast.engines.dump.format import (
     BLOCK_RECORDS,
     DumpedFlag,
     DumpedJob,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -126,6 +127,7 @@ class Queries:
             rest: list[DumpRecord] = [DumpedPolicy(*one) for one in state.policies.items()]
             rest += [DumpedFlag(*one) for one in state.flags.items()]
             rest += [DumpedSchedule(*one) for one in state.schedules.items()]
+            rest += [DumpedOutage(one) for one in state.outages.all()]
             history = self._history.dump()
         await core.durable()
         yield [head, *rest]

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -314,6 +315,7 @@ def _salvaged(
     records += [DumpedPolicy(*one) for one in state.policies.items()]
     records += [DumpedFlag(*one) for one in state.flags.items()]
     records += [DumpedSchedule(*one) for one in state.schedules.items()]
+    records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:

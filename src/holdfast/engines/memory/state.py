@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
     DumpedJob,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -20,6 +21,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.engines.queue_stats import QueueStats, count_jobs
 from holdfast.model import folding
 from holdfast.model.access import SYSTEM, Caller
@@ -31,12 +33,14 @@ from holdfast.model.effects import (
     Enqueued,
     FlagSet,
     JobEffect,
+    OutageSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
     job_key,
 )
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
@@ -54,6 +58,7 @@ class MemoryState:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self._history = history
         self._options = options
@@ -104,6 +109,8 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -123,6 +130,7 @@ class MemoryState:
             self._jobs.pop(name, None)
             return None
         self._jobs[name] = job
+        self.outages.follow(old, effect)
         policy = self.policies.get(job.queue)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
@@ -147,6 +155,8 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOutage):
+            self.outages.set(record.outage)
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -221,10 +231,13 @@ class MemoryState:
         ]
         in_flight = list(self._in(State.IN_FLIGHT))
         turns, spent_us = dict(self._turns), dict(self._spent_until_us)
+        out = dict(self.outages.active)
         picked: list[Job] = []
         while len(picked) < limit:
             offers = [
-                self._offer(queue, due, in_flight, turns, spent_us, now_us) for queue in queues
+                self._offer(queue, due, in_flight, turns, spent_us, now_us)
+                for queue in queues
+                if (outage := out.get(dependency_of(queue))) is None or room(outage, now_us)
             ]
             best = min(filter(None, offers), key=_order, default=None)
             if best is None:
@@ -235,6 +248,8 @@ class MemoryState:
             turns[best.queue, best.tenant] = 2**62 + len(picked)
             policy = self._policy(best.queue)
             spent_us[best.queue] = policy.spend(spent_us.get(best.queue, 0), now_us)
+            if (outage := out.get(dependency_of(best.queue))) is not None:
+                out[outage.dependency] = claimed(outage, now_us)
         return picked
 
     def _offer(
@@ -301,6 +316,10 @@ class MemoryState:
             opens_us = self._policy(queue).opens_at_us(spent_us, now_us)
             if opens_us is not None:
                 moments.append(opens_us)
+            outage = self.outages.of(queue)
+            opens_us = None if outage is None else opens_at_us(outage, now_us)
+            if opens_us is not None:
+                moments.append(opens_us)
         return min(moments, default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
@@ -359,7 +378,7 @@ class MemoryState:
                 job.state is State.IN_FLIGHT and job.lease_until_us <= now_us for job in jobs
             ),
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=self.outages.of(queue) is not None,
         )
 
     def _is_held(self, job: Job) -> bool:

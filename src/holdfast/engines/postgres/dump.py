@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -70,6 +71,8 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        for [outage] in await self._all("list_outages", {"ended": True}):
+            first.append(DumpedOutage(rows.OUTAGE.decode(outage)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

@@ -15,6 +15,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 from .connection.sansio import Row, Statement
@@ -55,6 +56,7 @@ ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 NOTE = msgspec.msgpack.Decoder(Note)
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
+OUTAGE = msgspec.msgpack.Decoder(Outage)
 _AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 

@@ -37,6 +37,7 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import FailureGroup, Filter, Page
@@ -206,6 +207,27 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     expected: ScheduleState | None = None
 
 
+class OutagesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.outages``."""
+
+    ended: bool = False
+
+
+class ReportOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.report_outage``."""
+
+    reports: list[DependencyReport] = []
+
+
+class SetOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_outage``."""
+
+    dependency: str
+    on: bool
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.announce``."""
 
@@ -352,6 +374,9 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+OUTAGES = Verb("outages", OutagesCall, list[Outage])
+REPORT_OUTAGE = Verb("report_outage", ReportOutageCall, OutageUpdate)
+SET_OUTAGE = Verb("set_outage", SetOutageCall, Outage)
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])

@@ -23,6 +23,7 @@ from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.job import Job, Whole
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 SUFFIX = ".snap"
@@ -54,6 +55,8 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     audit_head: AuditHead = AuditHead()
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
+    outages: list[Outage] = []
+    """Those that last, and the last ones that have ended."""
 
 
 def snapshot_name(last_seq: int) -> str:

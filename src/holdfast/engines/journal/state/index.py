@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.model import folding
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -27,6 +28,7 @@ from holdfast.model.effects import (
     Freed,
     JobEffect,
     Noted,
+    OutageSet,
     PolicySet,
     Purged,
     Replayed,
@@ -86,6 +88,7 @@ class JournalIndex:
         """The highest token that any job here has had."""
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.limits = QueueLimits()
         self.policies = self.limits.policies
@@ -139,6 +142,7 @@ class JournalIndex:
             self._replace(tenant, old, job, effect)
         if job is not None and type(effect) is Claimed:
             self.limits.claimed(job, effect.at_us)
+        self.outages.follow(old, effect)
         return job
 
     def _kept(self, job: Job | None) -> Job | None:
@@ -197,6 +201,8 @@ class JournalIndex:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

@@ -18,6 +18,7 @@ from holdfast.model.failure import FailureClass
 from holdfast.model.failure_groups import key_of
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import FailureGroup, Filter, Place, place_of
 
@@ -117,9 +118,12 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
     """Return the statistics of every queue at this moment."""
     [[[now_us]]] = yield from execute_all(context.now())
     counted = yield from counts(SYSTEM, context)
-    stats, packed = yield from execute_all(
-        Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
+    stats, packed, outages = yield from execute_all(
+        Statement("read_queue_stats", {"now_us": context.now_us}),
+        Statement("list_policies", {}),
+        Statement("list_outages", {"ended": False}),
     )
+    out = {rows.OUTAGE.decode(outage).dependency for (outage,) in outages}
     by_queue = {row[0]: row[1:] for row in stats}
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
@@ -133,7 +137,7 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
             oldest_due_us=oldest_due_us,
             stuck=stuck,
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=dependency_of(queue) in out,
         )
     return StoreStats(now_us, found)
 

@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -19,6 +20,7 @@ from holdfast.engines.dump.format import (
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
+from holdfast.engines.postgres.outages import outage_columns
 from holdfast.model.job import Job, State
 
 _FIRST = (
@@ -96,6 +98,8 @@ class RestoreBatch:
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._settings.append(Statement("set_schedule", parameters))
+        elif isinstance(record, DumpedOutage):
+            self._settings.append(Statement("add_outage", outage_columns(record.outage)))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the COPY statements, and their rows."""

@@ -38,6 +38,7 @@ from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
+from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Hook, Registry, check_times
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
@@ -280,6 +281,7 @@ class Daemon:
         return [
             self._lease_loop,
             CancellationLoop(worker),
+            OutageLoop(engine, worker.outage_detector, self._registry.health_checks),
             *store.loops(settings),
             ScheduleLoop(
                 schedules,

@@ -290,6 +290,11 @@ _ALL = (
         "dependency error_reason seconds probes",
         "A probe failed: the next one follows after this time. It cost its job no attempt.",
     ),
+    _warning(
+        "outage.health_check_failed",
+        "dependency error",
+        "The health check of the application raised: the dependency is still out.",
+    ),
     _info(
         "outage.recovering",
         "dependency seconds probes",

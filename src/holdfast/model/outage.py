@@ -16,8 +16,9 @@ import enum
 import msgspec
 from msgspec.structs import replace
 
+from .errors import InvalidInput
 from .failure import REASON_LIMIT, Failure
-from .job import MICROSECONDS, Whole
+from .job import MICROSECONDS, Whole, check_name
 
 DEFAULT_OUTAGE_MAX_SECONDS = 86_400.0
 """For how long the failures of an outage cost no attempt, if no setting says otherwise."""
@@ -59,6 +60,13 @@ def dependency_of(queue: str) -> str:
 def dependency_queue(queue: str, dependency: str) -> str:
     """Return the queue for the jobs of this queue that need this dependency."""
     return f"{queue}@{dependency}"
+
+
+def check_dependency(name: str) -> str:
+    """Return the name of a dependency, or raise ``InvalidInput``."""
+    if "@" in check_name("dependency", name):
+        raise InvalidInput("dependency", f"{name!r} must not contain '@'")
+    return name
 
 
 def base_queue(queue: str) -> str:

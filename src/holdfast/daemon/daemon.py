@@ -122,7 +122,14 @@ class Daemon:
         metrics.store = store.figures
         held, now_us = store.held_now(), store.clock.now_us()
         logs_audit = not settings.on_server  # there a loop logs what every process does
-        engine = InstrumentedEngine(store.engine, metrics, held, now_us, logs_audit=logs_audit)
+        engine = InstrumentedEngine(
+            store.engine,
+            metrics,
+            held,
+            now_us,
+            logs_audit=logs_audit,
+            outage_max_seconds=settings.outage_max_seconds,
+        )
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)

@@ -122,7 +122,7 @@ class Outage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whether workers probe it by a function, instead of by a job."""
     rate: float = FIRST_RATE
     """Claims per second while it recovers."""
-    slow_above: float = MAX_RATE
+    slow_above: float = 2 * MAX_RATE
     """The rate from which on it grows slowly."""
     spent_until_us: Whole = 0
     """Up to when claims have used the rate."""
@@ -304,7 +304,7 @@ def _recovering(outage: Outage, now_us: int) -> Outage:
         phase_since_us=now_us,
         pause_us=FIRST_PAUSE_US,
         rate=FIRST_RATE,
-        slow_above=MAX_RATE,
+        slow_above=2 * MAX_RATE,
         spent_until_us=now_us,
         failed_at_us=0,
         step=RecoveryStep(now_us),

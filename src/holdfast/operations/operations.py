@@ -39,6 +39,7 @@ from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .outages import OutageView, outage_views
 from .views import (
     AuditView,
     GroupView,
@@ -103,7 +104,15 @@ class Operations:
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        return status_of(counts, [entry.process for entry in await self.fleet.live()])
+        found = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        outages = outage_views(await self.engine.outages(), counts, SystemClock().now_us())
+        return replace(found, outages=[outage.line for outage in outages])
+
+    async def outages(self, *, ended: bool = False) -> list[OutageView]:
+        """Return the outages that last; with ``ended`` before them the last ones that do not."""
+        found = await self.engine.outages(ended=ended)
+        counts = await self.engine.counts() if found else {}
+        return outage_views(found, counts, SystemClock().now_us())
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -319,6 +328,14 @@ class Operations:
         """Set a flag; None removes it."""
         entry = entry_of("flag.set", "flag", name, who, {"on": on})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
+
+    async def set_outage(self, dependency: str, who: Author, *, on: bool) -> OutageView:
+        """Start an outage, or end one; return it as it is now."""
+        entry = entry_of(f"outage.{'start' if on else 'end'}", "outage", dependency, who, {})
+        attribution = Attribution(who.by, who.why, (entry,))
+        outage = await self.engine.set_outage(dependency, attribution, on=on)
+        counts = await self.engine.counts()
+        return outage_views([outage], counts, SystemClock().now_us())[0]
 
     async def change_schedule(
         self, name: str, who: Author, change: Callable[[ScheduleState], ScheduleState]

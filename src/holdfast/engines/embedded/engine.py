@@ -274,7 +274,9 @@ class EmbeddedEngine:
         Jobs that finished too long ago may still be counted.
         """
         now_us = self._core.now_us()
-        return StoreStats(now_us, self._core.state.survey(now_us))
+        state = self._core.state
+        out = {name: outage.since_us for name, outage in state.outages.active.items()}
+        return StoreStats(now_us, state.survey(now_us), out)
 
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM

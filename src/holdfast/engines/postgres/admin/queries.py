@@ -123,7 +123,8 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
         Statement("list_policies", {}),
         Statement("list_outages", {"ended": False}),
     )
-    out = {rows.OUTAGE.decode(outage).dependency for (outage,) in outages}
+    active = [rows.OUTAGE.decode(outage) for (outage,) in outages]
+    out = {outage.dependency: outage.since_us for outage in active}
     by_queue = {row[0]: row[1:] for row in stats}
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
@@ -139,7 +140,7 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
             paused=policy.paused,
             outage=dependency_of(queue) in out,
         )
-    return StoreStats(now_us, found)
+    return StoreStats(now_us, found, out)
 
 
 def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:

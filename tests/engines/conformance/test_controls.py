@@ -58,6 +58,9 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.NamesTwice, "test_a_second_live_process_of_a_name_is_refused", ()),
     (broken.LateCommands, "test_a_command_that_nobody_fetched_in_time_is_dropped", ()),
     (broken.CommandsUnaudited, "test_a_command_is_audited", ()),
+    (broken.ClaimsGoOn, "test_while_out_the_next_job_is_a_probe_after_a_pause", ()),
+    (broken.OutagesAreCharged, "test_a_failure_of_the_outage_is_not_charged", ("timeout", "dead")),
+    (broken.OutagesLast, "test_the_success_of_a_probe_opens_it_gradually", ()),
 ]
 
 

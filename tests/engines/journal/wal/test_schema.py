@@ -105,7 +105,7 @@ def expected() -> list[Job]:
 
 
 def as_kept_by(version: int, job: Job) -> Job | None:
-    """Return what the files of a version have of a job; before 4 all of a batch had the same time."""
+    """Return what the files of a version have of a job; before 4 a batch had one time."""
     if version < 4:
         job = replace(job, created_at_us=VirtualClock().now_us())
     if not job.state.finished:

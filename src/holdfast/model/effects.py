@@ -200,6 +200,14 @@ class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
     record: AuditRecord
 
 
+class OperationSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
+    """An operation was started, changed, or came further."""
+
+    at_us: Whole
+    record: bytes
+    """The operation, encoded: effects know nothing of actions."""
+
+
 class OutageSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
     """An outage began, changed or ended; claims and failures of its jobs change it too."""
 
@@ -229,7 +237,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | OutageSet
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | OutageSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -259,11 +267,12 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     FlagSet: "FLAG",
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
+    OperationSet: "OPERATION",
     OutageSet: "OUTAGE",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OutageSet)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, OutageSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -40,6 +40,7 @@ from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
 from .outages import OutageView, outage_views
+from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
     GroupView,
@@ -104,15 +105,24 @@ class Operations:
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        found = status_of(counts, [entry.process for entry in await self.fleet.live()])
-        outages = outage_views(await self.engine.outages(), counts, SystemClock().now_us())
-        return replace(found, outages=[outage.line for outage in outages])
+        status = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        now_us = SystemClock().now_us()
+        outages = outage_views(await self.engine.outages(), counts, now_us)
+        status = replace(status, outages=[outage.line for outage in outages])
+        return with_samples(status, await latest(self.engine, now_us))
 
     async def outages(self, *, ended: bool = False) -> list[OutageView]:
         """Return the outages that last; with ``ended`` before them the last ones that do not."""
         found = await self.engine.outages(ended=ended)
         counts = await self.engine.counts() if found else {}
         return outage_views(found, counts, SystemClock().now_us())
+
+    async def series(
+        self, queue: str, since_seconds: float, step_seconds: float = 0.0
+    ) -> list[PointView]:
+        """Return how a queue was, from so many seconds ago until now."""
+        now_us = SystemClock().now_us()
+        return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -233,7 +243,7 @@ class Operations:
             wanted, kept = await self._without_deterministic(wanted)
         while wanted.created_to_us != 0:
             page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
-            others = [job for job in page.jobs if not action.skips(job, named=False)]
+            others = [job for job in page.jobs if not action.skip_reason(job, named=False)]
             kept += len(page.jobs) - len(others)
             jobs += others
             cursor = page.cursor

@@ -22,6 +22,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
@@ -92,6 +93,12 @@ class DumpedOutage(msgspec.Struct, frozen=True, array_like=True, tag="outage"):
     outage: Outage
 
 
+class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operation"):
+    """An operation, with what it has come to."""
+
+    operation: Operation
+
+
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     """A record of the audit, in order."""
 
@@ -107,6 +114,7 @@ DumpRecord = (
     | DumpedFlag
     | DumpedSchedule
     | DumpedOutage
+    | DumpedOperation
     | DumpedAudit
 )
 

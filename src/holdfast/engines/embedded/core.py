@@ -15,10 +15,12 @@ from holdfast.model.audit import AuditEntry, AuditHead
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
 from .outage_book import OutageBook
+from .sampler import FlowCounter
 from .waiters import ClaimWaiters
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class WorkState(Protocol):
     schedules: dict[str, ScheduleState]
     outages: OutageBook
     audit_head: AuditHead
+    operations: OperationLedger
 
     @property
     def last_token(self) -> int:
@@ -157,6 +160,7 @@ class EmbeddedCore:
         self.options = options
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
         self.waiters = ClaimWaiters(clock)
+        self.flows = FlowCounter()
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -218,6 +222,7 @@ class EmbeddedCore:
             # The log may have what the state has not, after an interrupt too: stop for good.
             self.log.stop(error)
             raise
+        self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs

@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
     DumpedJob,
+    DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
@@ -21,6 +22,7 @@ from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
 from holdfast.model.job import Job, State
+from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
@@ -47,6 +49,7 @@ class _SnapshotRecords:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.outages: list[Outage] = []
+        self.operations: list[Operation] = []
         self.audit_head = AuditHead()
 
     def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
@@ -72,6 +75,8 @@ class _SnapshotRecords:
             self.schedules[record.name] = record.schedule
         elif isinstance(record, DumpedOutage):
             self.outages.append(record.outage)
+        elif isinstance(record, DumpedOperation):
+            self.operations.append(record.operation)
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -112,6 +117,7 @@ def restore(
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
             outages=snapshot.outages,
+            operations=snapshot.operations,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

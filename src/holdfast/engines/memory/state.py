@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
     DumpedJob,
+    DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
@@ -23,7 +24,7 @@ from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.engines.queue_stats import QueueStats, count_jobs
-from holdfast.model import folding
+from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -33,6 +34,7 @@ from holdfast.model.effects import (
     Enqueued,
     FlagSet,
     JobEffect,
+    OperationSet,
     OutageSet,
     PolicySet,
     ScheduleSet,
@@ -40,6 +42,7 @@ from holdfast.model.effects import (
     job_key,
 )
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
@@ -60,6 +63,7 @@ class MemoryState:
         self.schedules: dict[str, ScheduleState] = {}
         self.outages = OutageBook()
         self.audit_head = AuditHead()
+        self.operations = OperationLedger()
         self._history = history
         self._options = options
         self._forget_before_us = 0
@@ -111,6 +115,8 @@ class MemoryState:
             _put(self.schedules, effect.name, effect.schedule)
         elif isinstance(effect, OutageSet):
             self.outages.set(effect.outage)
+        elif isinstance(effect, OperationSet):
+            self.operations.put(operation.decode(effect.record))
         else:
             return self._fold_job(effect, seq)
         return None
@@ -126,6 +132,7 @@ class MemoryState:
         ):
             job = replace(job, payload=b"")
         self._history.record(AppliedEffect(seq, effect, old, job))
+        self.operations.count(old, job)
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -157,6 +164,8 @@ class MemoryState:
             self.schedules[record.name] = record.schedule
         elif isinstance(record, DumpedOutage):
             self.outages.set(record.outage)
+        elif isinstance(record, DumpedOperation):
+            self.operations.put(record.operation)
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 

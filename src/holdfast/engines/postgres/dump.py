@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
@@ -21,6 +22,7 @@ from holdfast.engines.dump.format import (
 )
 
 from . import rows
+from .admin.operations import with_outcomes
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
@@ -73,6 +75,9 @@ class _TableDump:
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
         for [outage] in await self._all("list_outages", {"ended": True}):
             first.append(DumpedOutage(rows.OUTAGE.decode(outage)))
+        everything = {"ids": None, "running": False, "limit": None}
+        for record, counts in await self._all("list_operations", everything):
+            first.append(DumpedOperation(with_outcomes(record, counts)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

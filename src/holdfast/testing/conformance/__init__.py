@@ -27,11 +27,13 @@ from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
+from .operations import OperationPaceRules, OperationRules
 from .outages import OutageRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
 from .retention import RetentionRules
+from .samples import SampleRules
 from .settle import SettleRules
 from .turns import FairShareRules, RateRules
 
@@ -50,12 +52,16 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules):
-    """Find, groups, history, and what is kept of it."""
+class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, SampleRules):
+    """Find, groups, history, what is kept of it, and samples."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
     """Replay, cancel, archive, restore, purge and edit."""
+
+
+class BulkRules(OperationRules, OperationPaceRules):
+    """Operations: their members, their pace, their outcomes."""
 
 
 class RecordRules(AuditRules, FlagAndScheduleRules):
@@ -67,6 +73,13 @@ class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
 
 
 class EngineConformance(
-    JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules, FleetRules
+    JobRules,
+    BlockingRules,
+    LimitRules,
+    QueryRules,
+    AdminRules,
+    BulkRules,
+    RecordRules,
+    FleetRules,
 ):
     """Every rule of the engine contract, one test each."""

@@ -105,8 +105,8 @@ def expected() -> list[Job]:
 
 
 def as_kept_by(version: int, job: Job) -> Job | None:
-    """Return what the files of a version have of a job; before 4 a batch had one time."""
-    if version < 4:
+    """Return what the files of a version have of a job."""
+    if version < 4:  # all of a batch had the same time then
         job = replace(job, created_at_us=VirtualClock().now_us())
     if not job.state.finished:
         return job
@@ -127,7 +127,7 @@ def test_the_golden_files_of_every_version_are_read(version):
 
 
 def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch, caplog):
-    """As if 2 had renamed a queue, and 3 turned priorities round."""
+    """As if 2 had renamed a queue, and 3 turned priorities round; 4 changed nothing."""
 
     def jobs_in(records: list) -> list:
         """Return the raw jobs: a snapshot's records, or those inside an ENQUEUE, whose tag is 1."""

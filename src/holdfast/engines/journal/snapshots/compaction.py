@@ -89,6 +89,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         audit_head=state.audit_head,
         last_created_us=state.last_created_us,
         outages=state.outages.all(),
+        operations=list(state.operations),
     )
 
 

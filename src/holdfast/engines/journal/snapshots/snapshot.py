@@ -23,6 +23,7 @@ from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
@@ -57,6 +58,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     """When the job that was enqueued last was created; it may be finished or purged."""
     outages: list[Outage] = []
     """Those that last, and the last ones that have ended."""
+    operations: list[Operation] = []
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.embedded.outage_book import OutageBook
-from holdfast.model import folding
+from holdfast.model import folding, operation
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
     SETTINGS,
@@ -28,6 +28,7 @@ from holdfast.model.effects import (
     Freed,
     JobEffect,
     Noted,
+    OperationSet,
     OutageSet,
     PolicySet,
     Purged,
@@ -40,6 +41,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
 
 from .limits import QueueLimits
@@ -90,6 +92,7 @@ class JournalIndex:
         self.schedules: dict[str, ScheduleState] = {}
         self.outages = OutageBook()
         self.audit_head = AuditHead()
+        self.operations = OperationLedger()
         self.limits = QueueLimits()
         self.policies = self.limits.policies
         self.record = record
@@ -133,6 +136,7 @@ class JournalIndex:
             self.record(AppliedEffect(seq, effect, old, job))
         if type(effect) is Noted:
             return job
+        self.operations.count(old, job)
         if name not in self._tenants:
             self._tenants[name] = tenant
         keyed = old if job is None else job
@@ -203,6 +207,8 @@ class JournalIndex:
             _put(self.schedules, effect.name, effect.schedule)
         elif isinstance(effect, OutageSet):
             self.outages.set(effect.outage)
+        elif isinstance(effect, OperationSet):
+            self.operations.put(operation.decode(effect.record))
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
@@ -18,6 +19,7 @@ from holdfast.engines.dump.format import (
     DumpRecord,
 )
 from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.engines.postgres.outages import outage_columns
@@ -100,6 +102,8 @@ class RestoreBatch:
             self._settings.append(Statement("set_schedule", parameters))
         elif isinstance(record, DumpedOutage):
             self._settings.append(Statement("add_outage", outage_columns(record.outage)))
+        elif isinstance(record, DumpedOperation):
+            self._settings.append(put_statement(record.operation))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the COPY statements, and their rows."""

@@ -31,6 +31,12 @@ from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import (
+    DEFAULT_OUTAGE_MAX_SECONDS,
+    DependencyReport,
+    Outage,
+    OutageUpdate,
+)
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
@@ -141,6 +147,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a job without a cap of its own may stay claimed, heartbeats or not. None: what its
     worker says, which is its timeout and a minute."""
     max_payload_bytes: int = 256 * 1024
+    outage_max_seconds: float = DEFAULT_OUTAGE_MAX_SECONDS
+    """For how long the failures of an outage cost no attempt."""
 
     def __post_init__(self) -> None:
         check_seconds("remember_seconds", self.remember_seconds)
@@ -150,6 +158,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if type(self.keep_payload) is not bool:
             raise InvalidInput("keep_payload", f"{self.keep_payload!r} is not true or false")
         check_size("max_payload_bytes", self.max_payload_bytes, 2, MOST_PAYLOAD_BYTES)
+        check_seconds("outage_max_seconds", self.outage_max_seconds)
 
 
 @runtime_checkable
@@ -375,6 +384,31 @@ class Engine(Protocol):
         None: it was forgotten, and has no dead letters. Its audit entries get what was stored
         before and after. Raise ``UnknownGroup``; ``AccessDenied`` if the reach of the caller is
         limited, as a group is of all tenants.
+        """
+
+    # --- outages -----------------------------------------------------------------------------
+    #
+    # While a dependency is out, claims hand out one job of its queues at a time, and a failure of
+    # its jobs that tells of the outage costs no attempt. See ``model.outage``.
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """Return the outages that last, by dependency; with ``ended`` before them the last ones
+        that have ended, in the order of their end.
+        """
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """Take what a worker process has seen of dependencies; start, change and end outages by it.
+
+        Without reports it ends the recoveries that are over. Call it every second or so while
+        there are outages.
+        """
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """Start an outage by hand, or end one; return it as it is now.
+
+        Raise ``InvalidInput`` if it is out already, or is not.
         """
 
     # --- operations --------------------------------------------------------------------------

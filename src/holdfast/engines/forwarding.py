@@ -20,6 +20,7 @@ from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
@@ -238,6 +239,20 @@ class ForwardingEngine:
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self.engine.outages(ended=ended)
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        return await self.engine.report_outage(reports)
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        return await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
 
     async def now_us(self) -> int:
         """See ``Engine.now_us``."""

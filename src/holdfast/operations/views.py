@@ -70,6 +70,8 @@ class Status(msgspec.Struct, frozen=True):
     """The tasks that a daemon knows."""
     unserved: list[str] = []
     """The queues with pending jobs that no live daemon serves."""
+    outages: list[str] = []
+    """The dependencies that are out or recovering, a line each."""
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):

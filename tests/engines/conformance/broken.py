@@ -10,6 +10,8 @@ from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.embedded.fleet import Fleet
+from holdfast.engines.embedded.outage_book import OutageBook
+from holdfast.engines.embedded.outages import OutageCommands
 from holdfast.engines.embedded.sampler import FlowCounter, MemorySamples
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
@@ -269,6 +271,50 @@ class CommandsUnaudited(MemoryEngine):
 
     async def command(self, command, process_ids, attribution, **fields):
         return await super().command(command, process_ids, replace(attribution, audit=()), **fields)
+
+
+class _NothingIsOut(MemoryState):
+    def claimable(self, queues, tasks, caller, limit, now_us):
+        outages, self.outages = self.outages, OutageBook()
+        try:
+            return super().claimable(queues, tasks, caller, limit, now_us)
+        finally:
+            self.outages = outages
+
+
+class ClaimsGoOn(MemoryEngine):
+    """Hands out the jobs of a dependency that is out."""
+
+    state_type = _NothingIsOut
+
+
+class _ChargingCommands(Commands):
+    def settle(self, outcomes, caller, now_us):
+        book = self._state.outages
+        active, book.active = book.active, {}
+        try:
+            return super().settle(outcomes, caller, now_us)
+        finally:
+            book.active = active
+
+
+class OutagesAreCharged(MemoryEngine):
+    """Charges the failures of an outage."""
+
+    commands_type = _ChargingCommands
+
+
+class _DeafOutages(OutageCommands):
+    def report(self, reports, now_us):
+        return super().report([one for one in reports if not one.successes], now_us)
+
+
+class OutagesLast(MemoryEngine):
+    """Does not hear of successes."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._outages = _DeafOutages(self._core)
 
 
 class _NeverStartsOver(FlowCounter):

@@ -14,6 +14,7 @@ from holdfast.cli.output import clean, document, lines, note, table
 from holdfast.cli.sparkline import short_age, short_number
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
+from holdfast.model.outage import Outage, dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
     """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    queues, policies = store_access.read_store(context.settings(), _queues_and_policies)
+    queues, policies, out = store_access.read_store(context.settings(), _queues_and_policies)
     known = {item.queue: item for item in queues}
     counts = {item.queue: item.counts for item in queues}
     names = sorted({*known, *policies})
@@ -49,6 +50,7 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
             "queue": name,
             "counts": counts.get(name, {}),
             "policy": policy_view(policies.get(name, DEFAULT_POLICY)),
+            "outage": dependency_of(name) in out,
             **{field: getattr(known.get(name), field, None) for field in _SAMPLED},
         }
         for name in names
@@ -68,7 +70,7 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
                     name,
                     *(getattr(counts.get(name), state, 0) for state in states),
                     *_flow(known.get(name)),
-                    limits_text(policies.get(name, DEFAULT_POLICY)),
+                    _limits_and_outage(name, policies, out),
                 )
                 for name in names
             ],
@@ -90,8 +92,18 @@ def _flow(item: QueueStatus | None) -> tuple[str, str, str]:
 
 async def _queues_and_policies(
     operations: Operations,
-) -> tuple[list[QueueStatus], Mapping[str, QueuePolicy]]:
-    return (await operations.status()).queues, await operations.policies()
+) -> tuple[list[QueueStatus], Mapping[str, QueuePolicy], Mapping[str, Outage]]:
+    out = {one.dependency: one for one in await operations.engine.outages()}
+    return (await operations.status()).queues, await operations.policies(), out
+
+
+def _limits_and_outage(
+    queue: str, policies: Mapping[str, QueuePolicy], out: Mapping[str, Outage]
+) -> str:
+    """Return the limits of a queue, and whether what it needs is out."""
+    text = limits_text(policies.get(queue, DEFAULT_POLICY))
+    outage = out.get(dependency_of(queue))
+    return text if outage is None else f"{outage.dependency} is {outage.phase.value}; {text}"
 
 
 @queues_group.command("series")
@@ -178,9 +190,8 @@ def pause(
 def resume(
     context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Resume a queue, and end its outage mode."""
-    changes = {"paused": False, "outage_until_us": 0}
-    _change(context, queue, changes, who, new=False, as_json=as_json)
+    """Resume a queue. An outage of what it needs goes on: see `holdfast outages`."""
+    _change(context, queue, {"paused": False}, who, new=False, as_json=as_json)
 
 
 @queues_group.command("set")
@@ -278,7 +289,9 @@ def _whole(option: str, text: str) -> int:
 def policy_view(policy: QueuePolicy) -> dict[str, object]:
     """Return a policy for output."""
     view: dict[str, object] = {
-        field: getattr(policy, field) for field in QueuePolicy.__struct_fields__
+        field: getattr(policy, field)
+        for field in QueuePolicy.__struct_fields__
+        if field != "outage_until_us"
     }
     rate = policy.rate
     view["rate"] = None if rate is None else f"{rate.count}/{format_seconds(rate.per_seconds)}"
@@ -298,5 +311,4 @@ def limits_text(policy: QueuePolicy) -> str:
     parts += [] if policy.ordered else ["keys in any order"]
     if policy.keep_payload is not None:
         parts += ["keeps payloads" if policy.keep_payload else "drops payloads"]
-    parts += ["outage: one at a time"] if policy.outage_until_us else []
     return ", ".join(parts) or "no limits"

@@ -297,6 +297,14 @@ _HANDLERS = [
     _handler(messages.SET_FLAG, _set_flag),
     _handler(messages.SCHEDULES, _schedules),
     _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(messages.OUTAGES, lambda engine, call: engine.outages(ended=call.ended)),
+    _handler(messages.REPORT_OUTAGE, lambda engine, call: engine.report_outage(call.reports)),
+    _handler(
+        messages.SET_OUTAGE,
+        lambda engine, call: engine.set_outage(
+            call.dependency, call.attribution, on=call.on, caller=call.caller
+        ),
+    ),
     _handler(messages.NOW, lambda engine, _call: engine.now_us()),
     _handler(
         messages.START_OPERATION,

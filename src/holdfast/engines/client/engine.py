@@ -53,6 +53,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
+from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
@@ -89,6 +90,7 @@ from holdfast.model.job import (
     encode_payload,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
@@ -460,6 +462,26 @@ class ClientEngine:
         _check_caller(caller)
         call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._call_once(messages.SET_SCHEDULE, call)
+
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._channel.call(messages.OUTAGES, messages.OutagesCall(bool(ended)))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        call = messages.ReportOutageCall(check_reports(reports))
+        return await self._channel.call(messages.REPORT_OUTAGE, call)
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        _check_caller(caller)
+        check_set_outage(dependency, attribution, caller, on=on)
+        call = messages.SetOutageCall(dependency, on, attribution, caller)
+        return await self._call_once(messages.SET_OUTAGE, call)
 
     # --- operations --------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from holdfast.engines.contract import (
     Renewal,
 )
 from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
@@ -72,6 +73,7 @@ from holdfast.model.job import (
     check_size,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
@@ -93,6 +95,7 @@ from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
 from .operation_steps import OperationSteps
+from .outages import OutageCommands
 from .queries import Queries
 from .sampler import MemorySamples, Sampler, SampleStore
 
@@ -122,6 +125,7 @@ class EmbeddedEngine:
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._outages = OutageCommands(self._core)
         self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
         self._sampler = Sampler(
@@ -286,7 +290,9 @@ class EmbeddedEngine:
         Jobs that finished too long ago may still be counted.
         """
         now_us = self._core.now_us()
-        return StoreStats(now_us, self._core.state.survey(now_us))
+        state = self._core.state
+        out = {name: outage.since_us for name, outage in state.outages.active.items()}
+        return StoreStats(now_us, state.survey(now_us), out)
 
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
@@ -400,6 +406,26 @@ class EmbeddedEngine:
         _check_may_set("schedule", name, attribution, caller)
         await self._core.answer(
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
+        )
+
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._core.answer(lambda _now: self._core.state.outages.all(ended=ended))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        checked = check_reports(reports)
+        return await self._core.answer(lambda now: self._outages.report(checked, now))
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        check_set_outage(dependency, attribution, caller, on=on)
+        return await self._core.answer(
+            lambda now: self._outages.set(dependency, attribution, now, on=on)
         )
 
     # --- operations --------------------------------------------------------------------------

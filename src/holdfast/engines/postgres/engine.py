@@ -43,6 +43,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.histogram import Histogram
+from holdfast.engines.outages import OutageChange, check_reports, check_set_outage, log_changes
 from holdfast.engines.queue_stats import StoreMetrics, StoreStats
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
@@ -71,6 +72,7 @@ from holdfast.model.job import (
     check_size,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
@@ -87,7 +89,7 @@ from holdfast.model.search import (
 )
 from holdfast.model.uniform_batch import UniformBatch
 
-from . import dump, rows
+from . import dump, outages, rows
 from .admin import actions, audit, fleet, operations, queries
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
@@ -475,6 +477,40 @@ class PostgresEngine:
         return await self._resources.perform_once(
             "audit", lambda: audit.add_audit_now(checked, self._context())
         )
+
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._database.read(lambda: outages.read_outages(ended=ended))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        checked = check_reports(reports)
+        changes, update = await self._database.perform(
+            lambda: outages.report(checked, self._context()), idempotent=True
+        )
+        self._outages_changed(changes)
+        return update
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        check_set_outage(dependency, attribution, caller, on=on)
+        change = await self._resources.perform_once(
+            "set_outage",
+            lambda: outages.set_outage(dependency, attribution, self._context(), on=on),
+        )
+        self._outages_changed([change])
+        return change.after
+
+    def _outages_changed(self, changes: Sequence[OutageChange]) -> None:
+        """Log changes, and wake the claims of this process; others poll."""
+        if changes:
+            log_changes(changes, self._resources.clock.now_us())
+            self._resources.watermarks.forget()
+            self._resources.waiters.wake_all()
 
     # --- operations --------------------------------------------------------------------------
 

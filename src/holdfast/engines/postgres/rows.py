@@ -16,6 +16,7 @@ from holdfast.model.fingerprint import fingerprint
 from holdfast.model.group_life import GroupLife
 from holdfast.model.history import RETRIED, AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 from .connection.sansio import Row, Statement
@@ -57,6 +58,7 @@ NOTE = msgspec.msgpack.Decoder(Note)
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
 GROUP_LIFE = msgspec.msgpack.Decoder(GroupLife)
+OUTAGE = msgspec.msgpack.Decoder(Outage)
 _AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 

@@ -39,6 +39,7 @@ from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
@@ -214,6 +215,27 @@ class SetGroupCall(msgspec.Struct, frozen=True, array_like=True):
 
     group_id: str
     change: GroupChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class OutagesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.outages``."""
+
+    ended: bool = False
+
+
+class ReportOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.report_outage``."""
+
+    reports: list[DependencyReport] = []
+
+
+class SetOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_outage``."""
+
+    dependency: str
+    on: bool
     attribution: Attribution
     caller: Caller = SYSTEM
 
@@ -413,6 +435,9 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+OUTAGES = Verb("outages", OutagesCall, list[Outage])
+REPORT_OUTAGE = Verb("report_outage", ReportOutageCall, OutageUpdate)
+SET_OUTAGE = Verb("set_outage", SetOutageCall, Outage)
 NOW = Verb("now", Empty, int)
 START_OPERATION = Verb("start_operation", StartOperationCall, Operation)
 ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)

@@ -29,13 +29,14 @@ from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
 from .operations import OperationPaceRules, OperationRules
+from .outages import OutageRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
 from .retention import RetentionRules
 from .samples import SampleRules
 from .settle import SettleRules
-from .turns import FairShareRules, OutageRules, RateRules
+from .turns import FairShareRules, RateRules
 
 __all__ = ["EngineConformance", "EngineFixture"]
 

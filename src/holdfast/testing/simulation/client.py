@@ -33,6 +33,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.operation import NewOperation, OperationChange
+from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
@@ -80,6 +81,7 @@ class Client:
             (2, self._note),
             (4, self._set_policy),
             (2, self._set_flag_and_schedule),
+            (2, self._outages),
             (2, self._audit),
             (1, self._force_reclaim),
             (5, self._start_operation),
@@ -340,6 +342,19 @@ class Client:
         state = ScheduleState("* * * * *", "UTC", "work", "default", paused=bool(on))
         call = self.engine.set_schedule("s", state, self._operation("schedule"))
         await self.call("set_schedule", call)
+
+    async def _outages(self) -> None:
+        """Report an outage, start one by hand, or end one."""
+        rng, engine = self._rng, self.engine
+        active = await self.call("outages", engine.outages(), len)
+        dependency = rng.choice(QUEUES)
+        report = DependencyReport(dependency, tripped=rng.random() < 0.5)
+        await self.call(
+            "report_outage", engine.report_outage([report]), lambda got: len(got.outages)
+        )
+        on = dependency not in [one.dependency for one in active]
+        call = engine.set_outage(dependency, self._operation("outage"), on=on)
+        await self.call("set_outage", call, lambda outage: f"{dependency} {outage.phase.value}")
 
     async def _audit(self) -> None:
         entry = AuditEntry("look", "job", "some", self._name)

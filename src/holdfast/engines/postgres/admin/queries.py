@@ -14,6 +14,7 @@ from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import Filter, Place, place_of
 
@@ -115,11 +116,14 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
     """Return the statistics of every queue at this moment."""
     [[[now_us]]] = yield from execute_all(context.now())
     counted = yield from counts(SYSTEM, context)
-    stats, held_of, packed = yield from execute_all(
+    stats, held_of, packed, outages = yield from execute_all(
         Statement("read_queue_stats", {"now_us": context.now_us}),
         Statement("count_held", {}),
         Statement("list_policies", {}),
+        Statement("list_outages", {"ended": False}),
     )
+    active = [rows.OUTAGE.decode(outage) for (outage,) in outages]
+    out = {outage.dependency: outage.since_us for outage in active}
     by_queue = {row[0]: row[1:] for row in stats}
     held: dict[str, int] = dict(held_of)
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
@@ -134,9 +138,9 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
             oldest_due_us=oldest_due_us,
             stuck=stuck,
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=dependency_of(queue) in out,
         )
-    return StoreStats(now_us, found)
+    return StoreStats(now_us, found, out)
 
 
 def history(

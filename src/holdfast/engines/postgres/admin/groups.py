@@ -31,7 +31,7 @@ from holdfast.model.group_life import (
     is_over,
     with_before_and_after,
 )
-from holdfast.model.search import EVERYTHING, HOUR_US, FailureGroup, Filter
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter
 
 from .audit import add_audit
 from .queries import conditions_of
@@ -42,24 +42,27 @@ def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[
     [[[now_us]], packed] = yield from execute_all(context.now(), Statement("list_group_lives", {}))
     lives = lives_of(packed)
     conditions = conditions_of(wanted, caller, context)
-    since_hour = trend_since_us(now_us) // HOUR_US
-    grouped, holding = yield from execute_all(
-        Statement("group_dead", {**conditions, "since_hour": since_hour}),
+    grouped, by_hour, holding = yield from execute_all(
+        Statement("group_dead", conditions),
+        Statement("group_dead_by_hour", {**conditions, "since_us": trend_since_us(now_us)}),
         Statement("count_held_behind", conditions),
     )
+    hours: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    for *group, hour_us, count in by_hour:
+        hours[tuple(group)].append((hour_us, count))
     held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
     for *group, tenant, key, behind in holding:
         # Of several dead letters of a key the first holds all that the others hold.
         keys = held[tuple(group)]
         keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
-    found = (_group(row, now_us) for row in grouped)
+    found = (_group(row, trend_of(hours[tuple(row[:5])], now_us)) for row in grouped)
     complete = sorted_groups(
         replace(group, held_behind=sum(held[key_of(group)].values())) for group in found
     )
     return with_lives(complete, lives, wanted, caller, now_us)
 
 
-def _group(row: Row, now_us: int) -> FailureGroup:
+def _group(row: Row, trend: tuple[int, ...]) -> FailureGroup:
     key = GroupKey(*row[:5])
     return FailureGroup(
         id=group_id(key),
@@ -74,7 +77,7 @@ def _group(row: Row, now_us: int) -> FailureGroup:
         last_at_us=row[8],
         tenants=row[9],
         scopes=row[10],
-        trend=trend_of(zip(row[11] or (), row[12] or (), strict=True), now_us),
+        trend=trend,
     )
 
 

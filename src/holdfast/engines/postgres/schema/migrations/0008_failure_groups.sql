@@ -4,6 +4,11 @@
 
 ALTER TABLE holdfast.dead ADD COLUMN status integer;
 
+-- Everything that a list of the groups needs, in its order: no dead letter itself is read.
+CREATE INDEX dead_group ON holdfast.dead (
+    queue, task, error_reason, status, fingerprint, tenant, scope, finished_at_us, failure_class
+) WHERE state = 5;
+
 -- What people did with a group, and when it was seen; it outlives the dead letters.
 CREATE TABLE holdfast.group_lives (
     id text COLLATE "C" PRIMARY KEY,

@@ -27,7 +27,8 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Which jobs: all of these conditions, each with any of its values. No condition: all jobs.
 
     A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
-    ``text`` is looked for in the last error, whatever its case.
+    ``text`` is looked for in the last error, whatever its case. An empty ``replay_run`` is met by
+    jobs that no operation has replayed.
     """
 
     ids: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         if self.scope is not None:
             check_scope(self.scope)
         # An empty message has an empty fingerprint.
-        for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 1)):
+        for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 0)):
             _check_text(field, getattr(self, field), least)
         for field in _NUMBERS:
             if getattr(self, field) is not None:

@@ -5,19 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.model.cursor import read_cursor, write_cursor
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, Replays, State, Ties
-from holdfast.model.search import (
-    EVERYTHING,
-    MAX_NAMES,
-    Filter,
-    check_page,
-    folded,
-    place_of,
-    read_cursor,
-    write_cursor,
-)
+from holdfast.model.search import EVERYTHING, MAX_NAMES, Filter, check_page, folded, place_of
 
 DEAD = Job(
     "j1",

@@ -34,7 +34,7 @@ from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter, Order
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
@@ -124,10 +124,10 @@ class Operations:
         return HistoryView.of(found, await self._running_attempt(found.job), waits)
 
     async def page(
-        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
+        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, order: Order
     ) -> JobPage:
         """Return a page of the jobs that a filter finds."""
-        page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=order)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
 
     async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:

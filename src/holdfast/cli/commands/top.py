@@ -17,7 +17,7 @@ from holdfast.cli.output import ago, document, table
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.fleet import RunningAttempt
 from holdfast.model.job import State
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 if TYPE_CHECKING:
     from rich.console import Group as Screen
@@ -160,7 +160,7 @@ async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow],
         oldest: datetime | None = None
         if item.counts.pending and cheap:
             wanted = Filter(queues=(item.queue,), states=(State.PENDING,))
-            page = await operations.page(wanted, limit=1, newest=False)
+            page = await operations.page(wanted, limit=1, order=Order.CREATED)
             oldest = page.jobs[0].created_at if page.jobs else None
         rows.append(
             QueueRow(

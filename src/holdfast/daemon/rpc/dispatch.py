@@ -22,6 +22,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Order
 
 from .dump_sessions import DumpSessions
 
@@ -252,9 +253,13 @@ _HANDLERS = [
             call.wanted,
             cursor=call.cursor,
             limit=call.limit,
-            newest=call.newest,
+            order=call.order or (Order.NEWEST if call.newest else Order.CREATED),
             caller=call.caller,
         ),
+    ),
+    _handler(
+        messages.COUNT,
+        lambda engine, call: engine.count(call.wanted, cap=call.cap, caller=call.caller),
     ),
     _handler(messages.GROUPS, lambda engine, call: engine.groups(call.wanted, caller=call.caller)),
     _handler(

@@ -31,7 +31,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.policy import QueuePolicy, Rate
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 from .application import FAILURES, QUEUES, TASKS
 from .owner import PATH
@@ -200,7 +200,9 @@ class Client:
         rng, engine = self._rng, self.engine
         page = await self.call(
             "find",
-            engine.find(Filter(queues=(rng.choice(QUEUES),)), limit=20, newest=rng.random() < 0.5),
+            engine.find(
+                Filter(queues=(rng.choice(QUEUES),)), limit=20, order=rng.choice(list(Order))
+            ),
             lambda page: _states(page.jobs),
         )
         self._world.ledger.observed(page.jobs)

@@ -18,7 +18,7 @@ from holdfast.model.errors import (
     StorageError,
     UnknownFormat,
 )
-from holdfast.model.search import EVERYTHING, Filter
+from holdfast.model.search import EVERYTHING, Filter, Order, place_of
 from holdfast.testing import SimDisk
 
 from .world import World
@@ -136,7 +136,7 @@ def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     assert any(f"table {table} row" in problem for problem in verify(store))
     if table in ("done", "dead_bodies"):
         with pytest.raises(CorruptHistory):
-            store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
+            store.find(EVERYTHING, SYSTEM, None, 1_000, Order.CREATED)
     store.close()
 
 
@@ -201,7 +201,7 @@ def test_flipped_bytes_are_found_or_harmless(disk, file, world):
             continue
         problems = verify(store)
         try:
-            for job in store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False):
+            for job in store.find(EVERYTHING, SYSTEM, None, 1_000, Order.CREATED):
                 assert job == expected[job.tenant, job.id]
         except StorageError:
             assert problems
@@ -238,7 +238,7 @@ def test_a_simulated_database_is_set_aside_too(world):
     with pytest.raises(HistoryMissing):
         SqliteHistory.open(disk.database(), expected_seq=1)
     fresh = SqliteHistory.open(disk.database())
-    assert fresh.find(Filter(), SYSTEM, None, 9, newest=False) == []
+    assert fresh.find(Filter(), SYSTEM, None, 9, Order.CREATED) == []
 
 
 def test_errors_of_the_database_are_ours(disk, world):
@@ -251,6 +251,7 @@ def test_errors_of_the_database_are_ours(disk, world):
 
 def as_version_1(file):
     """Make the database one of version 1, which did not know how many bytes it has."""
+    change(file, "DROP INDEX dead_by_finish")
     change(file, "DROP TABLE done_size")
     change(file, "PRAGMA user_version = 1")
 
@@ -268,6 +269,8 @@ def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file,
     reader = SqliteHistory.open(disk.database(), upgrade=False)
     assert verify(reader) == []
     assert reader.get("default", "more-0") is not None
+    last = reader.find(EVERYTHING, SYSTEM, None, 1_000, Order.LAST_FINISHED)
+    assert last == sorted(reader.jobs(), key=lambda job: place_of(job, Order.FINISHED))[::-1]
     reader.close()
     for _ in range(2):
         store = SqliteHistory.open(disk.database())
@@ -276,7 +279,7 @@ def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file,
         store.close()
     said = [line.getMessage() for line in caplog.records if "migrated" in line.getMessage()]
     assert len(said) == 1
-    assert "from_schema=1 to_schema=2" in said[0]
+    assert "from_schema=1 to_schema=3" in said[0]
 
 
 def test_the_size_follows_what_is_stored_forgotten_and_purged(disk, file, world):

@@ -25,9 +25,12 @@ log = StructuredLog("holdfast.journal")
 
 APPLICATION_ID = 0x48464344
 """Identifies the file as ours: HFCD."""
-SCHEMA_VERSION = 2
-"""Version 2 knows how many bytes the finished jobs have."""
-_NEW_IN_2 = ("schema/024_done_size", "schema/025_measure_done")
+SCHEMA_VERSION = 3
+"""Version 2 knows how many bytes the finished jobs have; 3 finds dead jobs by when they died."""
+_NEW_IN = {
+    2: ("schema/024_done_size", "schema/025_measure_done"),
+    3: ("schema/037_dead_by_finish",),
+}
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked completely at every open: it takes about a second."""
 
@@ -153,8 +156,9 @@ def _create(
 
 def _upgrade(database: DatabaseFile, connection: sqlite3.Connection, version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for name in _NEW_IN_2:
-        connection.execute(statement(name))
+    for number in range(version + 1, SCHEMA_VERSION + 1):
+        for name in _NEW_IN[number]:
+            connection.execute(statement(name))
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     database.commit(connection)
     log.emit("journal.migrated", file=database.file, from_schema=version, to_schema=SCHEMA_VERSION)
@@ -163,6 +167,11 @@ def _upgrade(database: DatabaseFile, connection: sqlite3.Connection, version: in
 def is_measured(connection: sqlite3.Connection) -> bool:
     """Whether this database knows how many bytes its finished jobs have."""
     return _pragma(connection, "user_version") > 1
+
+
+def is_sorted_by_finish(connection: sqlite3.Connection) -> bool:
+    """Whether this database has an index of the dead jobs by when they finished."""
+    return _pragma(connection, "user_version") > 2
 
 
 def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> int:

@@ -52,12 +52,18 @@ class PayloadCondition(msgspec.Struct, frozen=True, array_like=True):
         """Whether one of the values is in this decoded payload."""
         for part in self.path:
             payload = _inside(payload, part)
-        return any(is_same_json(payload, _DECODER.decode(value)) for value in self.values)
+        return any(is_same_json(payload, decoded_json(value)) for value in self.values)
 
 
 def json_text(value: object) -> str:
     """Return the value as JSON, in the one form that is compared."""
     return msgspec.json.encode(value).decode()
+
+
+def decoded_json(text: str) -> object:
+    """Return the value of a JSON text, or raise one of ``BAD_JSON``."""
+    found: object = _DECODER.decode(text)
+    return found
 
 
 def payload_matches(conditions: Iterable[PayloadCondition], payload: bytes) -> bool:
@@ -96,6 +102,6 @@ def _is_part(part: object) -> bool:
 
 def _is_json(text: str) -> bool:
     try:
-        return json_text(_DECODER.decode(text)) == text
+        return json_text(decoded_json(text)) == text
     except BAD_JSON:
         return False

@@ -34,7 +34,7 @@ from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter, Order
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
@@ -129,6 +129,10 @@ class Operations:
         """Return a page of the jobs that a filter finds."""
         page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=order)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
+
+    async def count(self, wanted: Filter = EVERYTHING, *, cap: int) -> Count:
+        """Count the jobs that a filter finds, up to a cap."""
+        return await self.engine.count(wanted, cap=cap)
 
     async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
         """Return the dead letters that a filter finds, in groups."""

@@ -312,13 +312,13 @@ def check_cap(cap: int) -> None:
     check_size("cap", cap, 1, MAX_COUNT)
 
 
-def check_order(order: Order) -> Order:
+def check_order(order: Order | str) -> Order:
     """Return the order, or raise ``InvalidInput`` with those that exist."""
     try:
         return Order(order)
     except ValueError:
         known = ", ".join(Order)
-        raise InvalidInput("order", f"{order!r} is not one of {known}") from None
+        raise InvalidInput("order", f"{repr(order)[:40]} is not one of {known}") from None
 
 
 def _within(value: int, least: int | None, below: int | None) -> bool:

@@ -28,7 +28,7 @@ from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import CancelJobs, ConfirmJobs, PurgeJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
-from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order
+from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_order
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -56,12 +56,19 @@ def page_options(usual: Order) -> Callable[[Callable[..., None]], Callable[..., 
             if newest is not None and order is not None:
                 raise InvalidInput("--order", "give it, or --newest or --oldest, not both")
             by_creation = Order.NEWEST if newest else Order.CREATED
-            chosen = by_creation if newest is not None else Order(order or usual)
-            command(*args, order=chosen, **options)
+            chosen = by_creation if newest is not None else usual
+            command(*args, order=chosen if order is None else _order(order), **options)
 
         return _with_page_options(with_order, usual)
 
     return add
+
+
+def _order(text: str) -> Order:
+    try:
+        return check_order(text)
+    except InvalidInput as error:
+        raise InvalidInput("--order", error.problem) from None
 
 
 def _with_page_options(command: Callable[..., None], usual: Order) -> Callable[..., None]:
@@ -69,9 +76,9 @@ def _with_page_options(command: Callable[..., None], usual: Order) -> Callable[.
     for option in (
         click.option(
             "--order",
-            type=click.Choice([order.value for order in Order]),
-            help="Sort by this; with a minus, the last or the most first. By finished only jobs "
-            "that have finished are listed, by run_at only the others.",
+            metavar="ORDER",
+            help=f"Sort by {', '.join(Order)}; with a minus, the last or the most first. By "
+            "finished only jobs that have finished are listed, by run_at only the others.",
         ),
         click.option(
             "--newest/--oldest",

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -199,7 +199,9 @@ def test_any_text_is_a_filter_or_refused(text):
 
 # --- the way back -------------------------------------------------------------------------------
 
-names = st.text(min_size=1, max_size=12).filter(str.isprintable)
+names = st.text(
+    st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=12
+)
 texts = st.text(min_size=1, max_size=20) | st.text("\ud800\n\\\"', ", min_size=1, max_size=5)
 numbers = st.integers(0, MAX_TIME_US) | st.integers(0, 3)
 values = st.recursive(
@@ -225,7 +227,7 @@ def payload_conditions(draw):
     return PayloadCondition(condition.path, tuple(dict.fromkeys(condition.values)))
 
 
-scopes = st.lists(names.filter(lambda part: "/" not in part), min_size=1, max_size=2).map("/".join)
+scopes = names.map(lambda name: "/".join(filter(None, name.split("/"))) or "x")
 CONDITIONS = {
     **dict.fromkeys(("ids", "queues", "tasks", "keys", "error_reasons", "workers"), several(names)),
     "tenant": names,
@@ -264,6 +266,7 @@ def filters(draw):
     return Filter(**fields, without=tuple(dict.fromkeys(without)))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(filters())
 def test_a_printed_filter_is_read_as_the_same(wanted):
     wanted.check()

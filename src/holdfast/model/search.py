@@ -84,13 +84,18 @@ _ORDER_STATES = {
 }
 
 
-class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class Filter(
+    msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True
+):
     """Which jobs: all of these conditions, each with any of its values. No condition: all jobs.
 
     A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
     ``text`` is looked for in the last error, whatever its case. A worker is the last one that
     claimed the job; what stands before a slash in its name may be left out. A job that meets any
     filter in ``without`` does not match; each of those has one condition.
+
+    A filter with conditions that this version does not know cannot be decoded: without them it
+    would find more.
     """
 
     ids: tuple[str, ...] = ()

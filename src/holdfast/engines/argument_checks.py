@@ -19,6 +19,7 @@ from holdfast.model.fleet import (
     WorkerProcess,
 )
 from holdfast.model.job import Edit, State, check_id, check_seconds
+from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
 
@@ -122,6 +123,23 @@ def check_action(action: AnyAction) -> None:
     if not isinstance(action, Action):
         raise InvalidInput("action", f"a {type(action).__name__} is not an Action")
     action.check()
+
+
+def check_operation(new: NewOperation, attribution: Attribution) -> None:
+    """Raise ``InvalidInput`` unless the operation is valid, and names who and why."""
+    _check_kind("operation", new, NewOperation)
+    check_action(new.action)
+    check_filter(new.wanted)
+    new.check()
+    members(new.action, new.wanted, 0)
+    check_attribution(attribution)
+
+
+def check_operation_change(change: OperationChange, attribution: Attribution) -> None:
+    """Raise ``InvalidInput`` unless the change is valid, and names who and why."""
+    _check_kind("change", change, OperationChange)
+    change.check()
+    check_attribution(attribution)
 
 
 def check_edit(changes: Edit, max_payload_bytes: int) -> None:

@@ -29,6 +29,7 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
@@ -360,6 +361,51 @@ class Engine(Protocol):
         """Store a schedule, or change it; None removes it.
 
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
+        """
+
+    # --- operations --------------------------------------------------------------------------
+    #
+    # Actions on many jobs that are stored: see ``model.operation``. An operation goes on when
+    # ``advance_operation`` is called, by any process: each call is one commit.
+
+    async def now_us(self) -> int:
+        """Return the time of the engine: the moment of a plan."""
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """Store an operation; nothing is acted on yet. A repeated request returns the first one.
+
+        Raise ``InvalidInput``, ``DuplicateId`` if another operation has its id, or, for a job that
+        its filter names by id, ``JobNotFound`` or ``IllegalTransition``.
+        """
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """Take one step: act on the members that are due, up to a thousand, or on none.
+
+        A member is acted on at most once by an operation, whatever happens. Raise
+        ``UnknownOperation``.
+        """
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """Return the operations, newest first; with ``running`` those that have not ended."""
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """Return one operation, or raise ``UnknownOperation``."""
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """Pause, resume or abort an operation, or change its rate; return it as it is now.
+
+        Raise ``UnknownOperation``, or ``InvalidInput`` if it has ended.
         """
 
     # --- the fleet ---------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
@@ -241,6 +242,41 @@ class ForwardingEngine:
         await self.engine.set_schedule(
             name, schedule, attribution, expected=expected, caller=caller
         )
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self.engine.now_us()
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``."""
+        return await self.engine.start_operation(new, attribution, caller=caller)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        return await self.engine.advance_operation(operation_id)
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        return await self.engine.operations(running=running, limit=limit, caller=caller)
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        return await self.engine.operation(operation_id, caller=caller)
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        return await self.engine.change_operation(operation_id, change, attribution, caller=caller)
 
     async def announce(
         self,

@@ -283,6 +283,14 @@ class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """How many unfinished jobs of the same keys wait behind them."""
 
 
+def without_class(wanted: Filter, unwanted: FailureClass) -> Filter:
+    """Return the filter without the failures of one class; it may match nothing then."""
+    left = tuple(sorted(set(wanted.classes or FailureClass) - {unwanted}))
+    if not left:
+        return msgspec.structs.replace(wanted, created_to_us=0)
+    return msgspec.structs.replace(wanted, classes=left)
+
+
 def place_of(job: Job, order: Order = Order.CREATED) -> Place:
     """Return the sort key of the job."""
     place: Place = _SORT_KEYS[order](job)

@@ -228,7 +228,7 @@ class Operations:
             wanted, kept = await self._without_deterministic(wanted)
         while wanted.created_to_us != 0:
             page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
-            others = [job for job in page.jobs if not action.skips(job, named=False)]
+            others = [job for job in page.jobs if not action.skip_reason(job, named=False)]
             kept += len(page.jobs) - len(others)
             jobs += others
             cursor = page.cursor

@@ -284,6 +284,31 @@ _HANDLERS = [
     _handler(messages.SET_FLAG, _set_flag),
     _handler(messages.SCHEDULES, _schedules),
     _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(messages.NOW, lambda engine, _call: engine.now_us()),
+    _handler(
+        messages.START_OPERATION,
+        lambda engine, call: engine.start_operation(call.new, call.attribution, caller=call.caller),
+    ),
+    _handler(
+        messages.ADVANCE_OPERATION,
+        lambda engine, call: engine.advance_operation(call.operation_id),
+    ),
+    _handler(
+        messages.OPERATIONS,
+        lambda engine, call: engine.operations(
+            running=call.running, limit=call.limit, caller=call.caller
+        ),
+    ),
+    _handler(
+        messages.OPERATION,
+        lambda engine, call: engine.operation(call.operation_id, caller=call.caller),
+    ),
+    _handler(
+        messages.CHANGE_OPERATION,
+        lambda engine, call: engine.change_operation(
+            call.operation_id, call.change, call.attribution, caller=call.caller
+        ),
+    ),
     _handler(
         messages.ANNOUNCE,
         lambda engine, call: engine.announce(

@@ -25,6 +25,8 @@ from holdfast.engines.argument_checks import (
     check_filter,
     check_limit,
     check_names,
+    check_operation,
+    check_operation_change,
     check_policy,
     check_process,
     check_schedule,
@@ -83,6 +85,7 @@ from holdfast.model.job import (
     check_size,
     encode_payload,
 )
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import (
@@ -473,6 +476,56 @@ class ClientEngine:
         _check_caller(caller)
         call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._call_once(messages.SET_SCHEDULE, call)
+
+    # --- operations --------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self._channel.call(messages.NOW, messages.Empty())
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``. It is safe to repeat: the caller chose the id."""
+        check_operation(new, attribution)
+        _check_caller(caller)
+        call = messages.StartOperationCall(new, attribution, caller)
+        return await self._channel.call(messages.START_OPERATION, call)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``. It is safe to repeat: a step is taken once."""
+        call = messages.OperationCall(check_id(operation_id, "operation"))
+        return await self._channel.call(messages.ADVANCE_OPERATION, call)
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        check_page(limit)
+        _check_caller(caller)
+        call = messages.OperationsCall(running, limit, caller)
+        return await self._channel.call(messages.OPERATIONS, call)
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        _check_caller(caller)
+        call = messages.OperationCall(check_id(operation_id, "operation"), caller)
+        return await self._channel.call(messages.OPERATION, call)
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        check_id(operation_id, "operation")
+        check_operation_change(change, attribution)
+        _check_caller(caller)
+        call = messages.ChangeOperationCall(operation_id, change, attribution, caller)
+        return await self._call_once(messages.CHANGE_OPERATION, call)
 
     # --- the fleet ---------------------------------------------------------------------------
 

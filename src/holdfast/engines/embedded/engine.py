@@ -18,6 +18,8 @@ from holdfast.engines.argument_checks import (
     check_filter,
     check_limit,
     check_names,
+    check_operation,
+    check_operation_change,
     check_policy,
     check_process,
     check_schedule,
@@ -66,6 +68,7 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import (
@@ -86,6 +89,7 @@ from .commands import Commands
 from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
+from .operation_steps import OperationSteps
 from .queries import Queries
 
 
@@ -95,6 +99,7 @@ class EmbeddedEngine:
     core_type: type[EmbeddedCore] = EmbeddedCore
     commands_type: type[Commands] = Commands
     admin_type: type[Admin] = Admin
+    operations_type: type[OperationSteps] = OperationSteps
     fleet_type: type[Fleet] = Fleet
 
     def __init__(
@@ -112,6 +117,7 @@ class EmbeddedEngine:
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
@@ -394,6 +400,50 @@ class EmbeddedEngine:
         await self._core.answer(
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
         )
+
+    # --- operations --------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self._core.answer(lambda now: now)
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``."""
+        check_operation(new, attribution)
+        return await self._operations.start(new, attribution, caller)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        return await self._operations.advance(check_id(operation_id, "operation"))
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        check_page(limit)
+        return await self._core.answer(
+            lambda _now: self._operations.listed(caller, running=running, limit=limit)
+        )
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        check_id(operation_id, "operation")
+        return await self._core.answer(lambda _now: self._operations.get(operation_id, caller))
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        check_id(operation_id, "operation")
+        check_operation_change(change, attribution)
+        return await self._operations.change(operation_id, change, attribution, caller)
 
     # --- the fleet ---------------------------------------------------------------------------
 

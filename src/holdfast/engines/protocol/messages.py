@@ -37,6 +37,7 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
@@ -216,6 +217,38 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     expected: ScheduleState | None = None
 
 
+class StartOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.start_operation``."""
+
+    new: NewOperation
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class OperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operation`` and ``Engine.advance_operation``."""
+
+    operation_id: str
+    caller: Caller = SYSTEM
+
+
+class OperationsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operations``."""
+
+    running: bool
+    limit: int
+    caller: Caller = SYSTEM
+
+
+class ChangeOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.change_operation``."""
+
+    operation_id: str
+    change: OperationChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.announce``."""
 
@@ -363,6 +396,12 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+NOW = Verb("now", Empty, int)
+START_OPERATION = Verb("start_operation", StartOperationCall, Operation)
+ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)
+OPERATIONS = Verb("operations", OperationsCall, list[Operation])
+OPERATION = Verb("operation", OperationCall, Operation)
+CHANGE_OPERATION = Verb("change_operation", ChangeOperationCall, Operation)
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])

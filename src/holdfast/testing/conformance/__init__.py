@@ -27,6 +27,7 @@ from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
+from .operations import OperationPaceRules, OperationRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
@@ -57,6 +58,10 @@ class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
     """Replay, cancel, archive, restore, purge and edit."""
 
 
+class BulkRules(OperationRules, OperationPaceRules):
+    """Operations: their members, their pace, their outcomes."""
+
+
 class RecordRules(AuditRules, FlagAndScheduleRules):
     """The audit, flags and schedules."""
 
@@ -66,6 +71,13 @@ class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
 
 
 class EngineConformance(
-    JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules, FleetRules
+    JobRules,
+    BlockingRules,
+    LimitRules,
+    QueryRules,
+    AdminRules,
+    BulkRules,
+    RecordRules,
+    FleetRules,
 ):
     """Every rule of the engine contract, one test each."""

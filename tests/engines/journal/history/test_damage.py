@@ -252,6 +252,7 @@ def test_errors_of_the_database_are_ours(disk, world):
 def as_version_1(file):
     """Make the database one of version 1, which did not know how many bytes it has."""
     change(file, "DROP INDEX dead_by_finish")
+    change(file, "DROP INDEX dead_by_attempt")
     change(file, "DROP TABLE done_size")
     change(file, "PRAGMA user_version = 1")
 
@@ -271,6 +272,7 @@ def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file,
     assert reader.get("default", "more-0") is not None
     last = reader.find(EVERYTHING, SYSTEM, None, 1_000, Order.LAST_FINISHED)
     assert last == sorted(reader.jobs(), key=lambda job: place_of(job, Order.FINISHED))[::-1]
+    assert reader.count_matching(EVERYTHING, SYSTEM, 1_000) == len(last)
     reader.close()
     for _ in range(2):
         store = SqliteHistory.open(disk.database())

@@ -26,10 +26,10 @@ log = StructuredLog("holdfast.journal")
 APPLICATION_ID = 0x48464344
 """Identifies the file as ours: HFCD."""
 SCHEMA_VERSION = 3
-"""Version 2 knows how many bytes the finished jobs have; 3 finds dead jobs by when they died."""
+"""Version 2 knows how many bytes the finished jobs have; 3 lists dead jobs in more orders."""
 _NEW_IN = {
     2: ("schema/024_done_size", "schema/025_measure_done"),
-    3: ("schema/037_dead_by_finish",),
+    3: ("schema/037_dead_by_finish", "schema/038_dead_by_attempt"),
 }
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked completely at every open: it takes about a second."""
@@ -127,10 +127,18 @@ def write_checkpoint(connection: sqlite3.Connection, checkpoint: HistoryCheckpoi
 
 
 def quick_check(connection: sqlite3.Connection) -> list[str]:
-    """Return what SQLite finds wrong with the file."""
-    found = [
-        bytes(row[0]).decode("utf-8", "replace") for row in connection.execute("PRAGMA quick_check")
-    ]
+    """Return what SQLite finds wrong with the file, without a look at what indexes contain."""
+    return _checked(connection, "quick_check")
+
+
+def full_check(connection: sqlite3.Connection) -> list[str]:
+    """Return what SQLite finds wrong with the file: also indexes that differ from their tables."""
+    return _checked(connection, "integrity_check")
+
+
+def _checked(connection: sqlite3.Connection, pragma: str) -> list[str]:
+    rows = connection.execute(f"PRAGMA {pragma}")
+    found = [bytes(row[0]).decode("utf-8", "replace") for row in rows]
     return [] if found == ["ok"] else found
 
 
@@ -169,8 +177,8 @@ def is_measured(connection: sqlite3.Connection) -> bool:
     return _pragma(connection, "user_version") > 1
 
 
-def is_sorted_by_finish(connection: sqlite3.Connection) -> bool:
-    """Whether this database has an index of the dead jobs by when they finished."""
+def has_more_orders(connection: sqlite3.Connection) -> bool:
+    """Whether this database has indexes of the dead jobs by when they finished, and by attempts."""
     return _pragma(connection, "user_version") > 2
 
 

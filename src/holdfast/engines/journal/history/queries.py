@@ -21,7 +21,7 @@ from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
 from holdfast.model.search import HOUR_US, MAX_PAGE, FailureGroup, Filter, Order, Place, place_of
 
-from .database import is_sorted_by_finish
+from .database import has_more_orders
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -49,6 +49,11 @@ SORT_MOST = 10_000
 MOSTLY = 4
 """Search a text in every row if an index would still visit at least one row in so many."""
 
+_IN_ORDER = {
+    Order.FINISHED: "find_dead_by_finish",
+    Order.LAST_FINISHED: "find_dead_by_finish",
+    Order.ATTEMPTS: "find_dead_by_attempt",
+}
 BY_CREATION = frozenset({Order.CREATED, Order.NEWEST})
 
 _COUNTS = msgspec.json.Decoder(list[tuple[int, int]])
@@ -141,7 +146,7 @@ def _statement_for_dead(
 
     The choice is between all rows in order, those of one tenant in order, the first few of each
     kind, those of some ids, and every row of the table in any order. In an order that is not by
-    creation: all rows in the order in which they finished, or a few that are sorted.
+    creation: all rows in that order, or a few that are sorted.
     """
     tenant = wanted.caller.tenant or wanted.filter.tenant
     in_all, of_tenant = source.connection.execute(
@@ -150,8 +155,8 @@ def _statement_for_dead(
     fewest = of_tenant if tenant is not None else in_all
     path = "find_dead_by_place" if tenant is None else "find_dead_by_tenant"
     if wanted.order not in BY_CREATION and (tenant is None or of_tenant > SORT_MOST):
-        indexed = is_sorted_by_finish(source.connection)
-        path = "find_dead_by_finish" if indexed else "find_dead_by_text"
+        indexed = has_more_orders(source.connection)
+        path = _IN_ORDER[wanted.order] if indexed else "find_dead_by_text"
     asked = on_kinds(wanted.filter)
     kinds: list[tuple[int, int]] = []
     if asked is not None:
@@ -193,10 +198,29 @@ def count(source: ReadSnapshot, wanted: Filter, caller: Caller, most: int) -> in
         return _count_by_page(source, wanted, caller, most)
     for table, conditions in (("dead", dead), ("done", done)):
         if conditions is not None and found < most:
-            sql = composed(f"count_matching_{table}", conditions.where)
+            indexed = _index_to_count(source, wanted, caller, conditions) if table == "dead" else ""
+            sql = composed(f"count_matching_{table}", conditions.where, indexed=indexed)
             values = bound({**conditions.values, "limit": most - found})
             found += source.connection.execute(sql, values).fetchall()[0][0]
     return found
+
+
+def _index_to_count(
+    source: ReadSnapshot, wanted: Filter, caller: Caller, conditions: WhereClause
+) -> str:
+    """Return the clause for the index that has fewest entries to look at, and all that is asked."""
+    if wanted.ids:
+        return "INDEXED BY dead_by_name"
+    if wanted.text:
+        return "NOT INDEXED"
+    if "kinds" in conditions.values:
+        return "INDEXED BY dead_by_kind"
+    if caller.tenant or wanted.tenant:
+        return "INDEXED BY dead_by_tenant"
+    by_creation = wanted.created_from_us is not None or wanted.created_to_us is not None
+    if by_creation or not has_more_orders(source.connection):
+        return "INDEXED BY dead_by_place"
+    return "INDEXED BY dead_by_finish"
 
 
 def _count_by_page(source: ReadSnapshot, wanted: Filter, caller: Caller, most: int) -> int:

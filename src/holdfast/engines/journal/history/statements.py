@@ -22,9 +22,12 @@ def statement(name: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def composed(name: str, where: str, by: str = "created_at_us", order: str = "ASC") -> str:
+def composed(
+    name: str, where: str, by: str = "created_at_us", order: str = "ASC", indexed: str = ""
+) -> str:
     """Return the statement with these conditions, which are our own fragments, in this order."""
-    return statement(name).replace("{where}", where).replace("{by}", by).replace("{order}", order)
+    sql = statement(name).replace("{where}", where).replace("{indexed}", indexed)
+    return sql.replace("{by}", by).replace("{order}", order)
 
 
 @cache

@@ -1,4 +1,3 @@
--- In the order in which they finished; or sorted in another order, for which no index is made.
 SELECT json_group_array(json_array(seq, crc, body))
 FROM dead_bodies
 WHERE seq IN (

@@ -24,7 +24,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Completed, Died
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, State
-from holdfast.model.search import HOUR_US, Filter
+from holdfast.model.search import HOUR_US, Filter, Order
 
 BATCH = 5_000
 START_US = 1_800_000_000_000_000
@@ -135,8 +135,16 @@ def milliseconds(call: Callable[[], object], times: int = 5) -> float:
     return statistics.median(taken) * 1_000
 
 
+_SUFFIXES = {
+    Order.CREATED: "",
+    Order.NEWEST: "_newest",
+    Order.LAST_FINISHED: "_last_finished",
+    Order.ATTEMPTS: "_attempts",
+}
+
+
 def pages(store: SqliteHistory, count: int) -> dict[str, float]:
-    """Return the milliseconds of a page of 100 by each filter, oldest and newest first."""
+    """Return the milliseconds of a page of 100 by each filter, in several orders."""
     middle_us = START_US + HOURS * HOUR_US // 2
     filters = {
         "everything": Filter(),
@@ -158,16 +166,16 @@ def pages(store: SqliteHistory, count: int) -> dict[str, float]:
     }
     found = {}
     for name, wanted in filters.items():
-        for newest in (False, True):
-            found[f"find_{name}{'_newest' if newest else ''}_ms"] = milliseconds(
-                lambda wanted=wanted, newest=newest: store.find(  # type: ignore[misc]
-                    wanted, SYSTEM, None, 100, newest=newest
+        for order, suffix in _SUFFIXES.items():
+            found[f"find_{name}{suffix}_ms"] = milliseconds(
+                lambda wanted=wanted, order=order: store.find(  # type: ignore[misc]
+                    wanted, SYSTEM, None, 100, order
                 ),
                 times=3,
             )
     scoped = Caller("tenant-7", ("library:7",))
     found["find_scoped_caller_ms"] = milliseconds(
-        lambda: store.find(Filter(), scoped, None, 100, newest=True)
+        lambda: store.find(Filter(), scoped, None, 100, Order.NEWEST)
     )
     return found
 
@@ -190,7 +198,7 @@ def measure(directory: Path, count: int) -> dict[str, float]:
         found["python_us_per_completion"] = (time.perf_counter() - began) / BATCH * 1e6
         found["megabytes"] = disk.database().size() / 1e6
         found |= pages(store, count)
-        found["groups_ms"] = milliseconds(lambda: store.groups(Filter(), SYSTEM))
+        found["groups_ms"] = milliseconds(lambda: store.groups(Filter(), SYSTEM, world.now_us))
         found["groups_of_tenant_ms"] = milliseconds(
             lambda: store.groups(Filter(), Caller("tenant-7")), times=1
         )

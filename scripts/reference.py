@@ -425,6 +425,7 @@ def alerts_page() -> str:
             rule["labels"]["severity"],
             code(" ".join(rule["expr"].split())) + (f" for {rule['for']}" if "for" in rule else ""),
             rule["annotations"]["action"],
+            code(rule["annotations"]["runbook_url"]),
         )
         for group in groups
         for rule in group["rules"]
@@ -434,7 +435,7 @@ def alerts_page() -> str:
         "The rules in [deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml) are a "
         "starting point: adapt the thresholds to your service levels. "
         "[Operations](../operations.md#alerts) explains each.\n\n"
-        + table(("alert", "severity", "when", "what to do first"), rows)
+        + table(("alert", "severity", "when", "what to do first", "runbook"), rows)
     )
 
 

@@ -119,6 +119,18 @@ def check_command(
     return list(targets)
 
 
+def check_may_sample(caller: Caller) -> None:
+    """Raise ``AccessDenied`` if the caller is confined: samples are of all tenants together."""
+    if not caller.unlimited:
+        raise AccessDenied("queue", "samples")
+
+
+def check_sampling(every_seconds: float, caller: Caller) -> None:
+    """Raise what is wrong with a request for a sample."""
+    check_seconds("every_seconds", every_seconds)
+    check_may_sample(caller)
+
+
 def check_action(action: AnyAction) -> None:
     """Raise ``InvalidInput`` unless it is a valid action."""
     if not isinstance(action, Action):

@@ -15,6 +15,7 @@ from .audit import AuditRecord
 from .failure import Failure
 from .group_life import GroupLife
 from .job import Job, State, Whole
+from .outage import Outage
 from .policy import QueuePolicy
 
 
@@ -74,6 +75,8 @@ class Snoozed(_Change, frozen=True, array_like=True, gc=False, tag=8):
     """It was released for later: no attempt charged."""
 
     run_at_us: Whole
+    failure: Failure | None = None
+    """The failure that cost no attempt, because its dependency is out."""
 
 
 class Lost(_Change, frozen=True, array_like=True, gc=False, tag=9):
@@ -214,6 +217,13 @@ class GroupSet(msgspec.Struct, frozen=True, array_like=True, tag=27):
     life: GroupLife | None
 
 
+class OutageSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
+    """An outage began, changed or ended; claims and failures of its jobs change it too."""
+
+    at_us: Whole
+    outage: Outage
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -236,7 +246,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | GroupSet
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | OutageSet | GroupSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -267,11 +277,12 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
     OperationSet: "OPERATION",
+    OutageSet: "OUTAGE",
     GroupSet: "GROUP",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, GroupSet)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, OutageSet, GroupSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -40,6 +40,8 @@ from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .fleet import FleetOperations
 from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .outages import OutageView, outage_views
+from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
     HistoryView,
@@ -104,7 +106,24 @@ class Operations:
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        return status_of(counts, [entry.process for entry in await self.fleet.live()])
+        status = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        now_us = SystemClock().now_us()
+        outages = outage_views(await self.engine.outages(), counts, now_us)
+        status = replace(status, outages=[outage.line for outage in outages])
+        return with_samples(status, await latest(self.engine, now_us))
+
+    async def outages(self, *, ended: bool = False) -> list[OutageView]:
+        """Return the outages that last; with ``ended`` before them the last ones that do not."""
+        found = await self.engine.outages(ended=ended)
+        counts = await self.engine.counts() if found else {}
+        return outage_views(found, counts, SystemClock().now_us())
+
+    async def series(
+        self, queue: str, since_seconds: float, step_seconds: float = 0.0
+    ) -> list[PointView]:
+        """Return how a queue was, from so many seconds ago until now."""
+        now_us = SystemClock().now_us()
+        return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -316,6 +335,14 @@ class Operations:
         """Set a flag; None removes it."""
         entry = entry_of("flag.set", "flag", name, who, {"on": on})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
+
+    async def set_outage(self, dependency: str, who: Author, *, on: bool) -> OutageView:
+        """Start an outage, or end one; return it as it is now."""
+        entry = entry_of(f"outage.{'start' if on else 'end'}", "outage", dependency, who, {})
+        attribution = Attribution(who.by, who.why, (entry,))
+        outage = await self.engine.set_outage(dependency, attribution, on=on)
+        counts = await self.engine.counts()
+        return outage_views([outage], counts, SystemClock().now_us())[0]
 
     async def change_schedule(
         self, name: str, who: Author, change: Callable[[ScheduleState], ScheduleState]

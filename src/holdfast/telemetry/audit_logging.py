@@ -17,6 +17,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.group_life import GroupChange
 from holdfast.model.job import MICROSECONDS, Edit, Job, JobRef
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import FailureGroup, Filter
 
@@ -117,6 +118,14 @@ class AuditLoggingEngine(ForwardingEngine):
         found = await self.engine.set_group(group_id, change, attribution, caller=caller)
         self._log("set_group", attribution, resource=f"group {group_id}")
         return found
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        outage = await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
+        self._log("set_outage", attribution, resource=f"outage {dependency}")
+        return outage
 
     async def command(
         self,

@@ -24,6 +24,7 @@ from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 FORMAT = 1
@@ -87,6 +88,12 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedOutage(msgspec.Struct, frozen=True, array_like=True, tag="outage"):
+    """An outage of a dependency that lasts, or one of the last that have ended."""
+
+    outage: Outage
+
+
 class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operation"):
     """An operation, with what it has come to."""
 
@@ -114,6 +121,7 @@ DumpRecord = (
     | DumpedPolicy
     | DumpedFlag
     | DumpedSchedule
+    | DumpedOutage
     | DumpedOperation
     | DumpedAudit
     | DumpedGroup

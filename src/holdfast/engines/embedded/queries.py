@@ -17,6 +17,7 @@ from holdfast.engines.dump.format import (
     DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -131,6 +132,7 @@ class Queries:
             rest: list[DumpRecord] = [DumpedPolicy(*one) for one in state.policies.items()]
             rest += [DumpedFlag(*one) for one in state.flags.items()]
             rest += [DumpedSchedule(*one) for one in state.schedules.items()]
+            rest += [DumpedOutage(one) for one in state.outages.all()]
             rest += [DumpedOperation(one) for one in state.operations]
             rest += [DumpedGroup(*one) for one in state.group_lives.items()]
             history = self._history.dump()

@@ -17,6 +17,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -316,6 +317,7 @@ def _salvaged(
     records += [DumpedFlag(*one) for one in state.flags.items()]
     records += [DumpedSchedule(*one) for one in state.schedules.items()]
     records += [DumpedGroup(*one) for one in state.group_lives.items()]
+    records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:

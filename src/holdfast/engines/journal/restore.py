@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -24,6 +25,7 @@ from holdfast.model.errors import CorruptDump, InvalidInput
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, State
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 from .history.store import SqliteHistory
@@ -48,6 +50,7 @@ class _SnapshotRecords:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.outages: list[Outage] = []
         self.operations: list[Operation] = []
         self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
@@ -73,6 +76,8 @@ class _SnapshotRecords:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOutage):
+            self.outages.append(record.outage)
         elif isinstance(record, DumpedOperation):
             self.operations.append(record.operation)
         elif isinstance(record, DumpedGroup):
@@ -116,6 +121,7 @@ def restore(
             flags=snapshot.flags,
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
+            outages=snapshot.outages,
             operations=snapshot.operations,
             group_lives=snapshot.group_lives,
         )

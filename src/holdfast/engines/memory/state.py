@@ -15,6 +15,7 @@ from holdfast.engines.dump.format import (
     DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -22,6 +23,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.engines.queue_stats import QueueStats, count_jobs
 from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
@@ -36,6 +38,7 @@ from holdfast.model.effects import (
     GroupSet,
     JobEffect,
     OperationSet,
+    OutageSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -44,6 +47,7 @@ from holdfast.model.effects import (
 from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
+from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
@@ -62,6 +66,7 @@ class MemoryState:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.group_lives: dict[str, GroupLife] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
         self._history = history
@@ -113,6 +118,8 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
         elif isinstance(effect, GroupSet):
@@ -139,6 +146,7 @@ class MemoryState:
         self._jobs[name] = job
         if isinstance(effect, Died):
             count_death(self.group_lives, job)
+        self.outages.follow(old, effect)
         policy = self.policies.get(job.queue)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
@@ -163,6 +171,8 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOutage):
+            self.outages.set(record.outage)
         elif isinstance(record, DumpedOperation):
             self.operations.put(record.operation)
         elif isinstance(record, DumpedGroup):
@@ -241,10 +251,13 @@ class MemoryState:
         ]
         in_flight = list(self._in(State.IN_FLIGHT))
         turns, spent_us = dict(self._turns), dict(self._spent_until_us)
+        out = dict(self.outages.active)
         picked: list[Job] = []
         while len(picked) < limit:
             offers = [
-                self._offer(queue, due, in_flight, turns, spent_us, now_us) for queue in queues
+                self._offer(queue, due, in_flight, turns, spent_us, now_us)
+                for queue in queues
+                if (outage := out.get(dependency_of(queue))) is None or room(outage, now_us)
             ]
             best = min(filter(None, offers), key=_order, default=None)
             if best is None:
@@ -255,6 +268,8 @@ class MemoryState:
             turns[best.queue, best.tenant] = 2**62 + len(picked)
             policy = self._policy(best.queue)
             spent_us[best.queue] = policy.spend(spent_us.get(best.queue, 0), now_us)
+            if (outage := out.get(dependency_of(best.queue))) is not None:
+                out[outage.dependency] = claimed(outage, now_us)
         return picked
 
     def _offer(
@@ -321,6 +336,10 @@ class MemoryState:
             opens_us = self._policy(queue).opens_at_us(spent_us, now_us)
             if opens_us is not None:
                 moments.append(opens_us)
+            outage = self.outages.of(queue)
+            opens_us = None if outage is None else opens_at_us(outage, now_us)
+            if opens_us is not None:
+                moments.append(opens_us)
         return min(moments, default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
@@ -379,7 +398,7 @@ class MemoryState:
                 job.state is State.IN_FLIGHT and job.lease_until_us <= now_us for job in jobs
             ),
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=self.outages.of(queue) is not None,
         )
 
     def _is_held(self, job: Job) -> bool:

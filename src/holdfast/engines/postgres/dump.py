@@ -15,6 +15,7 @@ from holdfast.engines.dump.format import (
     DumpedJob,
     DumpedNote,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -74,6 +75,8 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        for [outage] in await self._all("list_outages", {"ended": True}):
+            first.append(DumpedOutage(rows.OUTAGE.decode(outage)))
         everything = {"ids": None, "running": False, "limit": None}
         for record, counts in await self._all("list_operations", everything):
             first.append(DumpedOperation(with_outcomes(record, counts)))

@@ -25,6 +25,7 @@ from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 SUFFIX = ".snap"
@@ -56,6 +57,8 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     audit_head: AuditHead = AuditHead()
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
+    outages: list[Outage] = []
+    """Those that last, and the last ones that have ended."""
     operations: list[Operation] = []
     group_lives: dict[str, GroupLife] = {}
 

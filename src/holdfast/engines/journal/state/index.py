@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.model import folding, operation
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -30,6 +31,7 @@ from holdfast.model.effects import (
     JobEffect,
     Noted,
     OperationSet,
+    OutageSet,
     PolicySet,
     Purged,
     Replayed,
@@ -92,6 +94,7 @@ class JournalIndex:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.group_lives: dict[str, GroupLife] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
         self.limits = QueueLimits()
@@ -147,6 +150,7 @@ class JournalIndex:
             self._replace(tenant, old, job, effect)
         if job is not None:
             self._count_effect(job, effect)
+        self.outages.follow(old, effect)
         return job
 
     def _count_effect(self, job: Job, effect: JobEffect) -> None:
@@ -212,6 +216,8 @@ class JournalIndex:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
         elif isinstance(effect, GroupSet):

@@ -14,6 +14,7 @@ from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import Filter, Place, place_of
 
@@ -115,25 +116,31 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
     """Return the statistics of every queue at this moment."""
     [[[now_us]]] = yield from execute_all(context.now())
     counted = yield from counts(SYSTEM, context)
-    stats, packed = yield from execute_all(
-        Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
+    stats, held_of, packed, outages = yield from execute_all(
+        Statement("read_queue_stats", {"now_us": context.now_us}),
+        Statement("count_held", {}),
+        Statement("list_policies", {}),
+        Statement("list_outages", {"ended": False}),
     )
+    active = [rows.OUTAGE.decode(outage) for (outage,) in outages]
+    out = {outage.dependency: outage.since_us for outage in active}
     by_queue = {row[0]: row[1:] for row in stats}
+    held: dict[str, int] = dict(held_of)
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
-        scheduled, held, oldest_due_us, stuck = by_queue.get(queue, (0, 0, None, 0))
+        scheduled, oldest_due_us, stuck = by_queue.get(queue, (0, None, 0))
         policy = policies.get(queue, DEFAULT_POLICY)
         found[queue] = QueueStats(
             counts=counted.get(queue, Counts()),
             scheduled=scheduled,
-            held=held,
+            held=held.get(queue, 0),
             oldest_due_us=oldest_due_us,
             stuck=stuck,
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=dependency_of(queue) in out,
         )
-    return StoreStats(now_us, found)
+    return StoreStats(now_us, found, out)
 
 
 def history(

@@ -45,6 +45,8 @@ class UnitOfWork:
         self._after: dict[Name, Job | None] = {}
         self._purged: list[Job] = []
         self._attempts: list[tuple[str, str, int, AttemptRecord]] = []
+        self._attempts_of: list[str] = []
+        """The queue of each attempt."""
         self._notes: list[tuple[str, str, int, Note]] = []
 
     def add(self, job: Job | None, effect: JobEffect) -> Job | None:
@@ -64,6 +66,7 @@ class UnitOfWork:
         if of is not None:
             if (attempt := attempt_of(job, effect)) is not None:
                 self._attempts.append((*name, of.created_at_us, attempt))
+                self._attempts_of.append(of.queue)
             if (note := note_of(effect)) is not None:
                 self._notes.append((*name, of.created_at_us, note))
         return after
@@ -161,7 +164,7 @@ class UnitOfWork:
     def _records(self) -> Iterable[Statement]:
         """Yield the statements that record attempts, notes and outcomes of operations."""
         if self._attempts:
-            yield rows.add_attempts(self._attempts)
+            yield rows.add_attempts(self._attempts, self._attempts_of)
         if self._notes:
             yield rows.add_notes(self._notes)
         ends = (ended_member(before, self._after[name]) for name, before in self._before.items())

@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedJob,
     DumpedNote,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -23,6 +24,7 @@ from holdfast.engines.postgres.admin.groups import put_life
 from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
+from holdfast.engines.postgres.outages import outage_columns
 from holdfast.model.job import Job, State
 
 _FIRST = (
@@ -100,6 +102,8 @@ class RestoreBatch:
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._settings.append(Statement("set_schedule", parameters))
+        elif isinstance(record, DumpedOutage):
+            self._settings.append(Statement("add_outage", outage_columns(record.outage)))
         elif isinstance(record, DumpedOperation):
             self._settings.append(put_statement(record.operation))
         elif isinstance(record, DumpedGroup):

@@ -32,6 +32,7 @@ BAD: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("interval", "patience"), ("soon", "-1", "", "1y", "nan")),
     "states": ("nonsense", "", "dead,nonsense", HUGE),
     "state": ("nonsense", ""),
+    "group_states": ("nonsense", "", "open,nonsense", HUGE),
     "statuses": ("x", "99", "600", "-1", "", HUGE),
     "group": ("", "nonsense", "g-", "g-0000000000", HUGE),
     "group_id": ("", "nonsense", "g-0000000000", "two\nlines", HUGE),

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from .errors import InvalidInput
-from .failure import FailureClass
+from .failure import LEAST_STATUS, MOST_STATUS, FailureClass
 from .filter_terms import Term, nearest, terms_of
 from .filter_words import OLD_STATES, PAYLOAD, WORDS, WordKind
 from .job import State

@@ -71,7 +71,7 @@ async def test_after_a_flush_everything_recorded_is_found(disk, inline):
     assert owner.history.get("default", "a") == dead
     assert owner.history.get("default", "b") == done
     assert (await owner.history.history(dead))[0] == owner.world.attempts["default", "a"]
-    assert (await owner.history.groups(EVERYTHING, SYSTEM))[0].count == 1
+    assert (await owner.history.groups(EVERYTHING, SYSTEM, owner.world.now_us))[0].count == 1
     assert owner.fed == [owner.world.seq]
     await owner.history.close()
 

@@ -254,7 +254,7 @@ def test_what_was_kept_is_there_after_opening_again(disk, world):
     assert again.get("default", "b") == done
     world.dead("c")
     world.feed(again)
-    assert again.groups(Filter(), SYSTEM)[0].count == 2
+    assert again.groups(Filter(), SYSTEM, world.now_us)[0].count == 2
     again.close()
 
 

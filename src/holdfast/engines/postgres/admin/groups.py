@@ -33,7 +33,7 @@ from holdfast.model.group_life import (
     with_before_and_after,
 )
 from holdfast.model.job import Job, State
-from holdfast.model.search import MAX_PAGE, EVERYTHING, FailureGroup, Filter, Place, place_of
+from holdfast.model.search import EVERYTHING, MAX_PAGE, FailureGroup, Filter, Place, place_of
 
 from .audit import add_audit
 from .filter_parameters import filter_parameters, is_exact

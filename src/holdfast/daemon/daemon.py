@@ -120,8 +120,7 @@ class Daemon:
         metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
         held, now_us = store.held_now(), store.clock.now_us()
-        logs_audit = not settings.on_server  # there a loop logs what every process does
-        engine = InstrumentedEngine(store.engine, metrics, held, now_us, logs_audit=logs_audit)
+        engine = InstrumentedEngine(store.engine, metrics, held, now_us)
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)

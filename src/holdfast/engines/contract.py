@@ -17,7 +17,14 @@ import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.fleet import (
@@ -282,7 +289,8 @@ class Engine(Protocol):
     # --- operate -----------------------------------------------------------------------------
     #
     # What people do, with who and why. A filter selects up to ``limit`` jobs, oldest first. If it
-    # names a job by id that the action cannot be applied to, the whole call fails.
+    # names a job by id that the action cannot be applied to, the whole call fails. The engine adds
+    # to the audit entries what was done: see ``model.audit_changes``.
 
     async def operate(
         self,
@@ -404,8 +412,19 @@ class Engine(Protocol):
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """Return everything in the store as of one moment, in batches; the head comes first."""
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
-        """Return the records of the audit after this number."""
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
+        """Return records of the audit, oldest first, or newest first.
+
+        The number of the last one, as ``after`` with the same filter, asks for the next page; 0 is
+        the first page. A page with fewer than ``limit`` is the last.
+        """
 
     async def close(self) -> None:
         """Finish the calls in progress and release all resources; may be called twice."""

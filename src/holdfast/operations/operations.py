@@ -18,7 +18,14 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
-from holdfast.model.audit import Attribution, AuditHead, follows, head_of
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditFilter,
+    AuditHead,
+    follows,
+    head_of,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AuditAltered,
@@ -134,9 +141,17 @@ class Operations:
         """Return the dead letters that a filter finds, in groups."""
         return [GroupView.of(group) for group in await self.engine.groups(wanted)]
 
-    async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
-        """Return the entries of the audit after this number."""
-        return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
+    async def audit(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditView]:
+        """Return a page of the audit; see ``Engine.audited``."""
+        found = await self.engine.audited(wanted, after=after, limit=limit, newest=newest)
+        return [AuditView.of(one) for one in found]
 
     async def verify_audit(
         self, on_progress: OnProgress = lambda _count: None
@@ -255,8 +270,7 @@ class Operations:
         self, job_id: str, tenant: str, changes: Edit, who: Author, version: int | None
     ) -> JobView:
         """Change a job that is not running; return it as it is now."""
-        named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
-        entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
+        entry = entry_of("job.edit", "job", job_id, who, {}, tenant)
         attribution = Attribution(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
         return JobView.of(await self.engine.edit(wanted, changes, attribution, version=version))
@@ -302,8 +316,7 @@ class Operations:
             known.update(also_known, [] if self._registry is None else self._registry.queues)
             if queue not in known:
                 raise UnknownQueue(queue, known)
-        fields = {name: msgspec.to_builtins(value) for name, value in changes.items()}
-        entry = entry_of("queue.policy", "queue", queue, who, fields)
+        entry = entry_of("queue.policy", "queue", queue, who, {})
         attribution = Attribution(who.by, who.why, (entry,))
 
         async def change() -> QueuePolicy:
@@ -317,7 +330,7 @@ class Operations:
 
     async def set_flag(self, name: str, who: Author, *, on: bool | None) -> None:
         """Set a flag; None removes it."""
-        entry = entry_of("flag.set", "flag", name, who, {"on": on})
+        entry = entry_of("flag.set", "flag", name, who, {})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
 
     async def change_schedule(
@@ -330,11 +343,7 @@ class Operations:
             if name not in known:
                 raise UnknownSchedule(name, known)
             before, state = known[name], change(known[name])
-            changes: dict[str, object] = {
-                "paused": state.paused,
-                "skip_until_us": state.skip_until_us,
-            }
-            entry = entry_of("schedule.set", "schedule", name, who, changes)
+            entry = entry_of("schedule.set", "schedule", name, who, {})
             attribution = Attribution(who.by, who.why, (entry,))
             await self.engine.set_schedule(name, state, attribution, expected=before)
             return state

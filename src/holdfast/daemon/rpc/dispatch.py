@@ -300,6 +300,9 @@ _HANDLERS = [
     _handler(messages.ANSWERS, lambda engine, call: engine.answers(call.command_id)),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
-        messages.AUDITED, lambda engine, call: engine.audited(after=call.after, limit=call.limit)
+        messages.AUDITED,
+        lambda engine, call: engine.audited(
+            call.wanted, after=call.after, limit=call.limit, newest=call.newest
+        ),
     ),
 ]

@@ -20,6 +20,7 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -51,7 +52,14 @@ from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     DuplicateId,
@@ -79,7 +87,6 @@ from holdfast.model.job import (
     check_id,
     check_payload,
     check_seconds,
-    check_size,
     encode_payload,
 )
 from holdfast.model.outcome import Outcome, release
@@ -348,11 +355,18 @@ class ClientEngine:
             yield part.records
             session = part.session
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
-        return await self._channel.call(messages.AUDITED, messages.AuditedCall(after, limit))
+        check_audit_page(wanted, after, limit)
+        call = messages.AuditedCall(after, limit, wanted, newest)
+        return await self._channel.call(messages.AUDITED, call)
 
     # --- administration ----------------------------------------------------------------------
 

@@ -15,9 +15,17 @@ from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.actions import AnyAction, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead
+from holdfast.model.audit_changes import (
+    facts_of,
+    flag_facts,
+    policy_facts,
+    schedule_facts,
+    with_facts,
+)
 from holdfast.model.effects import (
     Confirmed,
     Effect,
+    FlagSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -68,7 +76,15 @@ class Admin:
         current = self._state.policies.get(queue, DEFAULT_POLICY)
         if expected is not None and current != expected:
             raise ChangedMeanwhile("queue", queue)
-        self.commit_audited(PolicySet(now_us, queue, policy), attribution)
+        audit = with_facts(attribution.audit, policy_facts(current, policy))
+        self._commit_audited(PolicySet(now_us, queue, policy), audit)
+
+    def set_flag(
+        self, name: str, attribution: Attribution, now_us: int, *, on: bool | None
+    ) -> None:
+        """Switch a flag; None removes it."""
+        audit = with_facts(attribution.audit, flag_facts(self._state.flags.get(name), on))
+        self._commit_audited(FlagSet(now_us, name, on), audit)
 
     def set_schedule(
         self,
@@ -79,13 +95,14 @@ class Admin:
         now_us: int,
     ) -> None:
         """Set a schedule; None removes it."""
-        if expected is not None and self._state.schedules.get(name) != expected:
+        current = self._state.schedules.get(name)
+        if expected is not None and current != expected:
             raise ChangedMeanwhile("schedule", name)
-        self.commit_audited(ScheduleSet(now_us, name, schedule), attribution)
+        audit = with_facts(attribution.audit, schedule_facts(current, schedule))
+        self._commit_audited(ScheduleSet(now_us, name, schedule), audit)
 
-    def commit_audited(self, effect: Setting, attribution: Attribution) -> None:
-        """Commit a setting together with its audit."""
-        self._core.commit([effect, *self._core.audited(attribution.audit, effect.at_us)])
+    def _commit_audited(self, effect: Setting, audit: Sequence[AuditEntry]) -> None:
+        self._core.commit([effect, *self._core.audited(audit, effect.at_us)])
 
     def audit(self, entries: Sequence[AuditEntry], now_us: int) -> AuditHead:
         """Add entries to the audit; return where it ends now."""
@@ -140,8 +157,9 @@ class Admin:
         kept = 0
         if not action.fixed and not named:
             wanted, kept = await self._without_deterministic(wanted, caller)
-        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, skips)
-        return replace(done, kept=done.kept + kept)
+        return await self.apply(
+            wanted, action.states, attribution, limit, caller, decide, skips, kept=kept
+        )
 
     async def edit(
         self,
@@ -171,15 +189,20 @@ class Admin:
         caller: Caller,
         decide: Decide,
         skips: Spares = lambda _job: False,
+        *,
+        kept: int = 0,
     ) -> AdminResult:
-        """Find jobs in these states and commit what ``decide`` returns for each."""
+        """Find jobs in these states and commit what ``decide`` returns for each.
+
+        ``kept`` is how many the filter already leaves out.
+        """
         spared = lambda job: job.state in states and skips(job)
         async with self._core.admin_lock:
-            found, kept = await self._select(wanted, limit, caller, spared)
+            found, skipped = await self._select(wanted, limit, caller, spared)
             return await self._core.answer(
                 lambda now: self._apply_to(
                     found[:limit],
-                    AdminResult([], kept, len(found) > limit),
+                    AdminResult([], kept + skipped, len(found) > limit),
                     attribution,
                     decide,
                     spared,
@@ -243,11 +266,15 @@ class Admin:
             except IllegalTransition:
                 if named:
                     raise
-        jobs = self._commit_action(picked, attribution, now_us)
+        jobs = self._commit_action(picked, attribution, kept, now_us)
         return AdminResult(jobs, kept, so_far.more or len(jobs) < len(picked))
 
     def _commit_action(
-        self, picked: Sequence[tuple[Job, Effect]], attribution: Attribution, now_us: int
+        self,
+        picked: Sequence[tuple[Job, Effect]],
+        attribution: Attribution,
+        kept: int,
+        now_us: int,
     ) -> list[Job]:
         """Commit as many as one commit holds, with what follows from them and the audit."""
         count = len(picked)
@@ -259,7 +286,8 @@ class Admin:
                 if isinstance(effect, Confirmed) and not job.ties.waiting_for
             ]
             following = DependentEffects(self._state.dependents, now_us).after(first)
-            audit = self._core.audited(attribution.audit, now_us)
+            entries = with_facts(attribution.audit, facts_of(picked[:count], kept))
+            audit = self._core.audited(entries, now_us)
             try:
                 after = self._core.commit([*following, *unblocked, *audit])
             except TooLarge:

@@ -13,6 +13,7 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -43,8 +44,15 @@ from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
-from holdfast.model.effects import FlagSet, ScheduleState
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -360,9 +368,7 @@ class EmbeddedEngine:
         check_id(name, "name")
         check_switch(on)
         _check_may_set("flag", name, attribution, caller)
-        await self._core.answer(
-            lambda now: self._admin.commit_audited(FlagSet(now, name, on), attribution)
-        )
+        await self._core.answer(lambda now: self._admin.set_flag(name, attribution, now, on=on))
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -446,15 +452,21 @@ class EmbeddedEngine:
         """See ``Engine.dump``."""
         return self._queries.dump()
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
+        check_audit_page(wanted, after, limit)
         core = self._core
         core.check_open()
         await core.durable()
         await core.history.flush()
-        return list(await core.history.audit(after, limit))
+        return list(await core.history.audit(after, limit, wanted, newest=newest))
 
     async def close(self) -> None:
         """See ``Engine.close``."""

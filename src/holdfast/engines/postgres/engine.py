@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -42,7 +41,14 @@ from holdfast.engines.queue_stats import StoreMetrics, StoreStats
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction, ReplayJobs
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
 from holdfast.model.fleet import (
@@ -288,11 +294,17 @@ class PostgresEngine:
         found = await self._database.read(lambda: queries.history(names, caller, self._context()))
         return [found.get((tenant, job_id)) for job_id in wanted]
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
-        return await self._database.read(lambda: audit.audited(after, limit))
+        check_audit_page(wanted, after, limit)
+        return await self._database.read(lambda: audit.search(wanted, after, limit, newest=newest))
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -321,14 +333,15 @@ class PostgresEngine:
             applied = actions.ActionOnJobs(action, attribution, named=bool(wanted.ids))
             return await self._operate(wanted, lambda: applied, attribution, limit, caller)
         matching = for_states(wanted, action.states)
-        replay = lambda: actions.ReplayOnJobs(action, attribution, named=bool(matching.ids))
-        if action.fixed or matching.ids:
-            return await self._operate(matching, replay, attribution, limit, caller)
-        others, kept = await self._database.read(
-            lambda: actions.without_deterministic(matching, caller, self._context())
+        others, kept = matching, 0
+        if not (action.fixed or matching.ids):
+            others, kept = await self._database.read(
+                lambda: actions.without_deterministic(matching, caller, self._context())
+            )
+        replay = lambda: actions.ReplayOnJobs(
+            action, attribution, named=bool(matching.ids), kept=kept
         )
-        done = await self._operate(others, replay, attribution, limit, caller)
-        return replace(done, kept=done.kept + kept)
+        return await self._operate(others, replay, attribution, limit, caller)
 
     async def edit(
         self,

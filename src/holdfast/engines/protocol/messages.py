@@ -25,7 +25,14 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.model.fleet import (
@@ -254,6 +261,8 @@ class AuditedCall(msgspec.Struct, frozen=True, array_like=True):
 
     after: int
     limit: int
+    wanted: AuditFilter = WHOLE_AUDIT
+    newest: bool = False
 
 
 class DumpCall(msgspec.Struct, frozen=True, array_like=True):

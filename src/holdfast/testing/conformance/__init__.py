@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .archive import ArchiveRules, PurgeRules
 from .audit import AuditRules, FlagAndScheduleRules
+from .audit_search import AuditFactRules, AuditSearchRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
 from .claim import ClaimRules
@@ -57,7 +58,7 @@ class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
     """Replay, cancel, archive, restore, purge and edit."""
 
 
-class RecordRules(AuditRules, FlagAndScheduleRules):
+class RecordRules(AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules):
     """The audit, flags and schedules."""
 
 

@@ -27,6 +27,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -45,6 +46,9 @@ from .dump.format import DumpRecord
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
 """The most jobs that one call may claim or reclaim."""
+
+MAX_EXPLAINED = 100
+"""The most jobs that one call explains."""
 
 MIN_HISTORY_BYTES = 64 * 1024
 """The least that ``max_history_bytes`` may be."""
@@ -282,6 +286,15 @@ class Engine(Protocol):
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
     ) -> list[History | None]:
         """Return what happened to these jobs, in order; None where there is no such job."""
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """Return what keeps each of these jobs from being claimed; None where there is none.
+
+        Nothing does exactly when a claim from its queue for all tasks, of ``MAX_CLAIM`` jobs,
+        would return it now. At most ``MAX_EXPLAINED`` at once.
+        """
 
     async def validate(self) -> list[str]:
         """Check every invariant; return a sentence for each violation, an empty list for none."""

@@ -16,6 +16,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -170,6 +171,12 @@ class ForwardingEngine:
     ) -> list[History | None]:
         """See ``Engine.history``."""
         return await self.engine.history(ids, tenant=tenant, caller=caller)
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        return await self.engine.explain(ids, tenant=tenant, caller=caller)
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""

@@ -167,10 +167,10 @@ class SortedById(MemoryEngine):
 
 
 class _AuditsFirst(Admin):
-    async def apply(self, wanted, states, attribution, *others):
+    async def apply(self, wanted, states, attribution, *others, **fields):
         await self._core.answer(lambda now: self.audit(attribution.audit, now))
         attribution = replace(attribution, audit=())
-        return await super().apply(wanted, states, attribution, *others)
+        return await super().apply(wanted, states, attribution, *others, **fields)
 
 
 class AuditApart(MemoryEngine):

@@ -262,6 +262,10 @@ _HANDLERS = [
         lambda engine, call: engine.history(call.ids, tenant=call.tenant, caller=call.caller),
     ),
     _handler(
+        messages.EXPLAIN,
+        lambda engine, call: engine.explain(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(
         messages.OPERATE,
         lambda engine, call: engine.operate(
             call.action, call.wanted, call.attribution, limit=call.limit, caller=call.caller

@@ -34,6 +34,7 @@ from holdfast.engines.argument_checks import (
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    MAX_EXPLAINED,
     MOST_PAYLOAD_BYTES,
     AdminResult,
     Admission,
@@ -68,6 +69,7 @@ from holdfast.model.errors import (
     LeaseLost,
     Unavailable,
 )
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -87,6 +89,7 @@ from holdfast.model.job import (
     check_id,
     check_payload,
     check_seconds,
+    check_size,
     encode_payload,
 )
 from holdfast.model.outcome import Outcome, release
@@ -306,6 +309,16 @@ class ClientEngine:
         """See ``Engine.queues``."""
         _check_caller(caller)
         return await self._channel.call(messages.QUEUES, messages.CountsCall(caller))
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        _check_caller(caller)
+        return await self._channel.call(messages.EXPLAIN, messages.GetCall(names, tenant, caller))
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""

@@ -15,6 +15,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
+from holdfast.model.explain import ClaimUsage
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.policy import QueuePolicy
 
@@ -78,6 +79,12 @@ class WorkState(Protocol):
         now_us: int,
     ) -> list[Job]:
         """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
+
+    def claim_usage(self, job: Job) -> ClaimUsage:
+        """Return what counts against the limits of this job's queue, tenant and key."""
+
+    def key_head(self, job: Job) -> Job | None:
+        """Return the job of its key that goes first, if its queue keeps keys in order."""
 
     def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
         """Return when time alone may make another job claimable."""

@@ -29,6 +29,7 @@ from holdfast.engines.clock import Clock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     MAX_CLAIM,
+    MAX_EXPLAINED,
     AdminResult,
     Capabilities,
     Claim,
@@ -54,6 +55,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -294,6 +296,15 @@ class EmbeddedEngine:
         names = check_all("ids", ids, str)
         check_size("ids", len(names), 0, MAX_CLAIM)
         return await self._queries.history(names, tenant, caller)
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        return await self._queries.explain(names, tenant, caller)
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Counts
+from holdfast.engines.contract import MAX_CLAIM, Counts
 from holdfast.engines.dump.format import (
     BLOCK_RECORDS,
     DumpedFlag,
@@ -20,10 +20,12 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.model.access import Caller
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.explain import ClaimSituation, Explanation, explain
 from holdfast.model.failure_groups import GroupKey, group_key, key_of
 from holdfast.model.history import History
 from holdfast.model.job import Job
+from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import (
     FailureGroup,
     Filter,
@@ -60,6 +62,34 @@ class Queries:
             core.now_us()
             found += [core.find(tenant, job_id, caller) for job_id in ids[first : first + _FEW]]
         return await core.answer(lambda _now: found)
+
+    async def explain(
+        self, ids: Sequence[str], tenant: str, caller: Caller
+    ) -> list[Explanation | None]:
+        """Return what keeps these jobs from being claimed."""
+        jobs = await self.get(ids, tenant, caller)
+        return await self._core.answer(
+            lambda now: [None if job is None else self._explain(job, now) for job in jobs]
+        )
+
+    def _explain(self, found: Job, now_us: int) -> Explanation:
+        state = self._state
+        job = self._core.find(found.tenant, found.id) or found
+        situation = ClaimSituation(now_us=now_us)
+        if not job.state.finished:
+            needed = {one: self._core.find(job.tenant, one) for one in job.ties.waiting_for}
+            claimable = state.claimable([job.queue], None, SYSTEM, MAX_CLAIM, now_us)
+            situation = ClaimSituation(
+                now_us=now_us,
+                policy=state.policies.get(job.queue, DEFAULT_POLICY),
+                usage=state.claim_usage(job),
+                key_head=state.key_head(job),
+                dependencies={
+                    name: None if other is None else other.state for name, other in needed.items()
+                },
+                claimable=tuple(claimable),
+            )
+        return explain(job, situation)
 
     async def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""

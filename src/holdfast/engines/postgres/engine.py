@@ -24,6 +24,7 @@ from holdfast.engines.clock import Clock, monotonic
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     MAX_CLAIM,
+    MAX_EXPLAINED,
     AdminResult,
     Capabilities,
     Claim,
@@ -51,6 +52,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -87,6 +89,7 @@ from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, rows
 from .admin import actions, audit, fleet, queries
+from .admin import explain as explaining
 from .admin import policies as policy_verbs
 from .connection.sansio import execute
 from .jobs import settle_statements as settle_verbs
@@ -293,6 +296,19 @@ class PostgresEngine:
         names = [(tenant, job_id) for job_id in wanted]
         found = await self._database.read(lambda: queries.history(names, caller, self._context()))
         return [found.get((tenant, job_id)) for job_id in wanted]
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        wanted = [(tenant, job_id) for job_id in names]
+        found = await self._database.perform(
+            lambda: explaining.explain_jobs(wanted, caller, self._context()), idempotent=True
+        )
+        return [found.get((tenant, job_id)) for job_id in names]
 
     async def audited(
         self,

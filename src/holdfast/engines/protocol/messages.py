@@ -35,6 +35,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -353,6 +354,7 @@ VALIDATE = Verb("validate", Empty, list[str])
 FIND = Verb("find", FindCall, Page)
 GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
+EXPLAIN = Verb("explain", GetCall, list[Explanation | None])
 OPERATE = Verb("operate", OperateCall, AdminResult)
 EDIT = Verb("edit", EditCall, Job)
 POLICIES = Verb("policies", Empty, dict[str, QueuePolicy])

@@ -149,7 +149,9 @@ def _own_blockers(job: Job, situation: ClaimSituation) -> Iterator[Blocker]:
 def _limits(job: Job, situation: ClaimSituation, *, due: bool) -> Iterator[Blocker]:
     """Yield the limits of its queue that are reached; for a ``due`` job also by those before it."""
     policy, usage, now_us = situation.policy, situation.usage, situation.now_us
-    first = situation.claimable if due else ()
+    before = [other for other in situation.claimable if due and _order(other) < _order(job)]
+    # Where tenants take turns, any of them may have come before it.
+    first = situation.claimable if due and policy.fair else before
     if policy.paused:
         yield Blocker(BlockerKind.PAUSED)
         return
@@ -161,11 +163,11 @@ def _limits(job: Job, situation: ClaimSituation, *, due: bool) -> Iterator[Block
             in_flight=usage.in_flight,
             ahead=len(first),
         )
-    of_tenant = sum(other.tenant == job.tenant for other in first)
-    of_key = sum((other.tenant, other.ties.key) == (job.tenant, job.ties.key) for other in first)
+    theirs = [other for other in before if other.tenant == job.tenant]
+    of_key = sum(other.ties.key == job.ties.key for other in theirs)
     for kind, most, in_flight, ahead in (
         (BlockerKind.MAX_IN_FLIGHT, policy.max_in_flight, usage.in_flight, len(first)),
-        (BlockerKind.MAX_PER_TENANT, policy.max_per_tenant, usage.of_tenant, of_tenant),
+        (BlockerKind.MAX_PER_TENANT, policy.max_per_tenant, usage.of_tenant, len(theirs)),
         (BlockerKind.MAX_PER_KEY, policy.max_per_key, usage.of_key, of_key),
     ):
         if most is None or (kind is BlockerKind.MAX_PER_KEY and job.ties.key is None):
@@ -180,3 +182,7 @@ def _limits(job: Job, situation: ClaimSituation, *, due: bool) -> Iterator[Block
         if free_us > now_us:
             most = policy.rate.count
             yield Blocker(BlockerKind.RATE, until_us=free_us, most=most, ahead=len(first))
+
+
+def _order(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.run_at_us, job.seq

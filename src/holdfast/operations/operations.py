@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
@@ -44,10 +43,12 @@ from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
+from .explain import explain_job
 from .fleet import FleetOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
 from .views import (
     AuditView,
+    ExplanationView,
     GroupView,
     HistoryView,
     JobPage,
@@ -57,7 +58,6 @@ from .views import (
     Status,
     status_of,
 )
-from .waits import waits_of
 
 if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
@@ -120,15 +120,20 @@ class Operations:
         return JobView.of(job, await self._running_attempt(job))
 
     async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
-        """Return one job with every attempt and note and what it waits for.
+        """Return one job with every attempt and note and, if it waits, why.
 
         Raise ``JobNotFound``.
         """
         found = (await self.engine.history([job_id], tenant=tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
-        waits = await waits_of(self.engine, found.job, SystemClock().now_us())
-        return HistoryView.of(found, await self._running_attempt(found.job), waits)
+        waits = found.job.state in (State.PENDING, State.BLOCKED)
+        explanation = await self.explain(job_id, tenant) if waits else None
+        return HistoryView.of(found, await self._running_attempt(found.job), explanation)
+
+    async def explain(self, job_id: str, tenant: str = DEFAULT_TENANT) -> ExplanationView:
+        """Return why a job does not run, or that it does; raise ``JobNotFound``."""
+        return await explain_job(self.engine, self.fleet, job_id, tenant)
 
     async def page(
         self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool

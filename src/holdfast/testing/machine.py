@@ -30,10 +30,10 @@ from holdfast.model.actions import (
 )
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
-from holdfast.model.explain import Explanation
+from holdfast.model.explain import BlockerKind, Explanation
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Edit, Job, NewJob, State
-from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import MAX_PAGE, Filter
 
@@ -199,19 +199,25 @@ class EngineMachine(EngineComparison):
     def explain(self, queue: str) -> None:
         """Ask about every job; a claim of all returns exactly those that nothing keeps back."""
         unblocked: set[tuple[str, str]] = set()
-        for tenant in {job.tenant for job in self.known}:
+        for tenant in sorted({job.tenant for job in self.known}):
             ids = [job.id for job in self.known if job.tenant == tenant]
             answers = self.both(partial(_explain, ids, tenant))
             if answers is None:
                 return
+            for one in answers[0]:
+                kinds = () if one is None else [blocker.kind for blocker in one.blockers]
+                assert BlockerKind.TURN not in kinds, "something else keeps it back"
             unblocked |= {
                 (tenant, one.job.id)
                 for one in answers[0]
                 if one is not None and not one.blockers and one.job.queue == queue
             }
         claimed = self.claim_both([queue], None, MAX_CLAIM, Caller())
-        if claimed is not None:
-            assert {(job.tenant, job.id) for job, _other in claimed} == unblocked
+        if claimed is None:
+            return
+        assert {(job.tenant, job.id) for job, _other in claimed} == unblocked
+        released = [[release(job) for job in pair] for pair in claimed]
+        self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in released]))
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:

@@ -6,6 +6,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.audit import AuditFilter
+from holdfast.model.policy import QueuePolicy
 from holdfast.testing import VirtualClock
 from holdfast.testing.conformance import EngineConformance, fixture
 from holdfast.testing.machine import EngineMachine
@@ -58,6 +60,22 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.NamesTwice, "test_a_second_live_process_of_a_name_is_refused", ()),
     (broken.LateCommands, "test_a_command_that_nobody_fetched_in_time_is_dropped", ()),
     (broken.CommandsUnaudited, "test_a_command_is_audited", ()),
+    (broken.FactsMissing, "test_the_audit_entry_is_committed_with_the_operation", ("set_flag",)),
+    (
+        broken.SearchesNothing,
+        "test_a_search_finds_what_matches_either_way",
+        (AuditFilter(by=("ann",)), [1, 3, 5]),
+    ),
+    (
+        broken.ExplainsTheFirst,
+        "test_nothing_keeps_back_exactly_what_a_claim_of_all_returns",
+        (QueuePolicy(),),
+    ),
+    (
+        broken.ExplainsWithoutLimits,
+        "test_nothing_keeps_back_exactly_what_a_claim_of_all_returns",
+        (QueuePolicy(fair=True, max_in_flight=4),),
+    ),
 ]
 
 

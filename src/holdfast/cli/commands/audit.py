@@ -24,6 +24,7 @@ from holdfast.cli.output import (
     table,
 )
 from holdfast.model.errors import InvalidInput
+from holdfast.model.job import check_id
 from holdfast.model.search import MAX_PAGE
 
 if TYPE_CHECKING:
@@ -117,9 +118,13 @@ def list_audit(
 
 
 def _filter_of(conditions: Mapping[str, object]) -> AuditFilter:
-    from holdfast.model.audit import AuditFilter  # noqa: PLC0415
+    from holdfast.model.audit import AuditFilter, check_text  # noqa: PLC0415
 
-    given = {name: value for name, value in conditions.items() if value}
+    given = {name: value for name, value in conditions.items() if value not in (None, ())}
+    if "tenant" in given:
+        check_id(str(given["tenant"]), "--tenant")
+    if "text" in given:
+        check_text("--text", str(given["text"]))
     names = {"users": "by", "resource": "resource_id", "since": "from_us", "until": "to_us"}
     for field in ("since", "until"):
         if field in given:

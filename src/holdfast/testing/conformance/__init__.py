@@ -20,6 +20,7 @@ from .confirm import ConfirmRules
 from .dependencies import DependencyRules
 from .edit import EditRules
 from .enqueue import EnqueueRules
+from .explain import ExplainRules
 from .find import FindRules
 from .fixture import EngineFixture
 from .fleet import CommandRules, LeaseReadingRules, RegistryRules
@@ -50,8 +51,8 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules):
-    """Find, groups, history, and what is kept of it."""
+class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, ExplainRules):
+    """Find, groups, history, what is kept of it, and why jobs wait."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):

@@ -118,6 +118,7 @@ ADVICE: Mapping[str, str] = {
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
+    "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
@@ -423,6 +424,7 @@ def alerts_page() -> str:
             rule["labels"]["severity"],
             code(" ".join(rule["expr"].split())) + (f" for {rule['for']}" if "for" in rule else ""),
             rule["annotations"]["action"],
+            code(rule["annotations"]["runbook_url"]),
         )
         for group in groups
         for rule in group["rules"]
@@ -432,7 +434,7 @@ def alerts_page() -> str:
         "The rules in [deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml) are a "
         "starting point: adapt the thresholds to your service levels. "
         "[Operations](../operations.md#alerts) explains each.\n\n"
-        + table(("alert", "severity", "when", "what to do first"), rows)
+        + table(("alert", "severity", "when", "what to do first", "runbook"), rows)
     )
 
 

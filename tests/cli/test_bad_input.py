@@ -71,6 +71,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queues", "pause"): ("mail", *WHY),
     ("queues", "resume"): ("mail", *WHY),
     ("queues", "set"): ("mail", "--fair", *WHY),
+    ("queues", "series"): ("mail",),
     ("workers", "resize"): ("3", *WHY),
     ("workers", "drain"): WHY,
     ("workers", "resume"): WHY,

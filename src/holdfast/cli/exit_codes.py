@@ -12,7 +12,7 @@ MEANINGS: Mapping[int, str] = {
     EXIT_OK: "done",
     EXIT_FAILED: "a check failed, or a bug",
     EXIT_USAGE: "bad input: an option, a file or a setting; nothing was changed",
-    EXIT_NOT_FOUND: "no such job, schedule or queue",
+    EXIT_NOT_FOUND: "no such job, schedule, queue or operation",
     EXIT_REFUSED: "refused: a duplicate, a conflict, or the wrong state",
     EXIT_UNAVAILABLE: "the store or its owner is not available",
 }
@@ -27,6 +27,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.JobNotFound: EXIT_NOT_FOUND,
     errors.UnknownSchedule: EXIT_NOT_FOUND,
     errors.UnknownQueue: EXIT_NOT_FOUND,
+    errors.UnknownOperation: EXIT_NOT_FOUND,
     errors.AccessDenied: EXIT_REFUSED,
     errors.DuplicateId: EXIT_REFUSED,
     errors.LeaseLost: EXIT_REFUSED,

@@ -19,6 +19,7 @@ from holdfast.model.fleet import (
     WorkerProcess,
 )
 from holdfast.model.job import Edit, State, check_id, check_seconds, check_size
+from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter, check_page
 
@@ -126,11 +127,40 @@ def check_command(
     return list(targets)
 
 
+def check_may_sample(caller: Caller) -> None:
+    """Raise ``AccessDenied`` if the caller is confined: samples are of all tenants together."""
+    if not caller.unlimited:
+        raise AccessDenied("queue", "samples")
+
+
+def check_sampling(every_seconds: float, caller: Caller) -> None:
+    """Raise what is wrong with a request for a sample."""
+    check_seconds("every_seconds", every_seconds)
+    check_may_sample(caller)
+
+
 def check_action(action: AnyAction) -> None:
     """Raise ``InvalidInput`` unless it is a valid action."""
     if not isinstance(action, Action):
         raise InvalidInput("action", f"a {type(action).__name__} is not an Action")
     action.check()
+
+
+def check_operation(new: NewOperation, attribution: Attribution) -> None:
+    """Raise ``InvalidInput`` unless the operation is valid, and names who and why."""
+    _check_kind("operation", new, NewOperation)
+    check_action(new.action)
+    check_filter(new.wanted)
+    new.check()
+    members(new.action, new.wanted, 0)
+    check_attribution(attribution)
+
+
+def check_operation_change(change: OperationChange, attribution: Attribution) -> None:
+    """Raise ``InvalidInput`` unless the change is valid, and names who and why."""
+    _check_kind("change", change, OperationChange)
+    change.check()
+    check_attribution(attribution)
 
 
 def check_edit(changes: Edit, max_payload_bytes: int) -> None:

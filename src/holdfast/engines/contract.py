@@ -37,8 +37,10 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .dump.format import DumpRecord
@@ -376,6 +378,51 @@ class Engine(Protocol):
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
         """
 
+    # --- operations --------------------------------------------------------------------------
+    #
+    # Actions on many jobs that are stored: see ``model.operation``. An operation goes on when
+    # ``advance_operation`` is called, by any process: each call is one commit.
+
+    async def now_us(self) -> int:
+        """Return the time of the engine: the moment of a plan."""
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """Store an operation; nothing is acted on yet. A repeated request returns the first one.
+
+        Raise ``InvalidInput``, ``DuplicateId`` if another operation has its id, or, for a job that
+        its filter names by id, ``JobNotFound`` or ``IllegalTransition``.
+        """
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """Take one step: act on the members that are due, up to a thousand, or on none.
+
+        A member is acted on at most once by an operation, whatever happens. Raise
+        ``UnknownOperation``.
+        """
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """Return the operations, newest first; with ``running`` those that have not ended."""
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """Return one operation, or raise ``UnknownOperation``."""
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """Pause, resume or abort an operation, or change its rate; return it as it is now.
+
+        Raise ``UnknownOperation``, or ``InvalidInput`` if it has ended.
+        """
+
     # --- the fleet ---------------------------------------------------------------------------
     #
     # A registry of the processes that run jobs. It is not work: a crash of the store empties it,
@@ -416,6 +463,36 @@ class Engine(Protocol):
 
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """Return the answers to a command that have come so far."""
+
+    # --- samples -----------------------------------------------------------------------------
+    #
+    # What a person looks at. They are expendable: a crash of a server, or a damaged file, may lose
+    # them, and never stops work. They are of all tenants: a confined caller is refused.
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """Take a sample of every queue, if it is time; return the seconds until the next.
+
+        It is time when the last one, of any process, is ``every_seconds`` old, and 20 times as old
+        as it took to take. Rates are those of the whole store.
+        """
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """Return the samples of these queues, or of all: at most 500 points each.
+
+        The samples themselves are kept for 2 hours, points of a minute for 48 hours. A point
+        has the greatest depth and age of its time, and mean rates. ``step_seconds`` is how far
+        points are apart at least; 0 is as fine as possible.
+        """
 
     # --- keep --------------------------------------------------------------------------------
 

@@ -26,8 +26,10 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .contract import (
@@ -250,6 +252,41 @@ class ForwardingEngine:
             name, schedule, attribution, expected=expected, caller=caller
         )
 
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self.engine.now_us()
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``."""
+        return await self.engine.start_operation(new, attribution, caller=caller)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        return await self.engine.advance_operation(operation_id)
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        return await self.engine.operations(running=running, limit=limit, caller=caller)
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        return await self.engine.operation(operation_id, caller=caller)
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        return await self.engine.change_operation(operation_id, change, attribution, caller=caller)
+
     async def announce(
         self,
         process: WorkerProcess,
@@ -285,6 +322,26 @@ class ForwardingEngine:
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """See ``Engine.answers``."""
         return await self.engine.answers(command_id)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        return await self.engine.take_sample(every_seconds=every_seconds, caller=caller)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        return await self.engine.samples(
+            queues, from_us=from_us, to_us=to_us, step_seconds=step_seconds, caller=caller
+        )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -1,4 +1,4 @@
-"""Actions of people on jobs: for which states, with which effect, and which jobs they spare."""
+"""Actions of people on jobs: for which states, with which effect, and which jobs they skip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from . import lifecycle
 from .audit import Attribution, check_text
 from .effects import Effect, Noted
 from .failure import FailureClass
-from .job import UNFINISHED, Job, State, check_id
+from .job import (
+    MAX_PAYLOAD_BYTES,
+    UNFINISHED,
+    Edit,
+    Job,
+    State,
+    check_id,
+    check_size,
+)
+from .payload_paths import MAX_ASSIGNMENTS, Assignment, NoSuchPath, assign, same_json
+
+DETERMINISTIC = "deterministic"
+"""Why a replay without a statement of what was fixed leaves a job alone."""
+UNIQUE_TAKEN = "unique_taken"
+"""Why a replay leaves a job alone whose work another unfinished job does."""
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True):
@@ -23,9 +37,12 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field is invalid."""
 
-    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002 - most spare none
-        """Whether it leaves a job alone, given the job only. ``named``: the filter has its id."""
-        return False
+    def skip_reason(self, job: Job, *, named: bool) -> str:  # noqa: ARG002 - most skip none
+        """Return why it leaves a job alone, in a word, or an empty text; given the job only.
+
+        ``named``: the filter has its id.
+        """
+        return ""
 
     def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
         """Return the effect on a job, or raise ``IllegalTransition``."""
@@ -35,7 +52,7 @@ class Action(msgspec.Struct, frozen=True, array_like=True):
 class ReplayJobs(Action, frozen=True, array_like=True, tag="replay"):
     """Replay dead letters, due now, with a fresh budget.
 
-    Those with a deterministic failure are spared unless ``fixed`` says what was fixed. ``run``
+    Those with a deterministic failure are skipped unless ``fixed`` says what was fixed. ``run``
     marks them as taken by a replay run.
     """
 
@@ -51,12 +68,12 @@ class ReplayJobs(Action, frozen=True, array_like=True, tag="replay"):
         if self.fixed:
             check_text("fixed", self.fixed)
 
-    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
-        """See ``Action.spares``."""
+    def skip_reason(self, job: Job, *, named: bool) -> str:  # noqa: ARG002
+        """See ``Action.skip_reason``."""
         failure = job.failure
-        return not self.fixed and (
-            failure is not None and failure.failure_class is FailureClass.DETERMINISTIC
-        )
+        if not self.fixed and failure is not None:
+            return DETERMINISTIC if failure.failure_class is FailureClass.DETERMINISTIC else ""
+        return ""
 
     def effect(
         self,
@@ -100,9 +117,9 @@ class CancelJobs(Action, frozen=True, array_like=True, tag="cancel"):
     name: ClassVar[str] = "cancel"
     states: ClassVar[frozenset[State]] = UNFINISHED
 
-    def skips(self, job: Job, *, named: bool) -> bool:  # noqa: ARG002
-        """See ``Action.spares``: those that were asked to stop before."""
-        return job.stop_requested
+    def skip_reason(self, job: Job, *, named: bool) -> str:  # noqa: ARG002
+        """See ``Action.skip_reason``: those that were asked to stop before."""
+        return "stop_requested" if job.stop_requested else ""
 
     def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
         """See ``Action.effect``."""
@@ -126,9 +143,9 @@ class ConfirmJobs(Action, frozen=True, array_like=True, tag="confirm"):
     name: ClassVar[str] = "confirm"
     states: ClassVar[frozenset[State]] = frozenset({State.BLOCKED})
 
-    def skips(self, job: Job, *, named: bool) -> bool:
-        """See ``Action.spares``: those that wait for other jobs only."""
-        return not named and not job.ties.hold
+    def skip_reason(self, job: Job, *, named: bool) -> str:
+        """See ``Action.skip_reason``: those that wait for other jobs only."""
+        return "" if named or job.ties.hold else "waits_for_jobs"
 
     def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
         """See ``Action.effect``."""
@@ -151,7 +168,65 @@ class NoteJobs(Action, frozen=True, array_like=True, tag="note"):
         return Noted(now_us, job.tenant, job.id, attribution.by, self.text)
 
 
+class EditJobs(Action, frozen=True, array_like=True, tag="edit"):
+    """Change the payloads of jobs that are not running."""
+
+    name: ClassVar[str] = "edit"
+    states: ClassVar[frozenset[State]] = lifecycle.EDITABLE
+    assignments: tuple[Assignment, ...] = ()
+
+    def check(self) -> None:
+        """See ``Action.check``."""
+        check_size("assignments", len(self.assignments), 1, MAX_ASSIGNMENTS)
+        for one in self.assignments:
+            one.check()
+
+    def skip_reason(self, job: Job, *, named: bool) -> str:  # noqa: ARG002
+        """See ``Action.skip_reason``: those that have no such path, or would stay as they are."""
+        try:
+            after = assign(job.payload, self.assignments)
+        except NoSuchPath:
+            return "no_such_path"
+        if len(after) > max(MAX_PAYLOAD_BYTES, len(job.payload)):
+            return "too_large"
+        return "unchanged" if same_json(after, job.payload) else ""
+
+    def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
+        """See ``Action.effect``."""
+        changes = Edit(payload=assign(job.payload, self.assignments))
+        return lifecycle.edit(job, now_us, changes, attribution.by, attribution.why)
+
+
+class RetargetJobs(Action, frozen=True, array_like=True, tag="retarget"):
+    """Give jobs that are not running to another task."""
+
+    name: ClassVar[str] = "retarget"
+    states: ClassVar[frozenset[State]] = lifecycle.EDITABLE
+    task: str = ""
+
+    def check(self) -> None:
+        """See ``Action.check``."""
+        check_id(self.task, "task")
+
+    def skip_reason(self, job: Job, *, named: bool) -> str:  # noqa: ARG002
+        """See ``Action.skip_reason``: those of that task already."""
+        return "unchanged" if job.task == self.task else ""
+
+    def effect(self, job: Job, now_us: int, attribution: Attribution) -> Effect:
+        """See ``Action.effect``."""
+        changes = Edit(task=self.task)
+        return lifecycle.edit(job, now_us, changes, attribution.by, attribution.why)
+
+
 AnyAction: TypeAlias = (
-    ReplayJobs | ArchiveJobs | RestoreJobs | CancelJobs | PurgeJobs | ConfirmJobs | NoteJobs
+    ReplayJobs
+    | ArchiveJobs
+    | RestoreJobs
+    | CancelJobs
+    | PurgeJobs
+    | ConfirmJobs
+    | NoteJobs
+    | EditJobs
+    | RetargetJobs
 )
 """What a message may hold: ``Engine.operate`` takes any of these."""

@@ -197,6 +197,14 @@ class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24):
     record: AuditRecord
 
 
+class OperationSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
+    """An operation was started, changed, or came further."""
+
+    at_us: Whole
+    record: bytes
+    """The operation, encoded: effects know nothing of actions."""
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -219,7 +227,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -249,10 +257,11 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     FlagSet: "FLAG",
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
+    OperationSet: "OPERATION",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -187,6 +187,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     priority: int | None = None
     max_attempts: int | None = None
     run_at_us: int | None = None
+    task: str | None = None
 
     def check(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         """Raise ``InvalidInput`` naming the bad field."""
@@ -198,6 +199,8 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             _whole("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.run_at_us is not None:
             _whole("run_at_us", self.run_at_us, 0, MAX_TIME_US)
+        if self.task is not None:
+            check_name("task", self.task)
 
 
 @runtime_checkable

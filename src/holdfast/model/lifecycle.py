@@ -277,6 +277,8 @@ def replay(
         stop_requested=False,
         cancel_reason="",
         ties=ties,
+        # Its history has the traceback: memory need not.
+        failure=None if job.failure is None else replace(job.failure, traceback=""),
         replays=Replays(1 if job.replays is None else job.replays.count + 1, now_us, by, why, run),
     )
     return fx.Replayed(now_us, again, by, why)
@@ -312,6 +314,7 @@ def edit(job: Job, now_us: int, changes: Edit, by: str, why: str) -> fx.Edited:
         priority=job.priority if changes.priority is None else changes.priority,
         max_attempts=job.max_attempts if changes.max_attempts is None else changes.max_attempts,
         run_at_us=run_at_us,
+        task=job.task if changes.task is None else changes.task,
         version=job.version + 1,
     )
     before = None if payload == job.payload else job.payload

@@ -344,6 +344,19 @@ _ALL = (
         "The ids of finished jobs could not be read into memory: lookups are slower.",
         "Check whether the history file can be read.",
     ),
+    _warning(
+        "samples.discarded",
+        "file error",
+        "The file of samples could not be read, and was deleted: the pictures of the last two days "
+        "begin anew. No job is touched.",
+        "Nothing. If it happens again, check the disk.",
+    ),
+    _warning(
+        "samples.failed",
+        "file error",
+        "Samples could not be written or read; they are missing for that time. No job is touched.",
+        "Free disk space, or fix the cause in the error.",
+    ),
     # --- PostgreSQL ----------------------------------------------------------------------
     _warning_summed(
         "postgres.driver",

@@ -157,6 +157,14 @@ class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """How many unfinished jobs of the same keys wait behind them."""
 
 
+def without_class(wanted: Filter, unwanted: FailureClass) -> Filter:
+    """Return the filter without the failures of one class; it may match nothing then."""
+    left = tuple(sorted(set(wanted.classes or FailureClass) - {unwanted}))
+    if not left:
+        return msgspec.structs.replace(wanted, created_to_us=0)
+    return msgspec.structs.replace(wanted, classes=left)
+
+
 def place_of(job: Job) -> Place:
     """Return the sort key of the job."""
     return job.created_at_us, job.tenant, job.id

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
@@ -46,6 +47,7 @@ from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .explain import explain_job
 from .fleet import FleetOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
     ExplanationView,
@@ -110,7 +112,15 @@ class Operations:
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        return status_of(counts, [entry.process for entry in await self.fleet.live()])
+        status = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        return with_samples(status, await latest(self.engine, SystemClock().now_us()))
+
+    async def series(
+        self, queue: str, since_seconds: float, step_seconds: float = 0.0
+    ) -> list[PointView]:
+        """Return how a queue was, from so many seconds ago until now."""
+        now_us = SystemClock().now_us()
+        return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -244,7 +254,7 @@ class Operations:
             wanted, kept = await self._without_deterministic(wanted)
         while wanted.created_to_us != 0:
             page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
-            others = [job for job in page.jobs if not action.skips(job, named=False)]
+            others = [job for job in page.jobs if not action.skip_reason(job, named=False)]
             kept += len(page.jobs) - len(others)
             jobs += others
             cursor = page.cursor

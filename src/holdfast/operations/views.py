@@ -19,11 +19,27 @@ from holdfast.model.lifecycle import attempts_used
 from holdfast.model.search import FailureGroup
 
 
+class QueueRates(msgspec.Struct, frozen=True):
+    """What flowed through a queue, of the whole store."""
+
+    enqueued_per_second: float
+    completed_per_second: float
+    retried_per_second: float
+    dead_per_second: float
+
+
 class QueueStatus(msgspec.Struct, frozen=True):
-    """The counts of one queue."""
+    """The counts of one queue, and what its last sample says."""
 
     queue: str
     counts: Counts
+    held: int | None = None
+    """How many jobs wait behind a dead one of their key; this and the rest are None without a
+    recent sample: they are taken while a daemon runs."""
+    oldest_age_seconds: float | None = None
+    """For how long the oldest due job has waited."""
+    rates: QueueRates | None = None
+    sampled_at: datetime | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

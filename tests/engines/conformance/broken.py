@@ -10,6 +10,7 @@ from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.embedded.fleet import Fleet
+from holdfast.engines.embedded.sampler import FlowCounter, MemorySamples
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
@@ -19,6 +20,7 @@ from holdfast.model.effects import Claimed, Edited, Enqueued, FlagSet, PolicySet
 from holdfast.model.explain import Blocker, BlockerKind
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.samples import Tier
 from holdfast.model.search import Filter
 
 
@@ -309,3 +311,61 @@ class ExplainsWithoutLimits(MemoryEngine):
             one and replace(one, blockers=tuple(b for b in one.blockers if b.kind in own))
             for one in found
         ]
+
+
+class _NeverStartsOver(FlowCounter):
+    def take(self):
+        return dict(self._flows)
+
+
+class _CountsOn(EmbeddedCore):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.flows = _NeverStartsOver()
+
+
+class RatesAddUp(MemoryEngine):
+    """Counts what happened once in the rates of every sample after it."""
+
+    core_type = _CountsOn
+
+
+class SamplesOfEveryone(MemoryEngine):
+    """Takes a sample for everyone who asks."""
+
+    async def take_sample(self, **fields):
+        self._sampler._taken_us = None
+        return await super().take_sample(**fields)
+
+
+class _LastOnly(MemorySamples):
+    async def read(self, query):
+        found = await super().read(query)
+        fine = await super().read(replace(query, tier=Tier.SAMPLE, step_us=1))
+        return {
+            queue: [replace(fine[queue][-1], at_us=point.at_us) for point in points]
+            for queue, points in found.items()
+        }
+
+
+class PeaksDisappear(MemoryEngine):
+    """Shows the last sample of a longer time for all of them."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self._sampler.store = _LastOnly()
+
+
+class _TwoHours(MemorySamples):
+    async def add(self, at_us, samples):
+        await super().add(at_us, samples)
+        first_us = at_us - Tier.SAMPLE.kept_us
+        self._samples = [one for one in self._samples if one[0] >= first_us]
+
+
+class MinutesForgotten(MemoryEngine):
+    """Keeps nothing for longer than two hours."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self._sampler.store = _TwoHours()

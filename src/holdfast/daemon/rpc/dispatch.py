@@ -22,6 +22,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SamplePoint
 
 from .dump_sessions import DumpSessions
 
@@ -183,6 +184,17 @@ async def _leases(engine: Engine, call: messages.LeasesCall) -> list[messages.Ex
     return [messages.extend_answer(answer) for answer in answers]
 
 
+async def _samples(engine: Engine, call: messages.SamplesCall) -> dict[str, list[SamplePoint]]:
+    found = await engine.samples(
+        call.queues,
+        from_us=call.from_us,
+        to_us=call.to_us,
+        step_seconds=call.step_seconds,
+        caller=call.caller,
+    )
+    return dict(found)
+
+
 async def _depart(engine: Engine, call: messages.DepartCall) -> messages.Empty:
     await engine.depart(call.process_id)
     return messages.Empty()
@@ -283,6 +295,31 @@ _HANDLERS = [
     _handler(messages.SET_FLAG, _set_flag),
     _handler(messages.SCHEDULES, _schedules),
     _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(messages.NOW, lambda engine, _call: engine.now_us()),
+    _handler(
+        messages.START_OPERATION,
+        lambda engine, call: engine.start_operation(call.new, call.attribution, caller=call.caller),
+    ),
+    _handler(
+        messages.ADVANCE_OPERATION,
+        lambda engine, call: engine.advance_operation(call.operation_id),
+    ),
+    _handler(
+        messages.OPERATIONS,
+        lambda engine, call: engine.operations(
+            running=call.running, limit=call.limit, caller=call.caller
+        ),
+    ),
+    _handler(
+        messages.OPERATION,
+        lambda engine, call: engine.operation(call.operation_id, caller=call.caller),
+    ),
+    _handler(
+        messages.CHANGE_OPERATION,
+        lambda engine, call: engine.change_operation(
+            call.operation_id, call.change, call.attribution, caller=call.caller
+        ),
+    ),
     _handler(
         messages.ANNOUNCE,
         lambda engine, call: engine.announce(
@@ -302,6 +339,13 @@ _HANDLERS = [
         ),
     ),
     _handler(messages.ANSWERS, lambda engine, call: engine.answers(call.command_id)),
+    _handler(
+        messages.TAKE_SAMPLE,
+        lambda engine, call: engine.take_sample(
+            every_seconds=call.every_seconds, caller=call.caller
+        ),
+    ),
+    _handler(messages.SAMPLES, _samples),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED,

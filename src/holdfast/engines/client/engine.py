@@ -25,9 +25,13 @@ from holdfast.engines.argument_checks import (
     check_edit,
     check_filter,
     check_limit,
+    check_may_sample,
     check_names,
+    check_operation,
+    check_operation_change,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
 )
@@ -92,8 +96,10 @@ from holdfast.model.job import (
     check_size,
     encode_payload,
 )
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
 
 from .channel import Channel
@@ -480,6 +486,56 @@ class ClientEngine:
         call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._call_once(messages.SET_SCHEDULE, call)
 
+    # --- operations --------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self._channel.call(messages.NOW, messages.Empty())
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``. It is safe to repeat: the caller chose the id."""
+        check_operation(new, attribution)
+        _check_caller(caller)
+        call = messages.StartOperationCall(new, attribution, caller)
+        return await self._channel.call(messages.START_OPERATION, call)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``. It is safe to repeat: a step is taken once."""
+        call = messages.OperationCall(check_id(operation_id, "operation"))
+        return await self._channel.call(messages.ADVANCE_OPERATION, call)
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        check_page(limit)
+        _check_caller(caller)
+        call = messages.OperationsCall(running, limit, caller)
+        return await self._channel.call(messages.OPERATIONS, call)
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        _check_caller(caller)
+        call = messages.OperationCall(check_id(operation_id, "operation"), caller)
+        return await self._channel.call(messages.OPERATION, call)
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        check_id(operation_id, "operation")
+        check_operation_change(change, attribution)
+        _check_caller(caller)
+        call = messages.ChangeOperationCall(operation_id, change, attribution, caller)
+        return await self._call_once(messages.CHANGE_OPERATION, call)
+
     # --- the fleet ---------------------------------------------------------------------------
 
     async def announce(
@@ -522,6 +578,30 @@ class ClientEngine:
         """See ``Engine.answers``."""
         call = messages.AnswersCall(check_id(command_id, "command_id"))
         return await self._channel.call(messages.ANSWERS, call)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        call = messages.TakeSampleCall(float(every_seconds), caller)
+        return await self._channel.call(messages.TAKE_SAMPLE, call)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        sample_query(names, from_us, to_us, step_seconds, to_us)  # checks them
+        call = messages.SamplesCall(list(names), from_us, to_us, float(step_seconds), caller)
+        return await self._channel.call(messages.SAMPLES, call)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

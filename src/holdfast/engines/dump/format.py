@@ -22,6 +22,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 FORMAT = 1
@@ -85,6 +86,12 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operation"):
+    """An operation, with what it has come to."""
+
+    operation: Operation
+
+
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     """A record of the audit, in order."""
 
@@ -99,6 +106,7 @@ DumpRecord = (
     | DumpedPolicy
     | DumpedFlag
     | DumpedSchedule
+    | DumpedOperation
     | DumpedAudit
 )
 

@@ -25,6 +25,7 @@ from .format import (
     DumpedAudit,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpRecord,
 )
@@ -47,7 +48,9 @@ async def redacted(
             elif isinstance(record, DumpedPolicy):
                 with_policy.add(record.queue)
         yield [
-            _redacted(record, pseudonyms) for record in batch if not isinstance(record, DumpedAudit)
+            _redacted(record, pseudonyms)
+            for record in batch
+            if not isinstance(record, DumpedAudit | DumpedOperation)
         ]
     yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - with_policy)]
 

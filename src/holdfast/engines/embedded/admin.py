@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.engines.contract import AdminResult
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
-from holdfast.model.actions import AnyAction, PurgeJobs, ReplayJobs
+from holdfast.model.actions import DETERMINISTIC, UNIQUE_TAKEN, AnyAction, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead
 from holdfast.model.audit_changes import (
     facts_of,
@@ -40,8 +40,9 @@ from holdfast.model.errors import (
 )
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import Edit, Job, JobRef, State
+from holdfast.model.operation import Operation
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
-from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
+from holdfast.model.search import MAX_PAGE, Filter, Place, place_of, without_class
 
 from .core import EmbeddedCore
 from .dependents import DependentEffects
@@ -50,8 +51,8 @@ from .queries import Queries
 Decide = Callable[[Job, int], Effect]
 """Returns the effect on a job, at this time."""
 
-Spares = Callable[[Job], bool]
-"""Whether the action leaves out a job whose state allows it."""
+SkipReason = Callable[[Job], str]
+"""Returns why an action leaves out a job whose state allows it, or an empty text."""
 
 
 class Admin:
@@ -120,46 +121,42 @@ class Admin:
         caller: Caller,
     ) -> AdminResult:
         """Apply an action to the jobs that a filter finds."""
-        if isinstance(action, ReplayJobs):
-            return await self._replay(action, wanted, attribution, limit, caller)
-        decide = lambda job, now: action.effect(job, now, attribution)
-        skips = lambda job: action.skips(job, named=bool(wanted.ids))
-        done = await self.apply(wanted, action.states, attribution, limit, caller, decide, skips)
+        kept = 0
+        decide, skip_reason = self.change_of(action, attribution, named=bool(wanted.ids))
+        if isinstance(action, ReplayJobs) and not action.fixed and not wanted.ids:
+            wanted, kept = await self._without_deterministic(wanted, caller)
+        done = await self.apply(
+            wanted, action.states, attribution, limit, caller, decide, skip_reason, kept=kept
+        )
         if isinstance(action, PurgeJobs):
             await self._core.history.flush()  # until then history still finds them
         return done
 
-    async def _replay(
-        self,
-        action: ReplayJobs,
-        wanted: Filter,
-        attribution: Attribution,
-        limit: int,
-        caller: Caller,
-    ) -> AdminResult:
-        named = bool(wanted.ids)
+    def change_of(
+        self, action: AnyAction, attribution: Attribution, *, named: bool
+    ) -> tuple[Decide, SkipReason]:
+        """Return what an action does to a job here, and which ones it leaves alone."""
+        if not isinstance(action, ReplayJobs):
+            return (
+                lambda job, now: action.effect(job, now, attribution),
+                lambda job: action.skip_reason(job, named=named),
+            )
+        replay = action
         firsts: dict[tuple[str, str, str], str] = {}
 
-        def skips(job: Job) -> bool:
-            if action.skips(job, named=named):
-                return True
-            if job.unique is None:
-                return False
+        def skip_reason(job: Job) -> str:
+            reason = replay.skip_reason(job, named=named)
+            if reason or job.unique is None:
+                return reason
             unique = job.tenant, job.queue, job.unique
-            if firsts.setdefault(unique, job.id) != job.id:
-                return True  # that one does its work
-            return self._state.unfinished(*unique) is not None
+            first = firsts.setdefault(unique, job.id) == job.id
+            return "" if first and self._state.unfinished(*unique) is None else UNIQUE_TAKEN
 
         def decide(job: Job, now_us: int) -> Effect:
             left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
-            return action.effect(job, now_us, attribution, left)
+            return replay.effect(job, now_us, attribution, left)
 
-        kept = 0
-        if not action.fixed and not named:
-            wanted, kept = await self._without_deterministic(wanted, caller)
-        return await self.apply(
-            wanted, action.states, attribution, limit, caller, decide, skips, kept=kept
-        )
+        return decide, skip_reason
 
     async def edit(
         self,
@@ -188,7 +185,7 @@ class Admin:
         limit: int,
         caller: Caller,
         decide: Decide,
-        skips: Spares = lambda _job: False,
+        skip_reason: SkipReason = lambda _job: "",
         *,
         kept: int = 0,
     ) -> AdminResult:
@@ -196,27 +193,27 @@ class Admin:
 
         ``kept`` is how many the filter already leaves out.
         """
-        spared = lambda job: job.state in states and skips(job)
+        skips = lambda job: job.state in states and bool(skip_reason(job))
         async with self._core.admin_lock:
-            found, skipped = await self._select(wanted, limit, caller, spared)
+            found, skipped = await self._select(wanted, limit, caller, skips)
             return await self._core.answer(
                 lambda now: self._apply_to(
                     found[:limit],
                     AdminResult([], kept + skipped, len(found) > limit),
                     attribution,
                     decide,
-                    spared,
+                    skips,
                     now,
                     named=bool(wanted.ids),
                 )
             )
 
     async def _select(
-        self, wanted: Filter, limit: int, caller: Caller, spared: Spares
+        self, wanted: Filter, limit: int, caller: Caller, skips: Callable[[Job], bool]
     ) -> tuple[list[Job], int]:
         """Return the oldest matching jobs, one more than ``limit`` if there are more.
 
-        Also return how many were skipped because they are spared.
+        Also return how many were skipped.
         """
         found: list[Job] = []
         kept = 0
@@ -228,7 +225,7 @@ class Admin:
         while missing or len(found) <= limit:
             page = await self._queries.matching(wanted, after, size, caller)
             missing -= {job.id for job in page}
-            others = [job for job in page if not spared(job)]
+            others = [job for job in page if not skips(job)]
             found += others
             kept += len(page) - len(others)
             if len(page) < size:
@@ -244,7 +241,7 @@ class Admin:
         so_far: AdminResult,
         attribution: Attribution,
         decide: Decide,
-        spared: Spares,
+        skips: Callable[[Job], bool],
         now_us: int,
         *,
         named: bool,
@@ -252,13 +249,10 @@ class Admin:
         picked: list[tuple[Job, Effect]] = []
         kept = so_far.kept
         for job in found:
-            current = self._state.get(job.tenant, job.id)
-            if current is None:
-                # Only admin actions change finished jobs; other jobs may have finished since.
-                current = job if job.state.finished else self._core.find(job.tenant, job.id)
+            current = self.current(job)
             if current is None:
                 continue
-            if spared(current):
+            if skips(current):
                 kept += 1
                 continue
             try:
@@ -266,17 +260,30 @@ class Admin:
             except IllegalTransition:
                 if named:
                     raise
-        jobs = self._commit_action(picked, attribution, kept, now_us)
+        jobs = self.commit_action(picked, attribution.audit, now_us, kept=kept)
         return AdminResult(jobs, kept, so_far.more or len(jobs) < len(picked))
 
-    def _commit_action(
+    def current(self, job: Job) -> Job | None:
+        """Return a job that was found as it is now."""
+        now = self._state.get(job.tenant, job.id)
+        if now is None:
+            # Only admin actions change finished jobs; other jobs may have finished since.
+            return job if job.state.finished else self._core.find(job.tenant, job.id)
+        return now
+
+    def commit_action(
         self,
         picked: Sequence[tuple[Job, Effect]],
-        attribution: Attribution,
-        kept: int,
+        audit: Sequence[AuditEntry],
         now_us: int,
+        and_then: Callable[[int], Sequence[Effect]] = lambda _count: (),
+        *,
+        kept: int = 0,
     ) -> list[Job]:
-        """Commit as many as one commit holds, with what follows from them and the audit."""
+        """Commit as many as one commit holds, with what follows from them and the audit.
+
+        ``and_then`` returns further effects for this many of them. Return the jobs as they are.
+        """
         count = len(picked)
         while True:
             first = [effect for _job, effect in picked[:count]]
@@ -286,10 +293,10 @@ class Admin:
                 if isinstance(effect, Confirmed) and not job.ties.waiting_for
             ]
             following = DependentEffects(self._state.dependents, now_us).after(first)
-            entries = with_facts(attribution.audit, facts_of(picked[:count], kept))
-            audit = self._core.audited(entries, now_us)
+            facts = facts_of(picked[:count], kept) if audit else {}
+            entries = self._core.audited(with_facts(audit, facts), now_us)
             try:
-                after = self._core.commit([*following, *unblocked, *audit])
+                after = self._core.commit([*following, *unblocked, *entries, *and_then(count)])
             except TooLarge:
                 if count <= 1:
                     raise
@@ -300,6 +307,18 @@ class Admin:
             current = [self._state.get(job.tenant, job.id) for job in was]
             return [now or then or job for now, then, job in zip(current, after, was, strict=False)]
 
+    async def without_deterministic_members(
+        self, operation: Operation, wanted: Filter
+    ) -> Operation:
+        """Return a replay without deterministic failures; those that ``wanted`` has are counted."""
+        action = operation.action
+        if not isinstance(action, ReplayJobs) or action.fixed or wanted.ids:
+            return operation
+        members = without_class(operation.wanted, FailureClass.DETERMINISTIC)
+        _wanted, kept = await self._without_deterministic(wanted, operation.caller)
+        skipped = {DETERMINISTIC: kept} if kept else {}
+        return replace(operation, wanted=members, skipped=skipped)
+
     def _still_open(self, job: Job, dependency: str) -> bool:
         needed = self._core.find(job.tenant, dependency)
         if needed is None or needed.created_at_us > job.created_at_us:
@@ -308,12 +327,8 @@ class Admin:
 
     async def _without_deterministic(self, wanted: Filter, caller: Caller) -> tuple[Filter, int]:
         """Return a filter without deterministic failures, and how many of those there are."""
-        asked = set(wanted.classes or FailureClass)
-        if FailureClass.DETERMINISTIC not in asked:
+        if wanted.classes and FailureClass.DETERMINISTIC not in wanted.classes:
             return wanted, 0
         deterministic = replace(wanted, classes=(FailureClass.DETERMINISTIC,), states=(State.DEAD,))
         kept = sum(group.count for group in await self._queries.groups(deterministic, caller))
-        others = tuple(sorted(asked - {FailureClass.DETERMINISTIC}))
-        if not others:
-            return replace(wanted, created_to_us=0), kept  # matches nothing
-        return replace(wanted, classes=others), kept
+        return without_class(wanted, FailureClass.DETERMINISTIC), kept

@@ -17,9 +17,11 @@ from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 from holdfast.model.explain import ClaimUsage
 from holdfast.model.job import MICROSECONDS, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
+from .sampler import FlowCounter
 from .waiters import ClaimWaiters
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class WorkState(Protocol):
     flags: dict[str, bool]
     schedules: dict[str, ScheduleState]
     audit_head: AuditHead
+    operations: OperationLedger
 
     @property
     def last_token(self) -> int:
@@ -163,6 +166,7 @@ class EmbeddedCore:
         self.options = options
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
         self.waiters = ClaimWaiters(clock)
+        self.flows = FlowCounter()
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -243,6 +247,7 @@ class EmbeddedCore:
             raise
         if state.audit_head is not audit_head:
             self._unlogged += [one.record for one in effects if isinstance(one, Audited)]
+        self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs

@@ -18,9 +18,13 @@ from holdfast.engines.argument_checks import (
     check_edit,
     check_filter,
     check_limit,
+    check_may_sample,
     check_names,
+    check_operation,
+    check_operation_change,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
     for_states,
@@ -75,8 +79,10 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     FailureGroup,
@@ -94,7 +100,9 @@ from .commands import Commands
 from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
+from .operation_steps import OperationSteps
 from .queries import Queries
+from .sampler import MemorySamples, Sampler, SampleStore
 
 
 class EmbeddedEngine:
@@ -103,6 +111,7 @@ class EmbeddedEngine:
     core_type: type[EmbeddedCore] = EmbeddedCore
     commands_type: type[Commands] = Commands
     admin_type: type[Admin] = Admin
+    operations_type: type[OperationSteps] = OperationSteps
     fleet_type: type[Fleet] = Fleet
 
     def __init__(
@@ -114,13 +123,18 @@ class EmbeddedEngine:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
+        samples: SampleStore | None = None,
     ) -> None:
         self.capabilities = capabilities
         self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
+        self._sampler = Sampler(
+            samples or MemorySamples(), self.survey, self._core.flows, clock.now_us()
+        )
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
     @property
@@ -403,6 +417,50 @@ class EmbeddedEngine:
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
         )
 
+    # --- operations --------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        return await self._core.answer(lambda now: now)
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``."""
+        check_operation(new, attribution)
+        return await self._operations.start(new, attribution, caller)
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        return await self._operations.advance(check_id(operation_id, "operation"))
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        check_page(limit)
+        return await self._core.answer(
+            lambda _now: self._operations.listed(caller, running=running, limit=limit)
+        )
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        check_id(operation_id, "operation")
+        return await self._core.answer(lambda _now: self._operations.get(operation_id, caller))
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        check_id(operation_id, "operation")
+        check_operation_change(change, attribution)
+        return await self._operations.change(operation_id, change, attribution, caller)
+
     # --- the fleet ---------------------------------------------------------------------------
 
     async def announce(
@@ -448,6 +506,32 @@ class EmbeddedEngine:
         self._core.check_open()
         return self._fleet.answers(check_id(command_id, "command_id"))
 
+    # --- samples -----------------------------------------------------------------------------
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        self._core.check_open()
+        return await self._sampler.take(every_seconds, self._core.clock.now_us())
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        self._core.check_open()
+        query = sample_query(names, from_us, to_us, step_seconds, self._core.now_us())
+        return await self._sampler.store.read(query)
+
     # --- keep --------------------------------------------------------------------------------
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -487,6 +571,7 @@ class EmbeddedEngine:
         self._enqueue_batcher.decide()
         core.closed = True
         core.waiters.wake_all()
+        await self._sampler.store.close()
         try:
             await core.history.close()
         finally:

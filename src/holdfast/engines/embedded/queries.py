@@ -15,6 +15,7 @@ from holdfast.engines.dump.format import (
     BLOCK_RECORDS,
     DumpedFlag,
     DumpedJob,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -156,6 +157,7 @@ class Queries:
             rest: list[DumpRecord] = [DumpedPolicy(*one) for one in state.policies.items()]
             rest += [DumpedFlag(*one) for one in state.flags.items()]
             rest += [DumpedSchedule(*one) for one in state.schedules.items()]
+            rest += [DumpedOperation(one) for one in state.operations]
             history = self._history.dump()
         await core.durable()
         yield [head, *rest]
@@ -176,13 +178,17 @@ class Queries:
         caller: Caller,
         *,
         newest: bool = False,
+        flush: bool = True,
     ) -> list[Job]:
-        """Return the first matching jobs after this place, from memory and from history."""
+        """Return the first matching jobs after this place, from memory and from history.
+
+        Without ``flush`` history may still have jobs that were purged before.
+        """
         core = self._core
         core.check_open()
         core.now_us()
         await core.durable()
-        if not wanted.states_are_unfinished:
+        if flush and not wanted.states_are_unfinished:
             await self._history.flush()
         found: list[Job] = []
         there_is_more = True

@@ -28,6 +28,7 @@ from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_o
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .history.writer import KEPT
+from .samples.store import SqliteSamples
 from .state.state import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover
@@ -65,6 +66,7 @@ async def open_readonly(
         clock or SystemClock(),
         random_bytes,
         options or EngineOptions(),
+        SqliteSamples(disk.samples, writes=False),
     )
 
 

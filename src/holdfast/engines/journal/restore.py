@@ -11,6 +11,7 @@ from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
     DumpedJob,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -20,6 +21,7 @@ from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
 from holdfast.model.job import Job, State
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 from .history.store import SqliteHistory
@@ -44,6 +46,7 @@ class _SnapshotRecords:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.operations: list[Operation] = []
         self.audit_head = AuditHead()
 
     def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
@@ -67,6 +70,8 @@ class _SnapshotRecords:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOperation):
+            self.operations.append(record.operation)
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -106,6 +111,7 @@ def restore(
             flags=snapshot.flags,
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
+            operations=snapshot.operations,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
     DumpedJob,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -21,7 +22,7 @@ from holdfast.engines.dump.format import (
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.queue_stats import QueueStats, count_jobs
-from holdfast.model import folding
+from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -31,6 +32,7 @@ from holdfast.model.effects import (
     Enqueued,
     FlagSet,
     JobEffect,
+    OperationSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -38,6 +40,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.explain import ClaimUsage, key_head
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
@@ -56,6 +59,7 @@ class MemoryState:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
+        self.operations = OperationLedger()
         self._history = history
         self._options = options
         self._forget_before_us = 0
@@ -105,6 +109,8 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OperationSet):
+            self.operations.put(operation.decode(effect.record))
         else:
             return self._fold_job(effect, seq)
         return None
@@ -120,6 +126,7 @@ class MemoryState:
         ):
             job = replace(job, payload=b"")
         self._history.record(AppliedEffect(seq, effect, old, job))
+        self.operations.count(old, job)
         if job is None:
             self._jobs.pop(name, None)
             return None
@@ -148,6 +155,8 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOperation):
+            self.operations.put(record.operation)
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 

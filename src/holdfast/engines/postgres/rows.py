@@ -13,7 +13,7 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AuditAltered
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.history import AttemptRecord, Note
+from holdfast.model.history import RETRIED, AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
 from holdfast.model.policy import QueuePolicy
 
@@ -162,13 +162,27 @@ def names(jobs: Iterable[tuple[str, str]]) -> dict[str, object]:
     return {"tenants": [name[0] for name in listed], "ids": [name[1] for name in listed]}
 
 
-def add_attempts(attempts: Sequence[tuple[str, str, int, AttemptRecord]]) -> Statement:
-    """Return the statement that records attempts, each with its job's tenant, id and creation."""
+def add_attempts(
+    attempts: Sequence[tuple[str, str, int, AttemptRecord]], queues: Sequence[str] | None = None
+) -> Statement:
+    """Return the statement that records attempts, each with its job's tenant, id and creation.
+
+    With the queue of each, those whose job is tried again count in the rates of its queue.
+    """
     tenants, ids, made_us, records = map(list, zip(*attempts, strict=True))
     columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
-    tokens = [record.token for record in records]
+    retried_us = [
+        record.ended_at_us if queues and record.ending in RETRIED else None for record in records
+    ]
     return Statement(
-        "add_attempts", {**columns, "tokens": tokens, "attempts": [pack(one) for one in records]}
+        "add_attempts",
+        {
+            **columns,
+            "tokens": [record.token for record in records],
+            "attempts": [pack(one) for one in records],
+            "queues": [None] * len(records) if queues is None else list(queues),
+            "retried_us": retried_us,
+        },
     )
 
 
@@ -177,6 +191,16 @@ def add_notes(notes: Sequence[tuple[str, str, int, Note]]) -> Statement:
     tenants, ids, made_us, records = map(list, zip(*notes, strict=True))
     columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
     return Statement("add_notes", {**columns, "notes": [pack(one) for one in records]})
+
+
+def add_operation_outcomes(counts: Mapping[tuple[str, State], int]) -> Statement:
+    """Return the statement that counts how members of operations ended."""
+    columns = {
+        "operations": [without_nul(operation_id) for operation_id, _state in counts],
+        "states": [NUMBERS[state] for _operation_id, state in counts],
+        "counts": list(counts.values()),
+    }
+    return Statement("add_operation_outcomes", columns)
 
 
 def audit_record(number: int, packed: bytes) -> AuditRecord:

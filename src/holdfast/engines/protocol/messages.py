@@ -45,8 +45,10 @@ from holdfast.model.fleet import (
 )
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Filter, Page
 
 VERSION = 1
@@ -214,6 +216,38 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     expected: ScheduleState | None = None
 
 
+class StartOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.start_operation``."""
+
+    new: NewOperation
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class OperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operation`` and ``Engine.advance_operation``."""
+
+    operation_id: str
+    caller: Caller = SYSTEM
+
+
+class OperationsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.operations``."""
+
+    running: bool
+    limit: int
+    caller: Caller = SYSTEM
+
+
+class ChangeOperationCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.change_operation``."""
+
+    operation_id: str
+    change: OperationChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class AnnounceCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.announce``."""
 
@@ -248,6 +282,23 @@ class AnswersCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.answers``."""
 
     command_id: str
+
+
+class TakeSampleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.take_sample``."""
+
+    every_seconds: float
+    caller: Caller = SYSTEM
+
+
+class SamplesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.samples``."""
+
+    queues: list[str]
+    from_us: int
+    to_us: int
+    step_seconds: float = 0.0
+    caller: Caller = SYSTEM
 
 
 class AuditCall(msgspec.Struct, frozen=True, array_like=True):
@@ -363,11 +414,19 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+NOW = Verb("now", Empty, int)
+START_OPERATION = Verb("start_operation", StartOperationCall, Operation)
+ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)
+OPERATIONS = Verb("operations", OperationsCall, list[Operation])
+OPERATION = Verb("operation", OperationCall, Operation)
+CHANGE_OPERATION = Verb("change_operation", ChangeOperationCall, Operation)
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])
 COMMAND = Verb("command", CommandCall, str)
 ANSWERS = Verb("answers", AnswersCall, list[CommandAnswer])
+TAKE_SAMPLE = Verb("take_sample", TakeSampleCall, float)
+SAMPLES = Verb("samples", SamplesCall, dict[str, list[SamplePoint]])
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

@@ -29,10 +29,12 @@ from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
+from .operations import OperationPaceRules, OperationRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
 from .retention import RetentionRules
+from .samples import SampleRules
 from .settle import SettleRules
 from .turns import FairShareRules, OutageRules, RateRules
 
@@ -51,12 +53,16 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, ExplainRules):
-    """Find, groups, history, what is kept of it, and why jobs wait."""
+class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules, SampleRules, ExplainRules):
+    """Find, groups, history, what is kept of it, samples, and why jobs wait."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
     """Replay, cancel, archive, restore, purge and edit."""
+
+
+class BulkRules(OperationRules, OperationPaceRules):
+    """Operations: their members, their pace, their outcomes."""
 
 
 class RecordRules(AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules):
@@ -68,6 +74,13 @@ class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
 
 
 class EngineConformance(
-    JobRules, BlockingRules, LimitRules, QueryRules, AdminRules, RecordRules, FleetRules
+    JobRules,
+    BlockingRules,
+    LimitRules,
+    QueryRules,
+    AdminRules,
+    BulkRules,
+    RecordRules,
+    FleetRules,
 ):
     """Every rule of the engine contract, one test each."""

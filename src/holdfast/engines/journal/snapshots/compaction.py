@@ -88,6 +88,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         schedules=state.schedules,
         audit_head=state.audit_head,
         last_created_us=state.last_created_us,
+        operations=list(state.operations),
     )
 
 

@@ -23,6 +23,7 @@ from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
 from holdfast.model.job import Job, Whole
+from holdfast.model.operation import Operation
 from holdfast.model.policy import QueuePolicy
 
 SUFFIX = ".snap"
@@ -54,6 +55,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     audit_head: AuditHead = AuditHead()
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
+    operations: list[Operation] = []
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.embedded.history import AppliedEffect
-from holdfast.model import folding
+from holdfast.model import folding, operation
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
     SETTINGS,
@@ -27,6 +27,7 @@ from holdfast.model.effects import (
     Freed,
     JobEffect,
     Noted,
+    OperationSet,
     PolicySet,
     Purged,
     Replayed,
@@ -38,6 +39,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
 
 from .limits import QueueLimits
@@ -87,6 +89,7 @@ class JournalIndex:
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
         self.audit_head = AuditHead()
+        self.operations = OperationLedger()
         self.limits = QueueLimits()
         self.policies = self.limits.policies
         self.record = record
@@ -130,6 +133,7 @@ class JournalIndex:
             self.record(AppliedEffect(seq, effect, old, job))
         if type(effect) is Noted:
             return job
+        self.operations.count(old, job)
         if name not in self._tenants:
             self._tenants[name] = tenant
         keyed = old if job is None else job
@@ -197,6 +201,8 @@ class JournalIndex:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OperationSet):
+            self.operations.put(operation.decode(effect.record))
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

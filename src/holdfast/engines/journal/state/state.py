@@ -19,6 +19,7 @@ from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.explain import ClaimUsage, key_head
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.operation import Operation
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .index import JournalIndex
@@ -47,6 +48,7 @@ class JournalState(JournalIndex):
         flags: Mapping[str, bool],
         schedules: Mapping[str, ScheduleState],
         audit_head: AuditHead,
+        operations: Iterable[Operation] = (),
     ) -> None:
         """Load the settings of a snapshot, before its jobs."""
         for queue, policy in policies.items():
@@ -55,6 +57,8 @@ class JournalState(JournalIndex):
         self.flags.update(flags)
         self.schedules.update(schedules)
         self.audit_head = audit_head
+        for operation in operations:
+            self.operations.put(operation)
 
     def load(
         self, jobs: Iterable[Job], seq: int, last_at_us: int, *, in_history: bool = True

@@ -226,7 +226,12 @@ def newest_snapshot(
             into.last_token = head.last_token
             into.last_created_us = head.last_created_us
             into.load_settings(
-                head.policies, head.gates, head.flags, head.schedules, head.audit_head
+                head.policies,
+                head.gates,
+                head.flags,
+                head.schedules,
+                head.audit_head,
+                head.operations,
             )
             into.load(jobs, head.last_seq, head.last_at_us, in_history=head.cold)
 

@@ -117,19 +117,22 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
     """Return the statistics of every queue at this moment."""
     [[[now_us]]] = yield from execute_all(context.now())
     counted = yield from counts(SYSTEM, context)
-    stats, packed = yield from execute_all(
-        Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
+    stats, held_of, packed = yield from execute_all(
+        Statement("read_queue_stats", {"now_us": context.now_us}),
+        Statement("count_held", {}),
+        Statement("list_policies", {}),
     )
     by_queue = {row[0]: row[1:] for row in stats}
+    held: dict[str, int] = dict(held_of)
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
-        scheduled, held, oldest_due_us, stuck = by_queue.get(queue, (0, 0, None, 0))
+        scheduled, oldest_due_us, stuck = by_queue.get(queue, (0, None, 0))
         policy = policies.get(queue, DEFAULT_POLICY)
         found[queue] = QueueStats(
             counts=counted.get(queue, Counts()),
             scheduled=scheduled,
-            held=held,
+            held=held.get(queue, 0),
             oldest_due_us=oldest_due_us,
             stuck=stuck,
             paused=policy.paused,

@@ -78,11 +78,13 @@ async def test_an_entry_that_never_became_durable_is_not_logged(tmp_path, caplog
         future.set_exception(OSError("the disk is gone"))
         return future
 
-    with monkeypatch.context() as patched:
-        patched.setattr(GroupCommit, "durable_future", fail)
-        with pytest.raises(OSError, match="gone"):
-            await engine.set_flag("f", who("flag"), on=False)
-    await engine.close()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupCommit, "durable_future", fail)
+            with pytest.raises(OSError, match="gone"):
+                await engine.set_flag("f", who("flag"), on=False)
+    finally:
+        await engine.close()
     assert logged(caplog) == [1]
 
 

@@ -14,6 +14,7 @@ from holdfast.engines.contract import AdminResult, Claim, Engine, EngineOptions,
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.access import Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.history import AttemptRecord, History
 from holdfast.model.job import Job
 from holdfast.model.search import MAX_PAGE, Filter, Order, Page
@@ -155,7 +156,7 @@ async def pages(
             return found
 
 
-_OF_JOBS = (Claim, History, AdminResult, Page, Reclaim)
+_OF_JOBS = (Claim, Explanation, History, AdminResult, Page, Reclaim)
 """Answers with jobs or attempts in them."""
 
 

@@ -19,9 +19,10 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
 from holdfast.model.actions import AnyAction, ReplayJobs
-from holdfast.model.audit import Attribution
+from holdfast.model.audit import WHOLE_AUDIT, Attribution
 from holdfast.model.cursor import write_cursor
-from holdfast.model.effects import Claimed, Edited, Enqueued, PolicySet
+from holdfast.model.effects import Claimed, Edited, Enqueued, FlagSet, PolicySet
+from holdfast.model.explain import Blocker, BlockerKind
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.samples import Tier
@@ -174,10 +175,10 @@ class SortedById(MemoryEngine):
 
 
 class _AuditsFirst(Admin):
-    async def apply(self, wanted, states, attribution, *others):
+    async def apply(self, wanted, states, attribution, *others, **fields):
         await self._core.answer(lambda now: self.audit(attribution.audit, now))
         attribution = replace(attribution, audit=())
-        return await super().apply(wanted, states, attribution, *others)
+        return await super().apply(wanted, states, attribution, *others, **fields)
 
 
 class AuditApart(MemoryEngine):
@@ -352,6 +353,47 @@ class OutagesLast(MemoryEngine):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._outages = _DeafOutages(self._core)
+
+
+class _NoFacts(Admin):
+    def set_flag(self, name, attribution, now_us, *, on):
+        self._commit_audited(FlagSet(now_us, name, on), attribution.audit)
+
+
+class FactsMissing(MemoryEngine):
+    """Says in the audit that a flag was set, and not to what."""
+
+    admin_type = _NoFacts
+
+
+class SearchesNothing(MemoryEngine):
+    """Returns the whole audit, whatever is asked for."""
+
+    async def audited(self, wanted=WHOLE_AUDIT, **fields):
+        return await super().audited(WHOLE_AUDIT, **fields)
+
+
+class ExplainsTheFirst(MemoryEngine):
+    """Explains as if a claim returned one job: the others wait for their turn."""
+
+    async def explain(self, ids, **fields):
+        found = await super().explain(ids, **fields)
+        return [
+            one and (replace(one, blockers=(Blocker(BlockerKind.TURN),)) if one.ahead else one)
+            for one in found
+        ]
+
+
+class ExplainsWithoutLimits(MemoryEngine):
+    """Explains as if a queue had no limits."""
+
+    async def explain(self, ids, **fields):
+        found = await super().explain(ids, **fields)
+        own = (BlockerKind.STATE, BlockerKind.KEY, BlockerKind.RUN_AT, BlockerKind.CONFIRMATION)
+        return [
+            one and replace(one, blockers=tuple(b for b in one.blockers if b.kind in own))
+            for one in found
+        ]
 
 
 class _NeverStartsOver(FlowCounter):

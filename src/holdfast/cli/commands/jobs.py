@@ -1,4 +1,4 @@
-"""``holdfast jobs``: list, count, show, cancel, purge, confirm, reclaim and edit."""
+"""``holdfast jobs``: list, count, show, explain, cancel, purge, confirm, reclaim and edit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_orde
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import HistoryView, JobView
+    from holdfast.operations.views import ExplanationView, HistoryView, JobView
 
 _TENANT = click.option(
     "--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job."
@@ -42,7 +42,7 @@ _TENANT = click.option(
 
 @click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
-    """List, count, show, cancel, purge, confirm, reclaim and edit jobs."""
+    """List, count, show, explain, cancel, purge, confirm, reclaim and edit jobs."""
 
 
 def page_options(usual: Order) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -201,7 +201,7 @@ def print_count(context: CommandContext, wanted: Filter, *, cap: int, as_json: b
 @json_option
 @click.pass_obj
 def show_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Show one job: its state, lease, last error, history, and what it waits for."""
+    """Show one job: its state, lease, last error, history, and why it waits."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
@@ -229,17 +229,49 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
         document(_flat(view))
         return
     _print_view(view.job)
-    for one in view.waits:
-        click.echo(f"waits for {clean(one.text)}")
+    if view.explanation is not None:
+        _print_explanation(view.explanation)
     _print_history(view)
 
 
 def _flat(view: HistoryView) -> dict[str, object]:
-    """Return the fields of the job, with its attempts and notes, and what it waits for."""
+    """Return the fields of the job, with its attempts and notes, and why it waits."""
     import msgspec  # noqa: PLC0415
 
     job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
-    return {**job, "attempts": view.attempts, "notes": view.notes, "waits_for": view.waits}
+    why = view.explanation
+    waits = [] if why is None else [*why.blocking, *why.advisory]
+    return {**job, "attempts": view.attempts, "notes": view.notes, "waits_for": waits}
+
+
+@jobs_group.command("explain")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@json_option
+@click.pass_obj
+def explain_one(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Say why a job is not running, and which command would change that."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    view = store_access.read_store(
+        context.settings(), lambda operations: operations.explain(job_id, tenant)
+    )
+    if as_json:
+        document(view)
+    else:
+        _print_explanation(view)
+
+
+def _print_explanation(view: ExplanationView) -> None:
+    """Print the answer, and each reason with its command on a line of its own."""
+    from holdfast.operations.explain import summary_of  # noqa: PLC0415
+
+    click.echo(clean(summary_of(view)))
+    for reason in (*view.blocking, *view.advisory):
+        click.echo(clean(f"- {reason.text}"))
+        if reason.command:
+            click.echo(clean(f"    {reason.command}"))
 
 
 def _print_view(view: JobView) -> None:

@@ -284,6 +284,10 @@ _HANDLERS = [
         lambda engine, call: engine.history(call.ids, tenant=call.tenant, caller=call.caller),
     ),
     _handler(
+        messages.EXPLAIN,
+        lambda engine, call: engine.explain(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(
         messages.OPERATE,
         lambda engine, call: engine.operate(
             call.action, call.wanted, call.attribution, limit=call.limit, caller=call.caller
@@ -363,6 +367,9 @@ _HANDLERS = [
     _handler(messages.SAMPLES, _samples),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
-        messages.AUDITED, lambda engine, call: engine.audited(after=call.after, limit=call.limit)
+        messages.AUDITED,
+        lambda engine, call: engine.audited(
+            call.wanted, after=call.after, limit=call.limit, newest=call.newest
+        ),
     ),
 ]

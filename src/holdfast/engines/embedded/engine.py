@@ -13,6 +13,7 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -33,6 +34,7 @@ from holdfast.engines.clock import Clock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     MAX_CLAIM,
+    MAX_EXPLAINED,
     AdminResult,
     Capabilities,
     Claim,
@@ -49,10 +51,18 @@ from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.cursor import page_of, read_cursor
-from holdfast.model.effects import FlagSet, ScheduleState
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -318,6 +328,15 @@ class EmbeddedEngine:
         check_size("ids", len(names), 0, MAX_CLAIM)
         return await self._queries.history(names, tenant, caller)
 
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        return await self._queries.explain(names, tenant, caller)
+
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
         return await self._core.answer(lambda _now: self._core.state.problems())
@@ -391,9 +410,7 @@ class EmbeddedEngine:
         check_id(name, "name")
         check_switch(on)
         _check_may_set("flag", name, attribution, caller)
-        await self._core.answer(
-            lambda now: self._admin.commit_audited(FlagSet(now, name, on), attribution)
-        )
+        await self._core.answer(lambda now: self._admin.set_flag(name, attribution, now, on=on))
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -580,15 +597,21 @@ class EmbeddedEngine:
         """See ``Engine.dump``."""
         return self._queries.dump()
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
+        check_audit_page(wanted, after, limit)
         core = self._core
         core.check_open()
         await core.durable()
         await core.history.flush()
-        return list(await core.history.audit(after, limit))
+        return list(await core.history.audit(after, limit, wanted, newest=newest))
 
     async def close(self) -> None:
         """See ``Engine.close``."""

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, JobEffect
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
@@ -77,8 +77,10 @@ class HistoryStore(Protocol):
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """Return the attempts and notes of a job, oldest first."""
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
-        """Return the audit records after this number."""
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
+        """Return the matching audit records after this number, or before it; 0: from the end."""
 
     async def count(self, caller: Caller) -> StateCounts:
         """Count the finished jobs within the caller's reach."""

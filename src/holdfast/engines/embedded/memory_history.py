@@ -9,7 +9,7 @@ from itertools import islice
 
 from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote, DumpRecord
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import MAX_NUMBER, WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, Purged, job_key
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
@@ -106,9 +106,16 @@ class MemoryHistory:
             attempts.append(last)
         return attempts, list(self._notes.get(name, ()))
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
         """See ``HistoryStore.audit``."""
-        return self._audit[after : after + limit]
+        if newest:
+            before = after or MAX_NUMBER
+            page = [record for record in reversed(self._audit) if record.number < before]
+        else:
+            page = [record for record in self._audit if record.number > after]
+        return [record for record in page if wanted.matches(record)][:limit]
 
     async def count(self, caller: Caller) -> StateCounts:
         """Return nothing: all jobs are in the state."""

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Counts
+from holdfast.engines.contract import MAX_CLAIM, Counts
 from holdfast.engines.dump.format import (
     BLOCK_RECORDS,
     DumpedFlag,
@@ -24,11 +24,14 @@ from holdfast.engines.dump.format import (
     DumpHead,
     DumpRecord,
 )
-from holdfast.model.access import Caller
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.explain import ClaimSituation, Explanation, explain
 from holdfast.model.failure_groups import key_of, with_lives
 from holdfast.model.group_life import GroupKey, group_key
 from holdfast.model.history import History
 from holdfast.model.job import Job, State
+from holdfast.model.outage import dependency_of
+from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import (
     FailureGroup,
     Filter,
@@ -67,6 +70,35 @@ class Queries:
             core.now_us()
             found += [core.find(tenant, job_id, caller) for job_id in ids[first : first + _FEW]]
         return await core.answer(lambda _now: found)
+
+    async def explain(
+        self, ids: Sequence[str], tenant: str, caller: Caller
+    ) -> list[Explanation | None]:
+        """Return what keeps these jobs from being claimed."""
+        jobs = await self.get(ids, tenant, caller)
+        return await self._core.answer(
+            lambda now: [None if job is None else self._explain(job, now) for job in jobs]
+        )
+
+    def _explain(self, found: Job, now_us: int) -> Explanation:
+        state = self._state
+        job = self._core.find(found.tenant, found.id) or found
+        situation = ClaimSituation(now_us=now_us)
+        if not job.state.finished:
+            needed = {one: self._core.find(job.tenant, one) for one in job.ties.waiting_for}
+            claimable = state.claimable([job.queue], None, SYSTEM, MAX_CLAIM, now_us)
+            situation = ClaimSituation(
+                now_us=now_us,
+                policy=state.policies.get(job.queue, DEFAULT_POLICY),
+                usage=state.claim_usage(job),
+                key_head=state.key_head(job),
+                dependencies={
+                    name: None if other is None else other.state for name, other in needed.items()
+                },
+                claimable=tuple(claimable),
+                outage=state.outages.active.get(dependency_of(job.queue)),
+            )
+        return explain(job, situation)
 
     async def counts(self, caller: Caller) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""

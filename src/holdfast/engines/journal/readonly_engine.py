@@ -17,7 +17,7 @@ from holdfast.engines.embedded.history import AppliedEffect, HistoryStore, State
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import MAX_NUMBER, WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged
 from holdfast.model.errors import EngineClosed
 from holdfast.model.failure_groups import group_dead_jobs
@@ -183,11 +183,16 @@ class ReadonlyHistory(HistoryFeed):
             attempts.pop()  # both have it
         return [*attempts, *later], [*notes, *remarks]
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
         """See ``HistoryStore.audit``."""
-        kept = await super().audit(after, limit)
-        late = [one for one in self._late_audit if one.number > after]
-        return [*kept, *late][:limit]
+        kept = await super().audit(after, limit, wanted, newest=newest)
+        late = filter(wanted.matches, self._late_audit)
+        if newest:
+            before = after or MAX_NUMBER
+            return [*[one for one in late if one.number < before][::-1], *kept][:limit]
+        return [*kept, *(one for one in late if one.number > after)][:limit]
 
     async def forget(self, before_us: int) -> StateCounts:
         """Hide what the next owner will forget; change nothing."""

@@ -25,9 +25,17 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -347,6 +355,8 @@ class AuditedCall(msgspec.Struct, frozen=True, array_like=True):
 
     after: int
     limit: int
+    wanted: AuditFilter = WHOLE_AUDIT
+    newest: bool = False
 
 
 class DumpCall(msgspec.Struct, frozen=True, array_like=True):
@@ -438,6 +448,7 @@ FIND = Verb("find", FindCall, Page)
 COUNT = Verb("count", CountCall, Count)
 GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
+EXPLAIN = Verb("explain", GetCall, list[Explanation | None])
 OPERATE = Verb("operate", OperateCall, AdminResult)
 EDIT = Verb("edit", EditCall, Job)
 POLICIES = Verb("policies", Empty, dict[str, QueuePolicy])

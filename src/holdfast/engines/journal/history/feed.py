@@ -15,7 +15,7 @@ from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import AttemptRecord, Note
@@ -303,9 +303,12 @@ class HistoryFeed:
         """See ``HistoryStore.history``."""
         return await self._on(self._readers, partial(self.store.history, job))
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
         """See ``HistoryStore.audit``."""
-        return await self._on(self._readers, partial(self.store.audit, after, limit))
+        read = partial(self.store.audit, after, limit, wanted, newest=newest)
+        return await self._on(self._readers, read)
 
     async def count(self, caller: Caller) -> StateCounts:
         """See ``HistoryStore.count``."""

@@ -1,4 +1,4 @@
-"""Queries on the store: pages, groups, histories and the audit.
+"""Queries on the store: pages, groups and histories.
 
 Every statement returns one JSON text, see ``statements.ask``, and runs inside a read transaction,
 so that a job that moves from one table to another meanwhile is seen once.
@@ -13,8 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
-from holdfast.model.errors import AuditAltered, CorruptHistory
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
@@ -24,7 +22,6 @@ from .database import has_more_orders
 from .groups import counted_groups, stored_groups
 from .rows import (
     ATTEMPTS,
-    AUDIT,
     DEAD_BODIES,
     DONE_BODIES,
     NOTES,
@@ -297,20 +294,3 @@ def history(
     if last is not None:
         attempts.append(last)
     return attempts, notes
-
-
-def audit(connection: sqlite3.Connection, file: str, after: int, limit: int) -> list[AuditRecord]:
-    """Return the audit records after this number, or raise ``AuditAltered``."""
-    found = ask(connection, statement("read_audit"), {"after": after, "limit": limit})
-    try:
-        return only(AUDIT.read(found, file))
-    except CorruptHistory as error:
-        if error.row:
-            raise AuditAltered(int(error.row), error.problem) from None
-        if limit == 1:
-            raise AuditAltered(after + 1, error.problem) from None
-    # The whole page is not valid text: find the entry.
-    records: list[AuditRecord] = []
-    while one := audit(connection, file, records[-1].number if records else after, 1):
-        records += one
-    return records

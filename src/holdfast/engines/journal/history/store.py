@@ -20,12 +20,13 @@ from holdfast.engines.dump.format import DumpedJob, DumpRecord
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.journal.wal.disk import DatabaseFile
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import MAX_TIME_US, Job, State
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Order, Place
 
+from . import audit as audit_module
 from . import dump as dump_module
 from . import queries
 from . import writer as writer_module
@@ -254,10 +255,13 @@ class SqliteHistory:
         with self.reading() as connection:
             return queries.history(connection, self.file, job)
 
-    def audit(self, after: int, limit: int) -> list[AuditRecord]:
+    def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> list[AuditRecord]:
         """See ``HistoryStore.audit``."""
         with self.reading() as connection:
-            return queries.audit(connection, self.file, after, limit)
+            source = audit_module.AuditSource(connection, self.file, newest=newest)
+            return audit_module.search(source, wanted, after, limit)
 
     def count(self, caller: Caller) -> dict[tuple[str, str, State], int]:
         """See ``HistoryStore.count``."""

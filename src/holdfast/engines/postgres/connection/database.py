@@ -55,6 +55,7 @@ _PINNED = (
 the table is small at that time. To plan them takes longer than to execute them."""
 _CUSTOM_PLANNED = frozenset(
     {
+        *("find_audit", "find_audit_newest"),
         *("find", "count_matching", "group_dead", "count_held_behind", "count_jobs"),
         *("read_queue_stats", "find_problems", "change_lines", "find_old_days"),
         *("read_schema_state", "find_missing_rights", "read_server_settings"),

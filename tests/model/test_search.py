@@ -10,8 +10,9 @@ from holdfast.model.cursor import read_cursor, write_cursor
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, Replays, State, Ties
+from holdfast.model.letter_case import folded
 from holdfast.model.payload_condition import PayloadCondition
-from holdfast.model.search import EVERYTHING, MAX_NAMES, Filter, Order, check_page, folded, place_of
+from holdfast.model.search import EVERYTHING, MAX_NAMES, Filter, Order, check_page, place_of
 
 DEAD = Job(
     "j1",

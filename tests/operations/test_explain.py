@@ -139,12 +139,6 @@ async def test_a_dead_head_of_a_key_is_replayed(opened: Opened):
             "Queue 'default' runs at most 1 job of one key at once: 1 job in flight.",
             'holdfast queues set default --max-per-key N --reason "…"',
         ),
-        (
-            QueuePolicy(outage_until_us=4_102_444_800_000_000),
-            "outage",
-            "Queue 'default' is in outage mode, one job at a time, until 2100-01-01 00:00:00 UTC (",
-            'holdfast queues resume default --reason "…"',
-        ),
     ],
 )
 async def test_what_the_queue_holds_back_is_named(opened: Opened, policy, kind, text, command):
@@ -156,6 +150,16 @@ async def test_what_the_queue_holds_back_is_named(opened: Opened, policy, kind, 
         [found] = await explained(engine, "next")
         assert (found[0], found[2]) == (kind, command)
         assert found[1].startswith(text)
+
+
+async def test_an_outage_is_named(opened: Opened):
+    async with opened() as engine:
+        await engine.enqueue([NewJob(task="t", id="one")])
+        await engine.set_outage("default", WHO, on=True)
+        [(kind, text, command)] = await explained(engine, "one")
+        assert kind == "outage"
+        assert text.startswith("'default' is out: its jobs are handed out as probes, the next one")
+        assert command == 'holdfast outages end default --reason "…"'
 
 
 async def test_a_rate_and_those_before_it_are_named(opened: Opened):

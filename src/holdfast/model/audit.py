@@ -12,7 +12,7 @@ import msgspec
 
 from .errors import InvalidInput
 from .job import MAX_TIME_US, Whole, check_size
-from .search import folded
+from .letter_case import folded
 
 NAME_LIMIT = 200
 TEXT_LIMIT = 4_000

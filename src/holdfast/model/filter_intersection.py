@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .errors import InvalidInput
+from .letter_case import folded
 from .payload_condition import PayloadCondition, decoded_json, is_same_json
-from .search import Filter, folded
+from .search import Filter
 
 _NAMES = ("ids", "states", "queues", "tasks", "keys", "error_reasons", "classes", "statuses")
 _SINGLE = ("tenant", "fingerprint", "replay_run")

@@ -21,6 +21,7 @@ from .job import (
     check_scope,
     check_size,
 )
+from .letter_case import folded
 from .payload_condition import PayloadCondition, payload_matches
 
 MAX_PAGE = 1_000
@@ -329,14 +330,6 @@ def is_after(place: Place, after: Place | None, order: Order = Order.CREATED) ->
 def replay_run(job: Job) -> str:
     """Return the last replay run of the job, or an empty string."""
     return "" if job.replays is None else job.replays.run
-
-
-def folded(text: str) -> str:
-    """Return the text with ASCII letters in lower case, for comparison."""
-    return text.translate(_SMALL)
-
-
-_SMALL = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def check_page(limit: int) -> None:

@@ -154,7 +154,7 @@ def _outage(blocker: Blocker, context: ReasonContext) -> tuple[str, str]:
         text += f", the next one at {context.moment(blocker.until_us)}"
     return (
         f"{text}{_ahead(blocker, context)}.",
-        f"holdfast outages end {shlex.quote(name)} --reason …",
+        f"holdfast outages end {shlex.quote(name)} {_WHY}",
     )
 
 

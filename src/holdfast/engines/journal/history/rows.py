@@ -17,7 +17,8 @@ from holdfast.model.errors import CorruptHistory
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
-from holdfast.model.search import folded, replay_run
+from holdfast.model.letter_case import folded
+from holdfast.model.search import replay_run
 
 T = TypeVar("T")
 

@@ -258,6 +258,40 @@ def test_the_audit_is_a_chain_whose_head_can_be_noted(shop):
     shop.run("audit", "verify", "--head", "nonsense", code=2)
 
 
+def test_the_audit_is_searched_and_an_entry_is_shown_as_a_difference(shop):
+    shop.run("queues", "pause", "mail", "--by", "ann", "--reason", "Too loud")
+    shop.run("queues", "set", "mail", "--rate", "5/m", "--by", "bob", "--reason", "less")
+    shop.run("flags", "set", "fast", "on", "--by", "ann", "--reason", "try")
+    shop.run("jobs", "cancel", "p1", "p2", "--by", "eve", "--reason", "not wanted")
+
+    def numbers(*words: object) -> list[int]:
+        return [one["number"] for one in shop.json("audit", "list", *words)]
+
+    assert numbers() == [1, 2, 3, 4]
+    assert numbers("--newest") == [4, 3, 2, 1]
+    assert numbers("--newest", "--limit", 2) == [4, 3]
+    assert numbers("--newest", "--after", 3) == [2, 1]
+    assert numbers("--by", "ann", "--by", "eve") == [1, 3, 4]
+    assert numbers("--action", "queue.") == [1, 2]
+    assert numbers("--type", "queue", "--resource", "mail", "--text", "loud") == [1]
+    assert numbers("--type", "flag") == [3]
+    assert numbers("--since", "1h") == [1, 2, 3, 4]
+    assert numbers("--until", "1h") == []
+    assert numbers("--tenant", "acme") == []
+    assert shop.run("audit", "list", "--ndjson", "--by", "bob").stdout.count("\n") == 1
+    shop.run("audit", "list", "--since", "yesterday-ish", code=2)
+
+    shown = shop.run("audit", "show", 1).stdout
+    assert shown.endswith("- paused: false\n+ paused: true\n")
+    assert "\nwhy:           Too loud\n" in shown
+    assert shop.run("audit", "show", 2).stdout.endswith("- rate: null\n+ rate: [5,60.0]\n")
+    assert "\ncount:         2\n" in shop.run("audit", "show", 4).stdout
+    assert "p1, p2" in shop.run("audit", "show", 4).stdout
+    assert shop.json("audit", "show", 3)["changes"]["after"] == {"on": True}
+    missing = shop.run("audit", "show", 9, code=2)
+    assert "the audit has no entry 9" in missing.stderr
+
+
 def test_an_audit_that_was_altered_is_found_out(closed_shop):
     for queue in ("a", "b", "c"):
         closed_shop.run("queues", "pause", queue, "--new", *WHY)

@@ -205,8 +205,8 @@ async def test_flags_are_switched_with_who_and_why() -> None:
     assert await rig.engine.flags() == {"fast": True, "slow": False}
     *entries, reload = await rig.entries()
     assert [(entry.action, entry.resource_id, entry.changes) for entry in entries] == [
-        ("flag.set", "fast", '{"on":true}'),
-        ("flag.set", "slow", '{"on":false}'),
+        ("flag.set", "fast", '{"before":{"on":null},"after":{"on":true}}'),
+        ("flag.set", "slow", '{"before":{"on":null},"after":{"on":false}}'),
     ]
     assert {(entry.user_id, entry.reason) for entry in entries} == {("settings", "file s.yaml")}
     assert (reload.action, reload.changes) == ("config.reload", '{"changed":["flags"]}')

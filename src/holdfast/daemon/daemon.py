@@ -181,7 +181,6 @@ class Daemon:
             self.metrics,
             store.held_now(),
             store.clock.now_us(),
-            logs_audit=not self.settings.on_server,  # there a loop logs what every process does
             outage_max_seconds=self.settings.outage_max_seconds,
         )
 

@@ -132,9 +132,7 @@ async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
     """Return a client of the owner, which counts; on a server, an engine that counts itself."""
     if settings.on_server:
         engine = await connect_postgres(settings)
-        return InstrumentedEngine(
-            engine, metrics, logs_audit=False, outage_max_seconds=settings.outage_max_seconds
-        )
+        return InstrumentedEngine(engine, metrics, outage_max_seconds=settings.outage_max_seconds)
     return await open_client(settings)
 
 

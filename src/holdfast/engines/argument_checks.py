@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.model.access import Caller
 from holdfast.model.actions import Action, AnyAction
-from holdfast.model.audit import Attribution
+from holdfast.model.audit import Attribution, AuditFilter
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
 from holdfast.model.fleet import (
@@ -19,10 +19,10 @@ from holdfast.model.fleet import (
     WorkerProcess,
 )
 from holdfast.model.group_life import GroupChange
-from holdfast.model.job import Edit, State, check_id, check_seconds
+from holdfast.model.job import Edit, State, check_id, check_seconds, check_size
 from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, check_page
 
 from .contract import MAX_CLAIM
 
@@ -33,6 +33,15 @@ def check_limit(limit: int) -> None:
     """Raise ``InvalidInput`` unless it is a whole number within the limits."""
     if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
+
+
+def check_audit_page(wanted: AuditFilter, after: int, limit: int) -> None:
+    """Raise ``InvalidInput`` unless these ask for a page of the audit."""
+    if type(wanted) is not AuditFilter:
+        raise InvalidInput("wanted", f"a {type(wanted).__name__} is not an AuditFilter")
+    wanted.check()
+    check_size("after", after, 0)
+    check_page(limit)
 
 
 def check_access(tenant: str, scope: str, caller: Caller) -> None:

@@ -17,9 +17,17 @@ import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -40,13 +48,16 @@ from holdfast.model.outage import (
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
+from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
 from .dump.format import DumpRecord
 
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
 """The most jobs that one call may claim or reclaim."""
+
+MAX_EXPLAINED = 100
+"""The most jobs that one call explains."""
 
 MIN_HISTORY_BYTES = 64 * 1024
 """The least that ``max_history_bytes`` may be."""
@@ -264,13 +275,20 @@ class Engine(Protocol):
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
-        """Return a page of jobs, oldest first, or newest first.
+        """Return a page of jobs, by default the oldest first.
 
-        A page's cursor, with the same filter, asks for the next page; no job comes twice.
+        A page's cursor, with the same filter and order, asks for the next page. No job comes twice,
+        unless what its order goes by has changed meanwhile. A cursor of another filter or order is
+        refused; only the times of the filter may be others.
         """
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """Count the jobs that a filter finds, up to ``cap`` and never further."""
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""
@@ -292,13 +310,23 @@ class Engine(Protocol):
     ) -> list[History | None]:
         """Return what happened to these jobs, in order; None where there is no such job."""
 
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """Return what keeps each of these jobs from being claimed; None where there is none.
+
+        Nothing does exactly when a claim from its queue for all tasks, of ``MAX_CLAIM`` jobs,
+        would return it now. At most ``MAX_EXPLAINED`` at once.
+        """
+
     async def validate(self) -> list[str]:
         """Check every invariant; return a sentence for each violation, an empty list for none."""
 
     # --- operate -----------------------------------------------------------------------------
     #
     # What people do, with who and why. A filter selects up to ``limit`` jobs, oldest first. If it
-    # names a job by id that the action cannot be applied to, the whole call fails.
+    # names a job by id that the action cannot be applied to, the whole call fails. The engine adds
+    # to the audit entries what was done: see ``model.audit_changes``.
 
     async def operate(
         self,
@@ -535,8 +563,19 @@ class Engine(Protocol):
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """Return everything in the store as of one moment, in batches; the head comes first."""
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
-        """Return the records of the audit after this number."""
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
+        """Return records of the audit, oldest first, or newest first.
+
+        The number of the last one, as ``after`` with the same filter, asks for the next page; 0 is
+        the first page. A page with fewer than ``limit`` is the last.
+        """
 
     async def close(self) -> None:
         """Finish the calls in progress and release all resources; may be called twice."""

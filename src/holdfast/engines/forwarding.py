@@ -6,9 +6,17 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -24,7 +32,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
+from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
 from .contract import (
     DEFAULT_LEASE_SECONDS,
@@ -140,13 +148,19 @@ class ForwardingEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         return await self.engine.find(
-            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+            wanted, cursor=cursor, limit=limit, order=order, caller=caller
         )
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        return await self.engine.count(wanted, cap=cap, caller=caller)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""
@@ -167,6 +181,12 @@ class ForwardingEngine:
     ) -> list[History | None]:
         """See ``Engine.history``."""
         return await self.engine.history(ids, tenant=tenant, caller=caller)
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        return await self.engine.explain(ids, tenant=tenant, caller=caller)
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -364,9 +384,16 @@ class ForwardingEngine:
         """See ``Engine.dump``."""
         return self.engine.dump()
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        return await self.engine.audited(after=after, limit=limit)
+        return await self.engine.audited(wanted, after=after, limit=limit, newest=newest)
 
     async def close(self) -> None:
         """See ``Engine.close``."""

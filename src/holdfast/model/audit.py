@@ -11,7 +11,8 @@ import hashlib
 import msgspec
 
 from .errors import InvalidInput
-from .job import Whole
+from .job import MAX_TIME_US, Whole, check_size
+from .search import folded
 
 NAME_LIMIT = 200
 TEXT_LIMIT = 4_000
@@ -53,11 +54,65 @@ class AuditRecord(msgspec.Struct, frozen=True, array_like=True):
     hash: str
 
 
+class AuditFilter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Which records of the audit: each field that is set must match."""
+
+    by: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    """Such as ``job.replay``; one that ends with a dot is all that begin with it: ``job.``."""
+    resource_type: str | None = None
+    resource_id: str | None = None
+    tenant: str | None = None
+    from_us: int | None = None
+    to_us: int | None = None
+    """Not included."""
+    text: str = ""
+    """Part of the reason, in any case of letters."""
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` if a field is invalid."""
+        for field in ("by", "actions"):
+            if type(getattr(self, field)) is not tuple:
+                raise InvalidInput(field, "give a tuple of names")
+            for name in getattr(self, field):
+                _check_text(field, name, NAME_LIMIT)
+        for field in ("resource_type", "resource_id", "tenant"):
+            if getattr(self, field) is not None:
+                _check_text(field, getattr(self, field), TEXT_LIMIT, empty=True)
+        for field in ("from_us", "to_us"):
+            if getattr(self, field) is not None:
+                check_size(field, getattr(self, field), 0, MAX_TIME_US)
+        _check_text("text", self.text, TEXT_LIMIT, empty=True)
+
+    def matches(self, record: AuditRecord) -> bool:
+        """Whether the record is one of these."""
+        entry = record.entry
+        return (
+            (not self.by or entry.user_id in self.by)
+            and (not self.actions or any(_is_action(entry.action, one) for one in self.actions))
+            and self.resource_type in (None, entry.resource_type)
+            and self.resource_id in (None, entry.resource_id)
+            and self.tenant in (None, entry.tenant)
+            and (self.from_us is None or record.at_us >= self.from_us)
+            and (self.to_us is None or record.at_us < self.to_us)
+            and (not self.text or folded(self.text) in folded(entry.reason))
+        )
+
+
 class AuditHead(msgspec.Struct, frozen=True, array_like=True):
     """The end of the chain: with a copy in another place, no change before it goes unnoticed."""
 
     count: Whole = 0
     hash: str = ""
+
+
+WHOLE_AUDIT = AuditFilter()
+MAX_NUMBER = 2**62
+"""Above the number of every record."""
+
+
+def _is_action(action: str, wanted: str) -> bool:
+    return action.startswith(wanted) if wanted.endswith(".") else action == wanted
 
 
 def chain(head: AuditHead, entry: AuditEntry, at_us: int) -> AuditRecord:

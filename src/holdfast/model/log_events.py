@@ -62,8 +62,8 @@ FIELDS: Mapping[str, str] = {
     "losses": "how often the job's lease has ended without an outcome",
     "max_bytes": "the setting max_history_bytes",
     "metrics": "where metrics are served",
-    "more": "whether the operation has more to do",
     "needs_restart": "settings that changed and need a restart",
+    "number": "the number of an entry of the audit",
     "of": "the event that was summed up",
     "offset": "the position in the file",
     "outcome": "how the attempt ended: completed, retry, dead, …",
@@ -486,17 +486,12 @@ _ALL = (
     ),
     # --- operators -----------------------------------------------------------------------
     _info(
-        "audit.operation",
-        "action resource user why count kept more queue job tenant",
-        "An operator changed jobs or settings of queues; committed with its audit entries.",
-        "Nothing. An operation on a filter has a count, an edit a job, a policy a queue.",
-    ),
-    _info(
         "audit.entry",
-        "action resource user why tenant",
-        "A standalone audit entry was added, such as a denial; on PostgreSQL, any entry, by "
-        "whichever process: one daemon logs it.",
-        "Many denials of one user: find out why.",
+        "number action resource user why count kept tenant",
+        "A person changed something, or was denied: the audit has this entry. The process that "
+        "owns the store logs it; on PostgreSQL one of the daemons does, whoever made it.",
+        "Nothing; `holdfast audit show NUMBER` tells all of it. Many denials of one user: find out "
+        "why.",
     ),
     # --- the log itself ------------------------------------------------------------------
     _warning(

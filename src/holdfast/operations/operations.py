@@ -18,7 +18,14 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
-from holdfast.model.audit import Attribution, AuditHead, follows, head_of
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditFilter,
+    AuditHead,
+    follows,
+    head_of,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AuditAltered,
@@ -35,9 +42,10 @@ from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
+from .explain import explain_job
 from .fleet import FleetOperations
 from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
@@ -45,6 +53,7 @@ from .outages import OutageView, outage_views
 from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
+    ExplanationView,
     HistoryView,
     JobPage,
     JobView,
@@ -53,7 +62,6 @@ from .views import (
     Status,
     status_of,
 )
-from .waits import waits_of
 
 if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
@@ -134,26 +142,43 @@ class Operations:
         return JobView.of(job, await self._running_attempt(job))
 
     async def history(self, job_id: str, tenant: str = DEFAULT_TENANT) -> HistoryView:
-        """Return one job with every attempt and note and what it waits for.
+        """Return one job with every attempt and note and, if it waits, why.
 
         Raise ``JobNotFound``.
         """
         found = (await self.engine.history([job_id], tenant=tenant))[0]
         if found is None:
             raise JobNotFound(job_id)
-        waits = await waits_of(self.engine, found.job, SystemClock().now_us())
-        return HistoryView.of(found, await self._running_attempt(found.job), waits)
+        waits = found.job.state in (State.PENDING, State.BLOCKED)
+        explanation = await self.explain(job_id, tenant) if waits else None
+        return HistoryView.of(found, await self._running_attempt(found.job), explanation)
+
+    async def explain(self, job_id: str, tenant: str = DEFAULT_TENANT) -> ExplanationView:
+        """Return why a job does not run, or that it does; raise ``JobNotFound``."""
+        return await explain_job(self.engine, self.fleet, job_id, tenant)
 
     async def page(
-        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
+        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, order: Order
     ) -> JobPage:
         """Return a page of the jobs that a filter finds."""
-        page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=order)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
 
-    async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
-        """Return the entries of the audit after this number."""
-        return [AuditView.of(one) for one in await self.engine.audited(after=after, limit=limit)]
+    async def count(self, wanted: Filter = EVERYTHING, *, cap: int) -> Count:
+        """Count the jobs that a filter finds, up to a cap."""
+        return await self.engine.count(wanted, cap=cap)
+
+    async def audit(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditView]:
+        """Return a page of the audit; see ``Engine.audited``."""
+        found = await self.engine.audited(wanted, after=after, limit=limit, newest=newest)
+        return [AuditView.of(one) for one in found]
 
     async def verify_audit(
         self, on_progress: OnProgress = lambda _count: None
@@ -272,8 +297,7 @@ class Operations:
         self, job_id: str, tenant: str, changes: Edit, who: Author, version: int | None
     ) -> JobView:
         """Change a job that is not running; return it as it is now."""
-        named = [field for field in Edit.__struct_fields__ if getattr(changes, field) is not None]
-        entry = entry_of("job.edit", "job", job_id, who, {"changed": named}, tenant)
+        entry = entry_of("job.edit", "job", job_id, who, {}, tenant)
         attribution = Attribution(who.by, who.why, (entry,))
         wanted = _Ref(tenant, job_id)
         return JobView.of(await self.engine.edit(wanted, changes, attribution, version=version))
@@ -319,8 +343,7 @@ class Operations:
             known.update(also_known, [] if self._registry is None else self._registry.queues)
             if queue not in known:
                 raise UnknownQueue(queue, known)
-        fields = {name: msgspec.to_builtins(value) for name, value in changes.items()}
-        entry = entry_of("queue.policy", "queue", queue, who, fields)
+        entry = entry_of("queue.policy", "queue", queue, who, {})
         attribution = Attribution(who.by, who.why, (entry,))
 
         async def change() -> QueuePolicy:
@@ -334,7 +357,7 @@ class Operations:
 
     async def set_flag(self, name: str, who: Author, *, on: bool | None) -> None:
         """Set a flag; None removes it."""
-        entry = entry_of("flag.set", "flag", name, who, {"on": on})
+        entry = entry_of("flag.set", "flag", name, who, {})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
 
     async def set_outage(
@@ -375,11 +398,7 @@ class Operations:
             if name not in known:
                 raise UnknownSchedule(name, known)
             before, state = known[name], change(known[name])
-            changes: dict[str, object] = {
-                "paused": state.paused,
-                "skip_until_us": state.skip_until_us,
-            }
-            entry = entry_of("schedule.set", "schedule", name, who, changes)
+            entry = entry_of("schedule.set", "schedule", name, who, {})
             attribution = Attribution(who.by, who.why, (entry,))
             await self.engine.set_schedule(name, state, attribution, expected=before)
             return state

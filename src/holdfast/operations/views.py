@@ -216,14 +216,35 @@ class NoteView(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(note.kind.value, date_of(note.at_us), note.by, note.text, before)
 
 
-class WaitView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that an unfinished job waits for."""
+class ReasonView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One reason: a sentence, and the command that would change it, if there is one."""
 
     kind: str
-    """``confirmation``, ``dependency``, ``key``, ``time``, ``paused``, ``limit`` or ``worker``."""
+    """A ``BlockerKind``; or ``worker``, ``task`` or ``slots``, which no claim knows about."""
     text: str
+    command: str = ""
     job: str = ""
     """The job that it waits for."""
+    until: datetime | None = None
+    """When time alone ends it."""
+
+
+class ExplanationView(msgspec.Struct, frozen=True):
+    """Why a job does not run, or that it does."""
+
+    id: str
+    tenant: str
+    status: str
+    queue: str
+    task: str
+    claimable: bool
+    """Whether a claim would return it now."""
+    ahead: int
+    """If so: how many due jobs of its queue come before it."""
+    blocking: list[ReasonView]
+    """What keeps a claim from returning it; for one that is not waiting, what happened to it."""
+    advisory: list[ReasonView]
+    """What the live workers lack to claim it."""
 
 
 class HistoryView(msgspec.Struct, frozen=True):
@@ -232,21 +253,22 @@ class HistoryView(msgspec.Struct, frozen=True):
     job: JobView
     attempts: list[AttemptView]
     notes: list[NoteView]
-    waits: list[WaitView] = []
+    explanation: ExplanationView | None = None
+    """Why it does not run, if it waits."""
 
     @classmethod
     def of(
         cls,
         history: History,
         running: RunningAttempt | None = None,
-        waits: Sequence[WaitView] = (),
+        explanation: ExplanationView | None = None,
     ) -> HistoryView:
         """Return the history for people."""
         return cls(
             JobView.of(history.job, running),
             [AttemptView.of(attempt) for attempt in history.attempts],
             [NoteView.of(note) for note in history.notes],
-            list(waits),
+            explanation,
         )
 
 

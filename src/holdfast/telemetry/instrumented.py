@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from holdfast.engines.contract import (
     Reclaim,
     Renewal,
 )
+from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.outages import outage_retry_at_us
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import effects as fx
@@ -28,6 +29,7 @@ from holdfast.model.actions import AnyAction, CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
+from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.outage import (
     DEFAULT_OUTAGE_MAX_SECONDS,
@@ -38,7 +40,6 @@ from holdfast.model.outage import (
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
-from .audit_logging import AuditLoggingEngine
 from .counters import Metrics
 
 log = StructuredLog("holdfast.jobs")
@@ -54,7 +55,7 @@ _STATE_AFTER_LOSS = {fx.Died: State.DEAD, fx.Cancelled: State.CANCELLED}
 _COMPLETED = OutcomeKind.COMPLETED
 
 
-class InstrumentedEngine(AuditLoggingEngine):
+class InstrumentedEngine(ForwardingEngine):
     """Forwards every verb and counts its results."""
 
     def __init__(
@@ -64,14 +65,15 @@ class InstrumentedEngine(AuditLoggingEngine):
         held: Iterable[Job] = (),
         now_us: int = 0,
         *,
-        logs_audit: bool = True,
         outage_max_seconds: float = DEFAULT_OUTAGE_MAX_SECONDS,
     ) -> None:
         """Take the jobs that workers ``held`` across a restart."""
-        super().__init__(engine, logs_audit=logs_audit)
+        super().__init__(engine)
         self._out: dict[str, Outage] = {}
         self._outage_max_seconds = outage_max_seconds
         self.metrics = metrics
+        self.on_command: Callable[[], None] = lambda: None
+        """Called after a command to processes was sent: it may be for this one."""
         now = monotonic()
         self._held: dict[int, tuple[Job, float]] = {
             job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
@@ -178,12 +180,26 @@ class InstrumentedEngine(AuditLoggingEngine):
         for job in found.lost:
             if (job.tenant, job.id) not in named:
                 self.metrics.queue(job.queue).timeout += 1
-        if attribution is not None:
-            self._log_operation("reclaim", attribution, AdminResult(list(found.lost)))
         self.count_lost(found.lost)
         for job in found.expired:
             self._died(job, job.failure, job.losses)
         return found
+
+    async def command(
+        self,
+        command: WorkerCommand,
+        process_ids: Sequence[str],
+        attribution: Attribution,
+        *,
+        ttl_seconds: float,
+        caller: Caller = SYSTEM,
+    ) -> str:
+        """See ``Engine.command``."""
+        command_id = await super().command(
+            command, process_ids, attribution, ttl_seconds=ttl_seconds, caller=caller
+        )
+        self.on_command()
+        return command_id
 
     async def operate(
         self,

@@ -7,14 +7,15 @@ must be the oracle's before or after that step.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Claim, Engine, OnDuplicate
+from holdfast.engines.contract import MAX_CLAIM, Claim, Engine, OnDuplicate
 from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.model.access import Caller
 from holdfast.model.actions import (
@@ -29,12 +30,13 @@ from holdfast.model.actions import (
 )
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
+from holdfast.model.explain import BlockerKind, Explanation
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outage import DependencyReport
-from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.policy import QueuePolicy, Rate
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.search import MAX_PAGE, Filter, Order
 
 from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, pages
 
@@ -178,8 +180,8 @@ class EngineMachine(EngineComparison):
 
     def claim_both(
         self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller
-    ) -> list[tuple[Job, Job]]:
-        """Claim some jobs; return each as a pair, one of each engine."""
+    ) -> list[tuple[Job, Job]] | None:
+        """Claim some jobs; return each as a pair, one of each engine; None after a crash."""
 
         def call(engine: Engine) -> Awaitable[Claim]:
             return engine.claim(
@@ -187,10 +189,36 @@ class EngineMachine(EngineComparison):
             )
 
         answers = self.both(call)
-        taken = [] if answers is None else list(zip(*(one.jobs for one in answers), strict=True))
+        if answers is None:
+            return None
+        taken = list(zip(*(one.jobs for one in answers), strict=True))
         self.held.extend(taken)
         del self.held[:-8]
         return taken
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def explain(self, queue: str) -> None:
+        """Ask about every job; a claim of all returns exactly those that nothing keeps back."""
+        unblocked: set[tuple[str, str]] = set()
+        for tenant in sorted({job.tenant for job in self.known}):
+            ids = [job.id for job in self.known if job.tenant == tenant]
+            answers = self.both(partial(_explain, ids, tenant))
+            if answers is None:
+                return
+            for one in answers[0]:
+                kinds = () if one is None else [blocker.kind for blocker in one.blockers]
+                assert BlockerKind.TURN not in kinds, "something else keeps it back"
+            unblocked |= {
+                (tenant, one.job.id)
+                for one in answers[0]
+                if one is not None and not one.blockers and one.job.queue == queue
+            }
+        claimed = self.claim_both([queue], None, MAX_CLAIM, Caller())
+        if claimed is None:
+            return
+        assert {(job.tenant, job.id) for job, _other in claimed} == unblocked
+        released = [[release(job) for job in pair] for pair in claimed]
+        self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in released]))
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
@@ -253,7 +281,7 @@ class EngineMachine(EngineComparison):
         """Claim some jobs and settle them with this outcome."""
         outcomes = [
             [Outcome(kind, job.id, job.token, job.tenant, 0.0, failure) for job in pair]
-            for pair in self.claim_both(QUEUES, None, limit, Caller())
+            for pair in self.claim_both(QUEUES, None, limit, Caller()) or ()
         ]
         self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 
@@ -356,10 +384,16 @@ class EngineMachine(EngineComparison):
 
     # --- queries, time and crashes -----------------------------------------------------------
 
-    @rule(wanted=filters | searches, limit=st.integers(1, 3), newest=st.booleans(), caller=callers)
-    def look(self, wanted: Filter, limit: int, newest: bool, caller: Caller) -> None:  # noqa: FBT001
-        """Look for some, page by page, and in groups."""
-        self.both(lambda engine: pages(engine, wanted, limit, newest=newest, caller=caller))
+    @rule(
+        wanted=filters | searches,
+        limit=st.integers(1, 3),
+        order=st.sampled_from(list(Order)),
+        caller=callers,
+    )
+    def look(self, wanted: Filter, limit: int, order: Order, caller: Caller) -> None:
+        """Look for some, page by page, count them, and put them in groups."""
+        self.both(lambda engine: pages(engine, wanted, limit, order, caller=caller))
+        self.both(lambda engine: engine.count(wanted, cap=limit, caller=caller))
         self.both(lambda engine: engine.groups(wanted, caller=caller))
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 16.0, 31.0]))
@@ -387,3 +421,9 @@ class EngineMachine(EngineComparison):
             problems = self.run(self.subject.validate())
             assert problems == [], problems
             self.known = self.run(pages(self.oracle, Filter(), 100, caller=Caller()))
+
+
+def _explain(
+    ids: Sequence[str], tenant: str, engine: Engine
+) -> Awaitable[list[Explanation | None]]:
+    return engine.explain(ids, tenant=tenant)

@@ -1,7 +1,9 @@
 """Engines with one mistake each: what the suite and the machine are held against."""
 
+import base64
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.contract import AdminResult
@@ -17,12 +19,14 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
 from holdfast.model.actions import AnyAction, ReplayJobs
-from holdfast.model.audit import Attribution
-from holdfast.model.effects import Claimed, Edited, Enqueued, PolicySet
+from holdfast.model.audit import WHOLE_AUDIT, Attribution
+from holdfast.model.cursor import write_cursor
+from holdfast.model.effects import Claimed, Edited, Enqueued, FlagSet, PolicySet
+from holdfast.model.explain import Blocker, BlockerKind
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.samples import Tier
-from holdfast.model.search import Filter
+from holdfast.model.search import MAX_COUNT, Filter, Order, check_cap
 
 
 class _LowestPending(MemoryState):
@@ -171,10 +175,10 @@ class SortedById(MemoryEngine):
 
 
 class _AuditsFirst(Admin):
-    async def apply(self, wanted, states, attribution, *others):
+    async def apply(self, wanted, states, attribution, *others, **fields):
         await self._core.answer(lambda now: self.audit(attribution.audit, now))
         attribution = replace(attribution, audit=())
-        return await super().apply(wanted, states, attribution, *others)
+        return await super().apply(wanted, states, attribution, *others, **fields)
 
 
 class AuditApart(MemoryEngine):
@@ -228,6 +232,40 @@ class ForeignReach(MemoryEngine):
     async def find(self, *args, **fields):
         fields.pop("caller", None)
         return await super().find(*args, **fields)
+
+
+class ExceptionsForgotten(MemoryEngine):
+    """Finds what a filter excludes."""
+
+    async def find(self, wanted=Filter(), **fields):  # noqa: B008
+        return await super().find(replace(wanted, without=()), **fields)
+
+
+class AnyOrder(MemoryEngine):
+    """Lists by creation, whatever the order."""
+
+    async def find(self, *args, order=Order.CREATED, **fields):
+        order = Order.NEWEST if order.descending else Order.CREATED
+        return await super().find(*args, order=order, **fields)
+
+
+class CursorsOfAnything(MemoryEngine):
+    """Takes the cursor of another list."""
+
+    async def find(self, wanted=Filter(), *, cursor="", order=Order.CREATED, **fields):  # noqa: B008
+        if cursor:
+            raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            _digest, *place = msgspec.msgpack.decode(raw)
+            cursor = write_cursor(tuple(place), wanted, order)
+        return await super().find(wanted, cursor=cursor, order=order, **fields)
+
+
+class CountsOn(MemoryEngine):
+    """Counts past the cap."""
+
+    async def count(self, wanted=Filter(), *, cap=10_000, **fields):  # noqa: B008
+        check_cap(cap)
+        return await super().count(wanted, cap=MAX_COUNT, **fields)
 
 
 class _KeepsEveryone(Fleet):
@@ -315,6 +353,47 @@ class OutagesLast(MemoryEngine):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._outages = _DeafOutages(self._core)
+
+
+class _NoFacts(Admin):
+    def set_flag(self, name, attribution, now_us, *, on):
+        self._commit_audited(FlagSet(now_us, name, on), attribution.audit)
+
+
+class FactsMissing(MemoryEngine):
+    """Says in the audit that a flag was set, and not to what."""
+
+    admin_type = _NoFacts
+
+
+class SearchesNothing(MemoryEngine):
+    """Returns the whole audit, whatever is asked for."""
+
+    async def audited(self, wanted=WHOLE_AUDIT, **fields):
+        return await super().audited(WHOLE_AUDIT, **fields)
+
+
+class ExplainsTheFirst(MemoryEngine):
+    """Explains as if a claim returned one job: the others wait for their turn."""
+
+    async def explain(self, ids, **fields):
+        found = await super().explain(ids, **fields)
+        return [
+            one and (replace(one, blockers=(Blocker(BlockerKind.TURN),)) if one.ahead else one)
+            for one in found
+        ]
+
+
+class ExplainsWithoutLimits(MemoryEngine):
+    """Explains as if a queue had no limits."""
+
+    async def explain(self, ids, **fields):
+        found = await super().explain(ids, **fields)
+        own = (BlockerKind.STATE, BlockerKind.KEY, BlockerKind.RUN_AT, BlockerKind.CONFIRMATION)
+        return [
+            one and replace(one, blockers=tuple(b for b in one.blockers if b.kind in own))
+            for one in found
+        ]
 
 
 class _NeverStartsOver(FlowCounter):

@@ -6,6 +6,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.audit import AuditFilter
+from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Order
 from holdfast.testing import VirtualClock
 from holdfast.testing.conformance import EngineConformance, fixture
 from holdfast.testing.machine import EngineMachine
@@ -54,6 +57,14 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.PayloadsGo, "test_finished_jobs_keep_their_payload", ()),
     (broken.HistoryGrows, "test_what_finished_first_goes_when_there_are_too_many_bytes", ()),
     (broken.ForeignReach, "test_nothing_outside_the_callers_reach_is_found", ()),
+    (
+        broken.ExceptionsForgotten,
+        "test_without_a_filter_the_others_are_found",
+        ({"queues": ("mail",)},),
+    ),
+    (broken.AnyOrder, "test_each_order_lists_what_has_a_place_in_it", (Order.LAST_FINISHED,)),
+    (broken.CursorsOfAnything, "test_a_cursor_of_another_filter_or_order_is_refused", ()),
+    (broken.CountsOn, "test_a_count_ends_at_its_cap", ()),
     (broken.EveryoneIsLive, "test_who_falls_silent_is_not_live", ()),
     (broken.NamesTwice, "test_a_second_live_process_of_a_name_is_refused", ()),
     (broken.LateCommands, "test_a_command_that_nobody_fetched_in_time_is_dropped", ()),
@@ -61,6 +72,22 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.ClaimsGoOn, "test_while_out_the_next_job_is_a_probe_after_a_pause", ()),
     (broken.OutagesAreCharged, "test_a_failure_of_the_outage_is_not_charged", ("timeout", "dead")),
     (broken.OutagesLast, "test_the_success_of_a_probe_opens_it_gradually", ()),
+    (broken.FactsMissing, "test_the_audit_entry_is_committed_with_the_operation", ("set_flag",)),
+    (
+        broken.SearchesNothing,
+        "test_a_search_finds_what_matches_either_way",
+        (AuditFilter(by=("ann",)), [1, 3, 5]),
+    ),
+    (
+        broken.ExplainsTheFirst,
+        "test_nothing_keeps_back_exactly_what_a_claim_of_all_returns",
+        (QueuePolicy(),),
+    ),
+    (
+        broken.ExplainsWithoutLimits,
+        "test_nothing_keeps_back_exactly_what_a_claim_of_all_returns",
+        (QueuePolicy(fair=True, max_in_flight=4),),
+    ),
     (broken.RatesAddUp, "test_rates_are_of_the_time_since_the_last_sample", ()),
     (broken.SamplesOfEveryone, "test_of_several_that_sample_one_does", ()),
     (broken.PeaksDisappear, "test_points_have_the_greatest_depth_and_mean_rates", ()),

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.options import json_option, stream_options
-from holdfast.cli.output import cut, document, lines, moment, note, progress, table
+from holdfast.cli.options import json_option, moment_us, stream_options
+from holdfast.cli.output import (
+    clean,
+    cut,
+    document,
+    fields,
+    lines,
+    moment,
+    note,
+    progress,
+    table,
+)
 from holdfast.model.errors import InvalidInput
+from holdfast.model.job import check_id
 from holdfast.model.search import MAX_PAGE
 
 if TYPE_CHECKING:
-    from holdfast.model.audit import AuditHead
+    from holdfast.model.audit import AuditFilter, AuditHead
     from holdfast.operations.operations import Operations
     from holdfast.operations.views import AuditView
 
@@ -34,42 +47,50 @@ def audit_group() -> None:
     show_default=True,
     help="How many at most.",
 )
-@click.option("--by", "user", metavar="NAME", help="By this person.")
-@click.option("--action", metavar="NAME", help="Of this action, such as job.replay.")
+@click.option("--newest", is_flag=True, help="Newest first; --after N is then before N.")
+@click.option("--by", "users", multiple=True, metavar="NAME", help="By this person.")
+@click.option(
+    "--action",
+    "actions",
+    multiple=True,
+    metavar="NAME",
+    help="Such as job.replay; job. for all.",
+)
+@click.option("--type", "resource_type", metavar="TYPE", help="On a job, queue, flag, schedule, …")
 @click.option("--resource", metavar="ID", help="On this job, queue, flag or schedule.")
+@click.option("--tenant", metavar="NAME", help="On jobs of this tenant.")
+@click.option("--since", metavar="WHEN", help="At or after this date or age.")
+@click.option("--until", metavar="WHEN", help="Before this date or age.")
+@click.option("--text", metavar="TEXT", help="With this in its reason.")
 @stream_options
 @click.pass_obj
 def list_audit(
     context: CommandContext,
+    /,
     *,
     after: int,
     limit: int,
-    user: str | None,
-    action: str | None,
-    resource: str | None,
+    newest: bool,
     as_json: bool,
     ndjson: bool,
+    **conditions: object,
 ) -> None:
     """List what people did, oldest first."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    def fits(one: AuditView) -> bool:
-        return (
-            (user is None or one.user_id == user)
-            and (action is None or one.action == action)
-            and (resource is None or one.resource_id == resource)
-        )
+    wanted = _filter_of(conditions)
 
     async def read(operations: Operations) -> list[AuditView]:
         found: list[AuditView] = []
         last = after
         while len(found) < limit:
-            page = await operations.audit(after=last, limit=MAX_PAGE)
-            found += [one for one in page if fits(one)]
-            if len(page) < MAX_PAGE:
+            size = min(limit - len(found), MAX_PAGE)
+            page = await operations.audit(wanted, after=last, limit=size, newest=newest)
+            found += page
+            if len(page) < size:
                 break
             last = page[-1].number
-        return found[:limit]
+        return found
 
     found = store_access.read_store(context.settings(), read)
     if as_json:
@@ -94,6 +115,76 @@ def list_audit(
             ],
             right=("#",),
         )
+
+
+def _filter_of(conditions: Mapping[str, object]) -> AuditFilter:
+    from holdfast.model.audit import AuditFilter, check_text  # noqa: PLC0415
+
+    given = {name: value for name, value in conditions.items() if value not in (None, ())}
+    if "tenant" in given:
+        check_id(str(given["tenant"]), "--tenant")
+    if "text" in given:
+        check_text("--text", str(given["text"]))
+    names = {"users": "by", "resource": "resource_id", "since": "from_us", "until": "to_us"}
+    for field in ("since", "until"):
+        if field in given:
+            given[field] = moment_us(f"--{field}", str(given[field]))
+    make: Callable[..., AuditFilter] = AuditFilter
+    wanted = make(**{names.get(name, name): value for name, value in given.items()})
+    wanted.check()
+    return wanted
+
+
+@audit_group.command("show")
+@click.argument("number", type=click.IntRange(1))
+@json_option
+@click.pass_obj
+def show_audit(context: CommandContext, *, number: int, as_json: bool) -> None:
+    """Show one entry: who did what and why, and what was changed."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    found = store_access.read_store(
+        context.settings(), lambda operations: operations.audit(after=number - 1, limit=1)
+    )
+    if not found or found[0].number != number:
+        raise InvalidInput("number", f"the audit has no entry {number}: see `holdfast audit list`")
+    entry = found[0]
+    if as_json:
+        document(entry)
+        return
+    fields(
+        [
+            ("number", entry.number),
+            ("when", moment(entry.timestamp)),
+            ("who", entry.user_id),
+            ("what", entry.action),
+            ("on", f"{entry.resource_type} {entry.resource_id}".strip()),
+            ("tenant", entry.tenant),
+            ("why", entry.reason),
+        ]
+    )
+    for line in _changes(entry):
+        click.echo(clean(line))
+
+
+def _changes(entry: AuditView) -> Iterator[str]:
+    """Yield the changes as lines: what was before with a minus, what is now with a plus."""
+    changes = msgspec.json.decode(entry.changes, type=dict[str, object])
+    before, after = changes.pop("before", None), changes.pop("after", None)
+    for name, value in changes.items():
+        yield f"{name + ': ':<15}{_text(value)}"
+    old, new = (one if isinstance(one, dict) else {} for one in (before, after))
+    for name in dict.fromkeys([*old, *new]):
+        if name in old:
+            yield f"- {name}: {_text(old[name])}"
+        if name in new:
+            yield f"+ {name}: {_text(new[name])}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 @audit_group.command("verify")

@@ -1,7 +1,8 @@
-"""``holdfast jobs``: list, show, cancel, purge, confirm, reclaim and edit."""
+"""``holdfast jobs``: list, count, show, explain, cancel, purge, confirm, reclaim and edit."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
@@ -25,12 +26,14 @@ from holdfast.cli.options import (
 from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import CancelJobs, ConfirmJobs, PurgeJobs
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.errors import InvalidInput
+from holdfast.model.plural import count_of
+from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_order
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import HistoryView, JobView
+    from holdfast.operations.views import ExplanationView, HistoryView, JobView
 
 _TENANT = click.option(
     "--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job."
@@ -39,25 +42,48 @@ _TENANT = click.option(
 
 @click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
-    """List, show, cancel, purge, confirm, reclaim and edit jobs."""
+    """List, count, show, explain, cancel, purge, confirm, reclaim and edit jobs."""
 
 
-def page_options(*, newest: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options for a part of a list, which has the newest or the oldest jobs first."""
+def page_options(usual: Order) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options for a part of a list; the command gets its ``order``."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        return _with_page_options(command, newest=newest)
+        @functools.wraps(command)
+        def with_order(
+            *args: object, newest: bool | None, order: str | None, **options: object
+        ) -> None:
+            if newest is not None and order is not None:
+                raise InvalidInput("--order", "give it, or --newest or --oldest, not both")
+            by_creation = Order.NEWEST if newest else Order.CREATED
+            chosen = by_creation if newest is not None else usual
+            command(*args, order=chosen if order is None else _order(order), **options)
+
+        return _with_page_options(with_order, usual)
 
     return add
 
 
-def _with_page_options(command: Callable[..., None], *, newest: bool) -> Callable[..., None]:
-    first = "newest" if newest else "oldest"
+def _order(text: str) -> Order:
+    try:
+        return check_order(text)
+    except InvalidInput as error:
+        raise InvalidInput("--order", error.problem) from None
+
+
+def _with_page_options(command: Callable[..., None], usual: Order) -> Callable[..., None]:
+    first = "newest" if usual is Order.NEWEST else "oldest"
     for option in (
         click.option(
+            "--order",
+            metavar="ORDER",
+            help=f"Sort by {', '.join(Order)}; with a minus, the last or the most first. By "
+            "finished only jobs that have finished are listed, by run_at only the others.",
+        ),
+        click.option(
             "--newest/--oldest",
-            default=newest,
-            help=f"Sort order, by when they were created ({first} first).",
+            default=None,
+            help=f"Sort by when they were created ({first} first).",
         ),
         click.option(
             "--limit",
@@ -72,16 +98,28 @@ def _with_page_options(command: Callable[..., None], *, newest: bool) -> Callabl
     return command
 
 
+def count_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command that counts."""
+    cap = click.option(
+        "--cap",
+        type=click.IntRange(1, MAX_COUNT),
+        default=100_000,
+        show_default=True,
+        help="Count no further.",
+    )
+    return json_option(cap(command))
+
+
 @jobs_group.command("list")
 @filter_options(states=True)
-@page_options(newest=True)
+@page_options(Order.NEWEST)
 @stream_options
 @click.pass_obj
 def list_jobs(
     context: CommandContext,
     *,
     wanted: Filter,
-    newest: bool,
+    order: Order,
     limit: int,
     cursor: str,
     as_json: bool,
@@ -92,7 +130,7 @@ def list_jobs(
     WHEN is a date (UTC) or an age: --created-since 2h, --since 2027-01-31.
     """
     print_page(
-        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+        context, wanted, order=order, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
     )
 
 
@@ -100,7 +138,7 @@ def print_page(
     context: CommandContext,
     wanted: Filter,
     *,
-    newest: bool,
+    order: Order,
     limit: int,
     cursor: str,
     as_json: bool,
@@ -116,7 +154,7 @@ def print_page(
         left, after = limit, cursor
         while True:
             page = await operations.page(
-                wanted, cursor=after, limit=min(left, MAX_PAGE), newest=newest
+                wanted, cursor=after, limit=min(left, MAX_PAGE), order=order
             )
             take(page.jobs)
             left, after = left - len(page.jobs), page.cursor
@@ -135,13 +173,35 @@ def print_page(
         note(f"there are more: add --cursor {after}")
 
 
+@jobs_group.command("count")
+@filter_options(states=True)
+@count_options
+@click.pass_obj
+def count_jobs(context: CommandContext, *, wanted: Filter, cap: int, as_json: bool) -> None:
+    """Count jobs by any filter."""
+    print_count(context, wanted, cap=cap, as_json=as_json)
+
+
+def print_count(context: CommandContext, wanted: Filter, *, cap: int, as_json: bool) -> None:
+    """Print how many jobs a filter finds."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    found = store_access.read_store(
+        context.settings(), lambda operations: operations.count(wanted, cap=cap)
+    )
+    if as_json:
+        document(found)
+        return
+    click.echo(f"{'more than ' if found.capped else ''}{count_of(found.value)}")
+
+
 @jobs_group.command("show")
 @click.argument("job_id", metavar="ID")
 @_TENANT
 @json_option
 @click.pass_obj
 def show_job(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
-    """Show one job: its state, lease, last error, history, and what it waits for."""
+    """Show one job: its state, lease, last error, history, and why it waits."""
     print_job(context, job_id, tenant, as_json=as_json)
 
 
@@ -169,17 +229,49 @@ def print_job(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
         document(_flat(view))
         return
     _print_view(view.job)
-    for one in view.waits:
-        click.echo(f"waits for {clean(one.text)}")
+    if view.explanation is not None:
+        _print_explanation(view.explanation)
     _print_history(view)
 
 
 def _flat(view: HistoryView) -> dict[str, object]:
-    """Return the fields of the job, with its attempts and notes, and what it waits for."""
+    """Return the fields of the job, with its attempts and notes, and why it waits."""
     import msgspec  # noqa: PLC0415
 
     job = msgspec.json.decode(msgspec.json.encode(view.job), type=dict[str, msgspec.Raw])
-    return {**job, "attempts": view.attempts, "notes": view.notes, "waits_for": view.waits}
+    why = view.explanation
+    waits = [] if why is None else [*why.blocking, *why.advisory]
+    return {**job, "attempts": view.attempts, "notes": view.notes, "waits_for": waits}
+
+
+@jobs_group.command("explain")
+@click.argument("job_id", metavar="ID")
+@_TENANT
+@json_option
+@click.pass_obj
+def explain_one(context: CommandContext, job_id: str, tenant: str, *, as_json: bool) -> None:
+    """Say why a job is not running, and which command would change that."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    check_job(job_id, tenant)
+    view = store_access.read_store(
+        context.settings(), lambda operations: operations.explain(job_id, tenant)
+    )
+    if as_json:
+        document(view)
+    else:
+        _print_explanation(view)
+
+
+def _print_explanation(view: ExplanationView) -> None:
+    """Print the answer, and each reason with its command on a line of its own."""
+    from holdfast.operations.explain import summary_of  # noqa: PLC0415
+
+    click.echo(clean(summary_of(view)))
+    for reason in (*view.blocking, *view.advisory):
+        click.echo(clean(f"- {reason.text}"))
+        if reason.command:
+            click.echo(clean(f"    {reason.command}"))
 
 
 def _print_view(view: JobView) -> None:

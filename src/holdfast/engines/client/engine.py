@@ -20,6 +20,7 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -38,6 +39,7 @@ from holdfast.engines.argument_checks import (
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    MAX_EXPLAINED,
     MOST_PAYLOAD_BYTES,
     AdminResult,
     Admission,
@@ -57,7 +59,15 @@ from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
+from holdfast.model.cursor import read_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     DuplicateId,
@@ -66,6 +76,7 @@ from holdfast.model.errors import (
     LeaseLost,
     Unavailable,
 )
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -94,7 +105,17 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
+from holdfast.model.search import (
+    EVERYTHING,
+    Count,
+    FailureGroup,
+    Filter,
+    Order,
+    Page,
+    check_cap,
+    check_order,
+    check_page,
+)
 
 from .channel import Channel
 from .connection import ConnectionBroken
@@ -310,6 +331,16 @@ class ClientEngine:
         _check_caller(caller)
         return await self._channel.call(messages.QUEUES, messages.CountsCall(caller))
 
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        _check_caller(caller)
+        return await self._channel.call(messages.EXPLAIN, messages.GetCall(names, tenant, caller))
+
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
         return await self._channel.call(messages.VALIDATE, messages.Empty())
@@ -320,16 +351,26 @@ class ClientEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_filter(wanted)
         check_page(limit)
-        read_cursor(cursor)  # raises for a malformed one
+        order = check_order(order)
+        read_cursor(cursor, wanted, order)  # raises for a wrong one
         _check_caller(caller)
-        call = messages.FindCall(wanted, cursor, limit, newest, caller)
+        call = messages.FindCall(wanted, cursor, limit, order is Order.NEWEST, caller, order)
         return await self._channel.call(messages.FIND, call)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_filter(wanted)
+        check_cap(cap)
+        _check_caller(caller)
+        return await self._channel.call(messages.COUNT, messages.CountCall(wanted, cap, caller))
 
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
@@ -358,11 +399,18 @@ class ClientEngine:
             yield part.records
             session = part.session
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
-        return await self._channel.call(messages.AUDITED, messages.AuditedCall(after, limit))
+        check_audit_page(wanted, after, limit)
+        call = messages.AuditedCall(after, limit, wanted, newest)
+        return await self._channel.call(messages.AUDITED, call)
 
     # --- administration ----------------------------------------------------------------------
 

@@ -15,9 +15,17 @@ from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import DETERMINISTIC, UNIQUE_TAKEN, AnyAction, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead
+from holdfast.model.audit_changes import (
+    facts_of,
+    flag_facts,
+    policy_facts,
+    schedule_facts,
+    with_facts,
+)
 from holdfast.model.effects import (
     Confirmed,
     Effect,
+    FlagSet,
     GroupSet,
     PolicySet,
     ScheduleSet,
@@ -81,7 +89,15 @@ class Admin:
         current = self._state.policies.get(queue, DEFAULT_POLICY)
         if expected is not None and current != expected:
             raise ChangedMeanwhile("queue", queue)
-        self.commit_audited(PolicySet(now_us, queue, policy), attribution)
+        audit = with_facts(attribution.audit, policy_facts(current, policy))
+        self._commit_audited(PolicySet(now_us, queue, policy), audit)
+
+    def set_flag(
+        self, name: str, attribution: Attribution, now_us: int, *, on: bool | None
+    ) -> None:
+        """Switch a flag; None removes it."""
+        audit = with_facts(attribution.audit, flag_facts(self._state.flags.get(name), on))
+        self._commit_audited(FlagSet(now_us, name, on), audit)
 
     def set_schedule(
         self,
@@ -92,9 +108,11 @@ class Admin:
         now_us: int,
     ) -> None:
         """Set a schedule; None removes it."""
-        if expected is not None and self._state.schedules.get(name) != expected:
+        current = self._state.schedules.get(name)
+        if expected is not None and current != expected:
             raise ChangedMeanwhile("schedule", name)
-        self.commit_audited(ScheduleSet(now_us, name, schedule), attribution)
+        audit = with_facts(attribution.audit, schedule_facts(current, schedule))
+        self._commit_audited(ScheduleSet(now_us, name, schedule), audit)
 
     async def set_group(
         self, group_id: str, change: GroupChange, attribution: Attribution
@@ -124,9 +142,8 @@ class Admin:
             found = await self._queries.groups(EVERYTHING, SYSTEM)
         return next((one for one in found if one.id == group_id), None)
 
-    def commit_audited(self, effect: Setting, attribution: Attribution) -> None:
-        """Commit a setting together with its audit."""
-        self._core.commit([effect, *self._core.audited(attribution.audit, effect.at_us)])
+    def _commit_audited(self, effect: Setting, audit: Sequence[AuditEntry]) -> None:
+        self._core.commit([effect, *self._core.audited(audit, effect.at_us)])
 
     def audit(self, entries: Sequence[AuditEntry], now_us: int) -> AuditHead:
         """Add entries to the audit; return where it ends now."""
@@ -149,11 +166,11 @@ class Admin:
         if isinstance(action, ReplayJobs) and not action.fixed and not wanted.ids:
             wanted, kept = await self._without_deterministic(wanted, caller)
         done = await self.apply(
-            wanted, action.states, attribution, limit, caller, decide, skip_reason
+            wanted, action.states, attribution, limit, caller, decide, skip_reason, kept=kept
         )
         if isinstance(action, PurgeJobs):
             await self._core.history.flush()  # until then history still finds them
-        return replace(done, kept=done.kept + kept)
+        return done
 
     def change_of(
         self, action: AnyAction, attribution: Attribution, *, named: bool
@@ -209,15 +226,20 @@ class Admin:
         caller: Caller,
         decide: Decide,
         skip_reason: SkipReason = lambda _job: "",
+        *,
+        kept: int = 0,
     ) -> AdminResult:
-        """Find jobs in these states and commit what ``decide`` returns for each."""
+        """Find jobs in these states and commit what ``decide`` returns for each.
+
+        ``kept`` is how many the filter already leaves out.
+        """
         skips = lambda job: job.state in states and bool(skip_reason(job))
         async with self._core.admin_lock:
-            found, kept = await self._select(wanted, limit, caller, skips)
+            found, skipped = await self._select(wanted, limit, caller, skips)
             return await self._core.answer(
                 lambda now: self._apply_to(
                     found[:limit],
-                    AdminResult([], kept, len(found) > limit),
+                    AdminResult([], kept + skipped, len(found) > limit),
                     attribution,
                     decide,
                     skips,
@@ -278,7 +300,7 @@ class Admin:
             except IllegalTransition:
                 if named:
                     raise
-        jobs = self.commit_action(picked, attribution.audit, now_us)
+        jobs = self.commit_action(picked, attribution.audit, now_us, kept=kept)
         return AdminResult(jobs, kept, so_far.more or len(jobs) < len(picked))
 
     def current(self, job: Job) -> Job | None:
@@ -295,6 +317,8 @@ class Admin:
         audit: Sequence[AuditEntry],
         now_us: int,
         and_then: Callable[[int], Sequence[Effect]] = lambda _count: (),
+        *,
+        kept: int = 0,
     ) -> list[Job]:
         """Commit as many as one commit holds, with what follows from them and the audit.
 
@@ -309,7 +333,8 @@ class Admin:
                 if isinstance(effect, Confirmed) and not job.ties.waiting_for
             ]
             following = DependentEffects(self._state.dependents, now_us).after(first)
-            entries = self._core.audited(audit, now_us)
+            facts = facts_of(picked[:count], kept) if audit else {}
+            entries = self._core.audited(with_facts(audit, facts), now_us)
             try:
                 after = self._core.commit([*following, *unblocked, *entries, *and_then(count)])
             except TooLarge:

@@ -9,7 +9,8 @@ from holdfast.engines.contract import HeldJob, OnDuplicate, Receipt, Reclaim, Re
 from holdfast.engines.outages import changes_between, log_changes, outage_retry_at_us
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import Attribution
+from holdfast.model.audit import Attribution, AuditEntry
+from holdfast.model.audit_changes import facts_of, with_facts
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost, StorageFull, TooLarge
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
@@ -180,6 +181,7 @@ class Commands:
         core = self._core
         lost: list[Effect] = []
         named: set[tuple[str, str]] = set()
+        forced_jobs: list[tuple[Job, Effect]] = []
         why = "an operator ended its lease"
         if attribution is not None:
             why = f"{attribution.by} ended its lease: {attribution.why}"
@@ -192,7 +194,10 @@ class Commands:
             ):
                 named.add((job.tenant, job.id))
                 lost.append(lifecycle.lose(job, now_us, "stuck", why))
-        audit = () if attribution is None or not named else attribution.audit
+                forced_jobs.append((job, lost[-1]))
+        audit: tuple[AuditEntry, ...] = ()
+        if attribution is not None and forced_jobs:
+            audit = with_facts(attribution.audit, facts_of(forced_jobs))
         for job in self._state.overdue(limit, caller, now_us):
             if (job.tenant, job.id) not in named:
                 cap_seconds = core.options.max_processing_seconds

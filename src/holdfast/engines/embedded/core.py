@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from holdfast.engines.audit_log import log_audit
 from holdfast.engines.clock import Clock
 from holdfast.engines.contract import Capabilities, Counts, EngineOptions
 from holdfast.engines.queue_stats import QueueStats
 from holdfast.model import audit as auditing
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead
+from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
+from holdfast.model.explain import ClaimUsage
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
@@ -85,6 +87,12 @@ class WorkState(Protocol):
         now_us: int,
     ) -> list[Job]:
         """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
+
+    def claim_usage(self, job: Job) -> ClaimUsage:
+        """Return what counts against the limits of this job's queue, tenant and key."""
+
+    def key_head(self, job: Job) -> Job | None:
+        """Return the job of its key that goes first, if its queue keeps keys in order."""
 
     def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
         """Return when time alone may make another job claimable."""
@@ -171,6 +179,8 @@ class EmbeddedCore:
         self.admin_lock = asyncio.Lock()
         """Admin actions run one at a time: nothing else changes a finished job."""
         self._forget_lock = asyncio.Lock()
+        self._unlogged: list[AuditRecord] = []
+        """The audit records that may not be durable yet: they are logged when they are."""
 
     def now_us(self) -> int:
         """Return the engine's time; completed and cancelled jobs older than allowed expire."""
@@ -195,7 +205,21 @@ class EmbeddedCore:
             await self.durable()
 
     async def durable(self) -> None:
-        """Return when everything committed so far is durable."""
+        """Return when everything committed so far is durable; then its audit is logged."""
+        unlogged = self._unlogged
+        if not unlogged:
+            await self._flushed()
+            return
+        self._unlogged = []
+        try:
+            await self._flushed()
+        except asyncio.CancelledError:
+            self._unlogged = [*unlogged, *self._unlogged]  # the next caller logs them
+            raise
+        for record in unlogged:
+            log_audit(record)
+
+    async def _flushed(self) -> None:
         future = self.log.durable_future()
         if future is None:
             return
@@ -212,6 +236,7 @@ class EmbeddedCore:
         if not effects:
             return []
         state = self.state
+        audit_head = state.audit_head
         first_seq = seq = state.seq + 1
         jobs: list[Job | None] = []
         try:
@@ -225,6 +250,8 @@ class EmbeddedCore:
             # The log may have what the state has not, after an interrupt too: stop for good.
             self.log.stop(error)
             raise
+        if state.audit_head is not audit_head:
+            self._unlogged += [one.record for one in effects if isinstance(one, Audited)]
         self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)

@@ -13,6 +13,7 @@ from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -33,6 +34,7 @@ from holdfast.engines.clock import Clock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     MAX_CLAIM,
+    MAX_EXPLAINED,
     AdminResult,
     Capabilities,
     Claim,
@@ -49,9 +51,18 @@ from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
-from holdfast.model.effects import FlagSet, ScheduleState
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
+from holdfast.model.cursor import page_of, read_cursor
+from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -79,13 +90,14 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
+    Count,
     FailureGroup,
     Filter,
+    Order,
     Page,
+    check_cap,
+    check_order,
     check_page,
-    place_of,
-    read_cursor,
-    write_cursor,
 )
 
 from .admin import Admin
@@ -264,17 +276,24 @@ class EmbeddedEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_page(limit)
-        after = read_cursor(cursor)
+        wanted, order = check_filter(wanted), check_order(order)
+        after = read_cursor(cursor, wanted, order)
+        listed = order.of_listed(wanted)
+        jobs = await self._queries.matching(listed, after, limit + 1, caller, order)
+        return page_of(jobs, limit, wanted, order)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_cap(cap)
         wanted = check_filter(wanted)
-        jobs = await self._queries.matching(wanted, after, limit + 1, caller, newest=newest)
-        if len(jobs) <= limit:
-            return Page(jobs)
-        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+        return Count.of(await self._queries.count(wanted, cap + 1, caller), cap)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""
@@ -308,6 +327,15 @@ class EmbeddedEngine:
         names = check_all("ids", ids, str)
         check_size("ids", len(names), 0, MAX_CLAIM)
         return await self._queries.history(names, tenant, caller)
+
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        return await self._queries.explain(names, tenant, caller)
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -382,9 +410,7 @@ class EmbeddedEngine:
         check_id(name, "name")
         check_switch(on)
         _check_may_set("flag", name, attribution, caller)
-        await self._core.answer(
-            lambda now: self._admin.commit_audited(FlagSet(now, name, on), attribution)
-        )
+        await self._core.answer(lambda now: self._admin.set_flag(name, attribution, now, on=on))
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -571,15 +597,21 @@ class EmbeddedEngine:
         """See ``Engine.dump``."""
         return self._queries.dump()
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
+        check_audit_page(wanted, after, limit)
         core = self._core
         core.check_open()
         await core.durable()
         await core.history.flush()
-        return list(await core.history.audit(after, limit))
+        return list(await core.history.audit(after, limit, wanted, newest=newest))
 
     async def close(self) -> None:
         """See ``Engine.close``."""

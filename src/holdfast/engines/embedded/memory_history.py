@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 
 from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote, DumpRecord
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import MAX_NUMBER, WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, Purged, job_key
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
-from holdfast.model.search import FailureGroup, Filter, Place
+from holdfast.model.search import FailureGroup, Filter, Order, Place
 
 from .history import AppliedEffect, StateCounts
 
@@ -68,11 +69,22 @@ class MemoryHistory:
         """Return None: all jobs are in the state."""
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """Return nothing: all jobs are in the state."""
-        del wanted, caller, after, limit, newest
+        del wanted, caller, after, limit, order
         return []
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        matching = (
+            job
+            for job in self.jobs.values()
+            if job.state.finished
+            and wanted.matches(job)
+            and caller.can_access(job.tenant, job.scope)
+        )
+        return sum(1 for _job in islice(matching, most))
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
@@ -94,9 +106,16 @@ class MemoryHistory:
             attempts.append(last)
         return attempts, list(self._notes.get(name, ()))
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
         """See ``HistoryStore.audit``."""
-        return self._audit[after : after + limit]
+        if newest:
+            before = after or MAX_NUMBER
+            page = [record for record in reversed(self._audit) if record.number < before]
+        else:
+            page = [record for record in self._audit if record.number > after]
+        return [record for record in page if wanted.matches(record)][:limit]
 
     async def count(self, caller: Caller) -> StateCounts:
         """Return nothing: all jobs are in the state."""

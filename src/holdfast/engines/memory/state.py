@@ -44,6 +44,7 @@ from holdfast.model.effects import (
     ScheduleState,
     job_key,
 )
+from holdfast.model.explain import ClaimUsage, key_head
 from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
@@ -327,6 +328,20 @@ class MemoryState:
 
     def _policy(self, queue: str) -> QueuePolicy:
         return self.policies.get(queue, DEFAULT_POLICY)
+
+    def claim_usage(self, job: Job) -> ClaimUsage:
+        """Return what counts against the limits of this job's queue, tenant and key."""
+        here = [one for one in self._in(State.IN_FLIGHT) if one.queue == job.queue]
+        theirs = [one for one in here if one.tenant == job.tenant]
+        of_key = sum(job.ties.key is not None and one.ties.key == job.ties.key for one in theirs)
+        spent_us = self._spent_until_us.get(job.queue, 0)
+        return ClaimUsage(len(here), len(theirs), of_key, spent_us)
+
+    def key_head(self, job: Job) -> Job | None:
+        """Return the job of its key that goes first, if its queue keeps keys in order."""
+        if job.ties.key is None or not self._policy(job.queue).ordered:
+            return None
+        return key_head(job, self._of_key(job))
 
     def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
         """Return when time alone may make another job claimable."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
+    check_audit_page,
     check_command,
     check_edit,
     check_filter,
@@ -30,6 +29,7 @@ from holdfast.engines.clock import Clock, monotonic
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     MAX_CLAIM,
+    MAX_EXPLAINED,
     AdminResult,
     Capabilities,
     Claim,
@@ -48,9 +48,18 @@ from holdfast.engines.queue_stats import StoreMetrics, StoreStats
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction, ReplayJobs
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
+from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -79,18 +88,20 @@ from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     MAX_PAGE,
+    Count,
     FailureGroup,
     Filter,
+    Order,
     Page,
+    check_cap,
+    check_order,
     check_page,
-    place_of,
-    read_cursor,
-    write_cursor,
 )
 from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, outages, rows
 from .admin import actions, audit, fleet, operations, queries
+from .admin import explain as explaining
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
 from .admin import samples as sampling
@@ -261,18 +272,29 @@ class PostgresEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_page(limit)
-        wanted, after = check_filter(wanted), read_cursor(cursor)
+        wanted, order = check_filter(wanted), check_order(order)
+        after = read_cursor(cursor, wanted, order)
+        listed = order.of_listed(wanted)
         jobs = await self._database.read(
-            lambda: queries.find(wanted, after, limit + 1, caller, self._context(), newest=newest)
+            lambda: queries.find(listed, after, limit + 1, caller, self._context(), order)
         )
-        if len(jobs) <= limit:
-            return Page(jobs)
-        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+        return page_of(jobs, limit, wanted, order)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_cap(cap)
+        wanted = check_filter(wanted)
+        found = await self._database.read(
+            lambda: queries.count(wanted, cap + 1, caller, self._context())
+        )
+        return Count.of(found, cap)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""
@@ -302,11 +324,30 @@ class PostgresEngine:
         found = await self._database.read(lambda: queries.history(names, caller, self._context()))
         return [found.get((tenant, job_id)) for job_id in wanted]
 
-    async def audited(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    async def explain(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Explanation | None]:
+        """See ``Engine.explain``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_EXPLAINED)
+        wanted = [(tenant, job_id) for job_id in names]
+        found = await self._database.perform(
+            lambda: explaining.explain_jobs(wanted, caller, self._context()), idempotent=True
+        )
+        return [found.get((tenant, job_id)) for job_id in names]
+
+    async def audited(
+        self,
+        wanted: AuditFilter = WHOLE_AUDIT,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+    ) -> list[AuditRecord]:
         """See ``Engine.audited``."""
-        check_size("after", after, 0)
-        check_page(limit)
-        return await self._database.read(lambda: audit.audited(after, limit))
+        check_audit_page(wanted, after, limit)
+        return await self._database.read(lambda: audit.search(wanted, after, limit, newest=newest))
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -332,14 +373,18 @@ class PostgresEngine:
         check_action(action)
         check_attribution(attribution)
         matching = for_states(wanted, action.states)
-        change = lambda: actions.change_of(action, attribution, named=bool(matching.ids))
-        if not isinstance(action, ReplayJobs) or action.fixed or matching.ids:
-            return await self._operate(matching, change, attribution, limit, caller)
-        others, kept = await self._database.read(
-            lambda: actions.without_deterministic(matching, caller, self._context())
-        )
-        done = await self._operate(others, change, attribution, limit, caller)
-        return replace(done, kept=done.kept + kept)
+        others, kept = matching, 0
+        if isinstance(action, ReplayJobs) and not (action.fixed or matching.ids):
+            others, kept = await self._database.read(
+                lambda: actions.without_deterministic(matching, caller, self._context())
+            )
+
+        def change() -> actions.JobChange:
+            changes = actions.change_of(action, attribution, named=bool(matching.ids))
+            changes.kept = kept
+            return changes
+
+        return await self._operate(others, change, attribution, limit, caller)
 
     async def edit(
         self,

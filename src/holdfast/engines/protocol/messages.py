@@ -25,9 +25,17 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import AnyAction
-from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    WHOLE_AUDIT,
+    Attribution,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
     SentCommand,
@@ -43,7 +51,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
-from holdfast.model.search import FailureGroup, Filter, Page
+from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
 
 VERSION = 1
 ROOT = "/engine/"
@@ -151,6 +159,16 @@ class FindCall(msgspec.Struct, frozen=True, array_like=True):
     cursor: str
     limit: int
     newest: bool
+    """What clients say that do not know ``order``."""
+    caller: Caller = SYSTEM
+    order: Order | None = None
+
+
+class CountCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.count``."""
+
+    wanted: Filter
+    cap: int
     caller: Caller = SYSTEM
 
 
@@ -337,6 +355,8 @@ class AuditedCall(msgspec.Struct, frozen=True, array_like=True):
 
     after: int
     limit: int
+    wanted: AuditFilter = WHOLE_AUDIT
+    newest: bool = False
 
 
 class DumpCall(msgspec.Struct, frozen=True, array_like=True):
@@ -425,8 +445,10 @@ COUNTS = Verb("counts", CountsCall, dict[str, Counts])
 QUEUES = Verb("queues", CountsCall, list[str])
 VALIDATE = Verb("validate", Empty, list[str])
 FIND = Verb("find", FindCall, Page)
+COUNT = Verb("count", CountCall, Count)
 GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
+EXPLAIN = Verb("explain", GetCall, list[Explanation | None])
 OPERATE = Verb("operate", OperateCall, AdminResult)
 EDIT = Verb("edit", EditCall, Job)
 POLICIES = Verb("policies", Empty, dict[str, QueuePolicy])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .archive import ArchiveRules, PurgeRules
 from .audit import AuditRules, FlagAndScheduleRules
+from .audit_search import AuditFactRules, AuditSearchRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
 from .claim import ClaimRules
@@ -19,6 +20,7 @@ from .confirm import ConfirmRules
 from .dependencies import DependencyRules
 from .edit import EditRules
 from .enqueue import EnqueueRules
+from .explain import ExplainRules
 from .find import FindRules
 from .fixture import EngineFixture
 from .fleet import CommandRules, LeaseReadingRules, RegistryRules
@@ -53,8 +55,16 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, GroupLifeRules, HistoryRules, RetentionRules, SampleRules):
-    """Find, groups, history, what is kept of it, and samples."""
+class QueryRules(
+    FindRules,
+    GroupRules,
+    GroupLifeRules,
+    HistoryRules,
+    RetentionRules,
+    SampleRules,
+    ExplainRules,
+):
+    """Find, groups, history, what is kept of it, samples, and why jobs wait."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):
@@ -65,7 +75,7 @@ class BulkRules(OperationRules, OperationPaceRules):
     """Operations: their members, their pace, their outcomes."""
 
 
-class RecordRules(AuditRules, FlagAndScheduleRules):
+class RecordRules(AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules):
     """The audit, flags and schedules."""
 
 

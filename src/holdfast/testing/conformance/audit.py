@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.model.access import Caller
 from holdfast.model.actions import (
@@ -33,6 +35,31 @@ from .fixture import OPERATION, EngineFixture, Suite, named, on_engine, wanted
 
 ENTRY = AuditEntry("replay", "job", "a", "ann", '{"state":["dead","pending"]}', "it is back", "x")
 NIGHTLY = ScheduleState("0 3 * * *", "Europe/Paris", "report", "default")
+
+_POLICY: dict[str, object] = {"before": {"paused": False}, "after": {"paused": True}}
+FACTS: dict[str, dict[str, object]] = {
+    "replay": {"count": 1, "ids": ["dead"]},
+    "archive": {"count": 1, "ids": ["dead"]},
+    "restore": {"count": 1, "ids": ["aside"]},
+    "cancel": {"count": 1, "ids": ["open"]},
+    "purge": {"count": 1, "ids": ["dead"]},
+    "confirm": {"count": 1, "ids": ["held"]},
+    "note": {"count": 1, "ids": ["dead"]},
+    "edit": {
+        "count": 1,
+        "ids": ["open"],
+        "before": {"priority": 0},
+        "after": {"priority": 5},
+        "payload": [],
+    },
+    "set_policy": _POLICY,
+    "set_flag": {"before": {"on": None}, "after": {"on": True}},
+    "set_schedule": {
+        "before": None,
+        "after": {field: getattr(NIGHTLY, field) for field in ScheduleState.__struct_fields__},
+    },
+}
+"""What the engine adds to the entry of each operation."""
 
 Operate = Callable[[EngineFixture, Attribution], Awaitable[object]]
 OPERATIONS: dict[str, Operate] = {
@@ -103,7 +130,8 @@ class AuditRules(Suite):
         await OPERATIONS[verb](fixture, Attribution("ann", "because", (ENTRY,)))
         [record] = await fixture.engine.audited()
         assert (record.number, record.at_us) == (1, fixture.clock.now_us())
-        assert record.entry == ENTRY
+        assert json.loads(record.entry.changes) == {**json.loads(ENTRY.changes), **FACTS[verb]}
+        assert replace(record.entry, changes=ENTRY.changes) == ENTRY
         assert follows(AuditHead(), record)
         assert verb == "note" or await _seen(fixture) != before
 

@@ -15,12 +15,12 @@ from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import MAX_TIME_US, Job, State
-from holdfast.model.search import FailureGroup, Filter, Place
+from holdfast.model.search import FailureGroup, Filter, Order, Place
 
 from .bloom import KnownNames
 from .database import translated
@@ -283,11 +283,17 @@ class HistoryFeed:
         return self.store.get(tenant, job_id)
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """See ``HistoryStore.find``."""
-        look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
+        look = partial(self.store.find, wanted, caller, after, limit, order)
         return await self._on(self._readers, look)
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        return await self._on(
+            self._readers, partial(self.store.count_matching, wanted, caller, most)
+        )
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
@@ -297,9 +303,12 @@ class HistoryFeed:
         """See ``HistoryStore.history``."""
         return await self._on(self._readers, partial(self.store.history, job))
 
-    async def audit(self, after: int, limit: int) -> Sequence[AuditRecord]:
+    async def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> Sequence[AuditRecord]:
         """See ``HistoryStore.audit``."""
-        return await self._on(self._readers, partial(self.store.audit, after, limit))
+        read = partial(self.store.audit, after, limit, wanted, newest=newest)
+        return await self._on(self._readers, read)
 
     async def count(self, caller: Caller) -> StateCounts:
         """See ``HistoryStore.count``."""

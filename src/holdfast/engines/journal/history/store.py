@@ -20,12 +20,13 @@ from holdfast.engines.dump.format import DumpedJob, DumpRecord
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.journal.wal.disk import DatabaseFile
 from holdfast.model.access import Caller
-from holdfast.model.audit import AuditRecord
+from holdfast.model.audit import WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import MAX_TIME_US, Job, State
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Place
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Order, Place
 
+from . import audit as audit_module
 from . import dump as dump_module
 from . import queries
 from . import writer as writer_module
@@ -227,15 +228,21 @@ class SqliteHistory:
         return max(jobs, key=lambda job: job.created_at_us)
 
     def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """See ``HistoryStore.find``."""
         with self.reading() as connection:
             return queries.find(
                 queries.ReadSnapshot(connection, self.file, self.forget_before_us),
-                queries.PageQuery(wanted, caller, limit, newest),
+                queries.PageQuery(wanted, caller, limit, order),
                 after,
             )
+
+    def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        with self.reading() as connection:
+            source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
+            return queries.count(source, wanted, caller, most)
 
     def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
@@ -248,10 +255,13 @@ class SqliteHistory:
         with self.reading() as connection:
             return queries.history(connection, self.file, job)
 
-    def audit(self, after: int, limit: int) -> list[AuditRecord]:
+    def audit(
+        self, after: int, limit: int, wanted: AuditFilter = WHOLE_AUDIT, *, newest: bool = False
+    ) -> list[AuditRecord]:
         """See ``HistoryStore.audit``."""
         with self.reading() as connection:
-            return queries.audit(connection, self.file, after, limit)
+            source = audit_module.AuditSource(connection, self.file, newest=newest)
+            return audit_module.search(source, wanted, after, limit)
 
     def count(self, caller: Caller) -> dict[tuple[str, str, State], int]:
         """See ``HistoryStore.count``."""

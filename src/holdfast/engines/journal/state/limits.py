@@ -79,6 +79,13 @@ class QueueLimits:
         if state is not None:
             state.turns.pop(tenant, None)
 
+    def usage(self, job: Job) -> tuple[int, int]:
+        """Return how many jobs of its key are in flight, and how far its queue's rate is spent."""
+        key = job.tenant, job.queue, job.ties.key or ""
+        of_key = 0 if job.ties.key is None else self._in_flight_of_key[key]
+        state = self.states.get(job.queue)
+        return of_key, 0 if state is None else state.spent_until_us
+
     def opens_at_us(self, queue: str, now_us: int) -> int | None:
         """Return when time alone allows this queue more claims."""
         state = self.states.get(queue)

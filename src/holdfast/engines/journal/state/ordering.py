@@ -77,6 +77,10 @@ class KeyQueue:
         first = jobs[order[0]]
         return first if first.state is State.PENDING else None
 
+    def members(self) -> Iterator[Job]:
+        """Return the unfinished jobs, and the dead ones that hold them."""
+        return chain(self._jobs.values(), self._holds.values())
+
     def holds(self) -> Iterator[tuple[Job, int]]:
         """Return each dead job that holds this key, and how many wait behind it."""
         for dead in self._holds.values():

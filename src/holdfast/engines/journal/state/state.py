@@ -17,6 +17,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
+from holdfast.model.explain import ClaimUsage, key_head
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage, dependency_of, opens_at_us, room
@@ -269,6 +270,20 @@ class JournalState(JournalIndex):
         for _priority, group in groupby(ready, key=lambda ready_queue: ready_queue[0]):
             same = [ready_queue for _, ready_queue in group]
             yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
+
+    def claim_usage(self, job: Job) -> ClaimUsage:
+        """Return what counts against the limits of this job's queue, tenant and key."""
+        of_tenant = {name: one.in_flight(job.queue) for name, one in self._tenants.items()}
+        of_key, spent_until_us = self.limits.usage(job)
+        in_flight = sum(of_tenant.values())
+        return ClaimUsage(in_flight, of_tenant.get(job.tenant, 0), of_key, spent_until_us)
+
+    def key_head(self, job: Job) -> Job | None:
+        """Return the job of its key that goes first, if its queue keeps keys in order."""
+        key_queue = self._keys.get((job.tenant, job.queue, job.ties.key))
+        if key_queue is None or not self.limits.ordered(job.queue):
+            return None
+        return key_head(job, key_queue.members())
 
     def next_due_us(self, queues: Collection[str], now_us: int) -> int | None:
         """Return when time alone may make another job claimable."""

@@ -16,6 +16,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.actions import UNIQUE_TAKEN, AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
+from holdfast.model.audit_changes import facts_of, with_facts
 from holdfast.model.effects import Confirmed, Effect
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.failure import FailureClass
@@ -45,6 +46,8 @@ class JobChange:
         self.states = states
         self.decide = decide
         self.skip_reason = skip_reason
+        self.kept = 0
+        """How many jobs the filter already leaves out."""
 
     def skips(self, job: Job) -> bool:
         """Whether to leave this job alone."""
@@ -119,6 +122,7 @@ def operate(
 ) -> SansIO[tuple[AdminResult, UnitOfWork]]:
     """Apply a change to the jobs that a filter finds; ``wanted`` has the states of the change."""
     found, kept = yield from _select(wanted, change, limit, caller, context)
+    kept += change.kept
     more = len(found) > limit
     found = found[:limit]
     [[[now_us]]] = yield from execute_all(context.now())
@@ -142,7 +146,7 @@ def operate(
         if isinstance(effect, Confirmed) and not job.ties.waiting_for
     ]
     changes = yield from write_effects([*picked, *unblocked], now_us, context)
-    yield from add_audit(attribution.audit, now_us)
+    yield from add_audit(with_facts(attribution.audit, facts_of(picked, kept)), now_us)
     yield from after_changes(changes, context)
     jobs = [changes.job((job.tenant, job.id)) or job for job, _effect in picked]
     return AdminResult(jobs, kept, more), changes

@@ -8,7 +8,14 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, execute, execute_all
 from holdfast.model import audit as auditing
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
+from holdfast.model.audit import (
+    MAX_NUMBER,
+    WHOLE_AUDIT,
+    AuditEntry,
+    AuditFilter,
+    AuditHead,
+    AuditRecord,
+)
 
 
 def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
@@ -35,13 +42,38 @@ def add_audit_now(entries: Sequence[AuditEntry], context: CallContext) -> SansIO
 def take_unlogged(limit: int) -> SansIO[list[AuditRecord]]:
     """Return the records that no process has logged yet, and count them as logged."""
     [[number]] = yield from execute("read_audit_logged")
-    records = yield from audited(number, limit)
+    records = yield from search(WHOLE_AUDIT, number, limit, newest=False)
     if records:
         yield from execute("advance_audit_logged", number=records[-1].number)
     return records
 
 
-def audited(after: int, limit: int) -> SansIO[list[AuditRecord]]:
-    """Return the records after this number."""
-    found = yield from execute("read_audit", after=after, limit=limit)
+def search(
+    wanted: AuditFilter, after: int, limit: int, *, newest: bool
+) -> SansIO[list[AuditRecord]]:
+    """Return the matching records after this number, or before it; 0: all."""
+    path = "find_audit_newest" if newest else "find_audit"
+    after = after or MAX_NUMBER if newest else after
+    found = yield from execute(path, **_conditions(wanted), after=after, limit=limit)
     return [rows.audit_record(number, record) for number, record in found]
+
+
+def _conditions(wanted: AuditFilter) -> dict[str, object]:
+    prefixes = [rows.without_nul(one) for one in wanted.actions if one.endswith(".")]
+    actions = [rows.without_nul(one) for one in wanted.actions if not one.endswith(".")]
+    return {
+        "users": [rows.without_nul(one) for one in wanted.by] or None,
+        "any_action": not wanted.actions,
+        "actions": actions,
+        "prefixes": prefixes,
+        "resource_type": _nullable(wanted.resource_type),
+        "resource_id": _nullable(wanted.resource_id),
+        "tenant": _nullable(wanted.tenant),
+        "from_us": wanted.from_us,
+        "to_us": wanted.to_us,
+        "text": rows.without_nul(wanted.text) or None,
+    }
+
+
+def _nullable(text: str | None) -> str | None:
+    return None if text is None else rows.without_nul(text)

@@ -8,6 +8,12 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.model.audit import Attribution
+from holdfast.model.audit_changes import (
+    flag_facts,
+    policy_facts,
+    schedule_facts,
+    with_facts,
+)
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import ChangedMeanwhile
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
@@ -49,7 +55,8 @@ def set_policy(
         yield from execute("put_policy", **policy_columns(queue, policy))
     if (after.ordered, line_of(after)) != (held.ordered, line_of(held)):
         yield from execute("change_lines", queue=queue, line=line_of(after), ordered=after.ordered)
-    yield from add_audit(attribution.audit, now_us)
+    audit = with_facts(attribution.audit, policy_facts(held, after))
+    yield from add_audit(audit, now_us)
     yield from execute_all(context.notify([queue]))
 
 
@@ -75,10 +82,12 @@ def set_flag(
     name: str, attribution: Attribution, context: CallContext, *, to: bool | None
 ) -> SansIO[None]:
     """Switch a flag, or remove it."""
+    yield from execute("lock_keys", names=[f"flag/{name}"])
+    before = (yield from flags()).get(name)
     [[[now_us]], _done] = yield from execute_all(
         context.now(), Statement("set_flag", {"name": name, "to": to})
     )
-    yield from add_audit(attribution.audit, now_us)
+    yield from add_audit(with_facts(attribution.audit, flag_facts(before, to)), now_us)
 
 
 def schedules() -> SansIO[Mapping[str, ScheduleState]]:
@@ -97,10 +106,9 @@ def set_schedule(
     """Add, change or remove a schedule."""
     yield from execute("lock_keys", names=[f"schedule/{name}"])
     [[[now_us]]] = yield from execute_all(context.now())
-    if expected is not None:
-        known = yield from schedules()
-        if known.get(name) != expected:
-            raise ChangedMeanwhile("schedule", name)
+    before = (yield from schedules()).get(name)
+    if expected is not None and before != expected:
+        raise ChangedMeanwhile("schedule", name)
     packed = None if schedule is None else rows.pack(schedule)
     yield from execute("set_schedule", name=name, schedule=packed)
-    yield from add_audit(attribution.audit, now_us)
+    yield from add_audit(with_facts(attribution.audit, schedule_facts(before, schedule)), now_us)

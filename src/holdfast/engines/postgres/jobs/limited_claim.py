@@ -152,6 +152,13 @@ def claim_with_limits(request: ClaimRequest, context: CallContext) -> SansIO[lis
     locks += [outage_lock(dependency_of(queue)) for queue in request.queues]
     yield from execute("lock_keys", names=locks)
     yield from execute("realign_lines", **queues)
+    picked, budget, now_us = yield from pick(request, context)
+    return (yield from _hand_out(picked, budget, request, now_us, context))
+
+
+def pick(request: ClaimRequest, context: CallContext) -> SansIO[tuple[list[Job], ClaimBudget, int]]:
+    """Decide what to claim, without claiming it; return also what is left, and the time."""
+    queues = {"queues": list(request.queues)}
     found, in_flight, turns = yield from execute_all(
         read_watermarks(request, context),
         Statement("count_in_flight", queues),
@@ -167,7 +174,7 @@ def claim_with_limits(request: ClaimRequest, context: CallContext) -> SansIO[lis
         if len(picked) == request.limit or size >= MAX_CLAIM or full <= _groups(due, budget):
             break
         size *= 8  # a full group was used up: there may be more jobs behind its page
-    return (yield from _hand_out(picked, budget, request, now_us, context))
+    return picked, budget, now_us
 
 
 def _candidates(

@@ -17,6 +17,7 @@ from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.audit import Attribution
+from holdfast.model.audit_changes import facts_of, with_facts
 from holdfast.model.effects import Effect
 from holdfast.model.job import Job, JobRef, State
 
@@ -126,7 +127,8 @@ def reclaim(
     ended: list[tuple[Job, Effect]] = [*lost, *unclaimed]
     changes = yield from write_effects(ended, now_us, context)
     if attribution is not None and forced_jobs:
-        yield from add_audit(attribution.audit, now_us)
+        facts = facts_of(lost[: len(forced_jobs)])
+        yield from add_audit(with_facts(attribution.audit, facts), now_us)
     yield from after_changes(changes, context)
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]
     kept = [job for job in after if job is not None]

@@ -95,7 +95,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("schedules", "pause"): ("nightly", *WHY),
     ("schedules", "resume"): ("nightly", *WHY),
     ("flags", "set"): ("f", "on", *WHY),
-    ("outages", "start"): ("api", *WHY),
+    ("outages", "start"): ("mail", *WHY),
     ("outages", "end"): ("mail", *WHY),
     ("dump",): ("out.dump",),
     ("load",): ("in.dump",),

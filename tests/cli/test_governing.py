@@ -203,6 +203,7 @@ def test_outages_are_started_shown_and_ended(shop):
     assert shop.run("outages", "list").stderr == "no outages\n"
     assert shop.run("outages", "start", "mail", *WHY).stdout.startswith("mail: out since 20")
     shop.run("outages", "start", "mail", *WHY, code=2)
+    assert "no queue needs 'mial'" in shop.run("outages", "start", "mial", *WHY, code=2).stderr
     [found] = shop.json("outages", "list")
     assert (found["dependency"], found["phase"], found["queues"]) == ("mail", "out", ["mail"])
     assert found["waiting"] == shop.json("status")["pending"] - _pending_elsewhere(shop)

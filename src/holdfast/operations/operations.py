@@ -39,6 +39,7 @@ from holdfast.model.errors import (
 from holdfast.model.failure import FailureClass
 from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
@@ -359,8 +360,28 @@ class Operations:
         entry = entry_of("flag.set", "flag", name, who, {})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
 
-    async def set_outage(self, dependency: str, who: Author, *, on: bool) -> OutageView:
-        """Start an outage, or end one; return it as it is now."""
+    async def set_outage(
+        self,
+        dependency: str,
+        who: Author,
+        *,
+        on: bool,
+        new: bool = False,
+        also_known: Iterable[str] = (),
+    ) -> OutageView:
+        """Start an outage, or end one; return it as it is now.
+
+        Raise ``InvalidInput`` if no queue that has jobs, limits or a task here, or is one of
+        ``also_known``, needs the dependency, unless it is meant to be ``new``.
+        """
+        if on and not new:
+            queues = {DEFAULT_QUEUE, *await self.engine.counts(), *await self.engine.policies()}
+            queues.update(also_known, [] if self._registry is None else self._registry.queues)
+            known = sorted({dependency_of(queue) for queue in queues})
+            if dependency not in known:
+                names = ", ".join(known)
+                problem = f"no queue needs {dependency!r}; there are {names}. --new if it is meant"
+                raise InvalidInput("dependency", problem)
         entry = entry_of(f"outage.{'start' if on else 'end'}", "outage", dependency, who, {})
         attribution = Attribution(who.by, who.why, (entry,))
         outage = await self.engine.set_outage(dependency, attribution, on=on)

@@ -13,6 +13,8 @@ from holdfast.cli.output import clean, document, lines, note
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
+    from holdfast.operations.operations import Operations
+    from holdfast.operations.outages import OutageView
 
 
 @click.group("outages", cls=CommandGroup)
@@ -44,17 +46,18 @@ def list_outages(context: CommandContext, *, ended: bool, as_json: bool, ndjson:
 
 @outages_group.command("start")
 @click.argument("dependency")
+@click.option("--new", is_flag=True, help="No queue needs it yet, and it is meant.")
 @who_options
 @json_option
 @click.pass_obj
 def start(
-    context: CommandContext, dependency: str, *, who: Callable[[], Author], as_json: bool
+    context: CommandContext, dependency: str, *, new: bool, who: Callable[[], Author], as_json: bool
 ) -> None:
     """Hold the jobs of a dependency back: one at a time probes it until it works again.
 
     DEPENDENCY is what follows the @ in the names of its queues, or the name of a queue.
     """
-    _set(context, dependency, who, on=True, as_json=as_json)
+    _set(context, dependency, who, on=True, new=new, as_json=as_json)
 
 
 @outages_group.command("end")
@@ -70,14 +73,25 @@ def end(
 
 
 def _set(
-    context: CommandContext, dependency: str, who: Callable[[], Author], *, on: bool, as_json: bool
+    context: CommandContext,
+    dependency: str,
+    who: Callable[[], Author],
+    *,
+    on: bool,
+    as_json: bool,
+    new: bool = False,
 ) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     asked = who()
-    outage = store_access.write_store(
-        context.settings(), lambda operations: operations.set_outage(dependency, asked, on=on)
-    )
+
+    async def change(operations: Operations) -> OutageView:
+        # Without a registry of tasks only live daemons know the queues of an application.
+        live = await operations.fleet.live()
+        known = [name for entry in live for name in entry.process.task_queues]
+        return await operations.set_outage(dependency, asked, on=on, new=new, also_known=known)
+
+    outage = store_access.write_store(context.settings(), change)
     if as_json:
         document(outage)
     else:

@@ -38,6 +38,7 @@ from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
+from holdfast.worker.operation_loop import OperationLoop
 from holdfast.worker.registry import Hook, Registry, check_times
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
@@ -287,6 +288,7 @@ class Daemon:
                 remember_seconds=settings.remember_seconds,
                 states=engine.schedules,
             ),
+            OperationLoop(engine),
             SuppressedSummaryLoop(),
         ]
 

@@ -16,8 +16,11 @@ from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Edit, Job, JobRef
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
+
+from .operation_logging import OperationLog
 
 log = StructuredLog("holdfast.audit")
 
@@ -36,6 +39,7 @@ class AuditLoggingEngine(ForwardingEngine):
         """Without ``logs_audit`` it logs nothing: on a server ``AuditLogLoop`` does, for all."""
         super().__init__(engine)
         self.logs_audit = logs_audit
+        self.operation_log = OperationLog()
         self.on_command: Callable[[], None] = lambda: None
         """Called after a command to processes was sent: it may be for this one."""
 
@@ -54,6 +58,46 @@ class AuditLoggingEngine(ForwardingEngine):
             # A note is only for people who may see the job.
             attribution = msgspec.structs.replace(attribution, why="")
         return self._log_operation(action.name, attribution, done)
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``."""
+        operation = await self.engine.start_operation(new, attribution, caller=caller)
+        self._log(new.action.name, attribution, resource=f"operation {operation.id}")
+        self.operation_log.started(operation)
+        return operation
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        step = await self.engine.advance_operation(operation_id)
+        self.operation_log.seen(step.operation)
+        return step
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        found = await self.engine.operations(running=running, limit=limit, caller=caller)
+        if running and caller.unlimited and len(found) < limit:
+            self.operation_log.listed(found)
+        return found
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        operation = await self.engine.change_operation(
+            operation_id, change, attribution, caller=caller
+        )
+        self._log("operation.change", attribution, resource=f"operation {operation_id}")
+        self.operation_log.seen(operation)
+        return operation
 
     async def edit(
         self,

@@ -28,6 +28,7 @@ from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
+from holdfast.model.operation import OperationStep
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
@@ -62,6 +63,7 @@ class InstrumentedEngine(AuditLoggingEngine):
         """Take the jobs that workers ``held`` across a restart."""
         super().__init__(engine, logs_audit=logs_audit)
         self.metrics = metrics
+        metrics.operations_running = lambda: self.operation_log.running
         now = monotonic()
         self._held: dict[int, tuple[Job, float]] = {
             job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
@@ -189,6 +191,13 @@ class InstrumentedEngine(AuditLoggingEngine):
         if isinstance(action, CancelJobs):
             self._cancelled(done.jobs)
         return done
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        step = await super().advance_operation(operation_id)
+        if step.acted:
+            self.metrics.operation_members[step.operation.action.name] += step.acted
+        return step
 
     # --- count -------------------------------------------------------------------------------
 

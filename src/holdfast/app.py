@@ -116,6 +116,7 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
+        check: Callable[..., object] | None = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -130,6 +131,7 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
+        check: Callable[..., object] | None = None,
     ) -> object:
         """Make a function a task: ``@app.task``, or ``@app.task(...)`` with these arguments.
 
@@ -140,10 +142,15 @@ class Holdfast:
         (``"async"``), plain functions in a ``"thread"``; ``"process"`` is for CPU-bound code, or
         code that may hang: a time-out kills it. ``estimated`` is how long the first lease of a job
         lasts, and ``max_processing`` how long a job may be held, heartbeats or not; by default
-        the time-out and a minute more.
+        the time-out and a minute more. ``check`` is for ``holdfast dead try``: a function, async
+        or not, that gets the arguments of a dead letter and raises if the task would fail with
+        them. It must change nothing.
 
         Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
+
+        if check is not None and not callable(check):
+            raise InvalidInput("check", f"a {type(check).__name__} is not a function")
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
             label = str(name or getattr(declared, "__name__", ""))
@@ -158,6 +165,7 @@ class Holdfast:
                 retry=retry,
                 estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
                 max_processing_seconds=_seconds("max_processing", max_processing),
+                check=check,
             )
             self.registry.add_task(spec)
             return Task(declared, spec, self._binding, lambda: self.settings.max_attempts)

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -228,6 +228,7 @@ def _attempts(text: str) -> dict[str, int]:
     return {"attempts_from": int(least), "attempts_to": int(most or least) + 1}
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:us|ms|s|m|h|d|w))+")
 
 
@@ -244,7 +245,7 @@ def moment_us(field: str, text: str) -> int:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:
             found = found.replace(tzinfo=UTC)
-        return max(0, int(found.timestamp() * MICROSECONDS))
+        return max(0, (found - _EPOCH) // timedelta(microseconds=1))
     except (ValueError, OverflowError):
         raise InvalidInput(
             field,

@@ -389,6 +389,20 @@ class UnknownSchedule(HoldfastError):
         self.name = name
 
 
+class PlanOutdated(HoldfastError):
+    """More or fewer jobs match than the plan of an operation counted; nothing was changed."""
+
+    code = "plan_outdated"
+
+    def __init__(self, expected: int, found: str) -> None:
+        super().__init__(
+            f"the plan counted {expected:,}, and now it would be {found}: make a new plan with "
+            "--dry-run"
+        )
+        self.expected = expected
+        self.found = found
+
+
 class UnknownOperation(HoldfastError):
     """No operation with this id is remembered."""
 

@@ -53,6 +53,8 @@ class TaskSpec(msgspec.Struct, frozen=True):
     retry: Retry | None = None
     estimated_seconds: float | None = None
     max_processing_seconds: float | None = None
+    check: Callable[..., object] | None = None
+    """Says whether a call would pass, without doing anything: for ``holdfast dead try``."""
 
 
 def check_times(spec: TaskSpec, cap_seconds: float | None = None, setting: str = "") -> None:

@@ -1,0 +1,113 @@
+"""Checks what an edit or a retarget would leave against today's tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.engines.contract import Engine
+from holdfast.model import operation as operations
+from holdfast.model.actions import AnyAction, EditJobs, RetargetJobs
+from holdfast.model.errors import PayloadInvalid
+from holdfast.model.job import Job
+from holdfast.model.payload_paths import NoSuchPath, assign, value_at
+from holdfast.model.search import MAX_PAGE
+
+from .bulk import SAMPLES, OperationRequest
+
+if TYPE_CHECKING:
+    from holdfast.worker.registry import Registry, TaskSpec
+
+
+class PayloadProblem(msgspec.Struct, frozen=True):
+    """Why a task cannot run with a payload."""
+
+    id: str
+    task: str
+    problem: str
+
+
+class FieldChange(msgspec.Struct, frozen=True):
+    """One difference that an edit makes, as JSON; None: nothing is there."""
+
+    id: str
+    field: str
+    before: msgspec.Raw | None
+    after: msgspec.Raw | None
+
+
+class PayloadCheck(msgspec.Struct, frozen=True):
+    """What an edit or a retarget would leave: problems, and the differences of some jobs."""
+
+    application: bool
+    """Whether the tasks of an application are known here."""
+    checked: int
+    """How many jobs were checked against the signature of their task."""
+    unknown: list[str] = []
+    """Tasks that are not known here, so that nothing was checked."""
+    problems: list[PayloadProblem] = []
+    changes: list[FieldChange] = []
+
+
+async def check_payloads(
+    engine: Engine, registry: Registry | None, request: OperationRequest
+) -> PayloadCheck:
+    """Check up to a thousand members; a problem that the change does not cause is none of it."""
+    now_us = await engine.now_us() if request.as_of_us is None else request.as_of_us
+    wanted = operations.members(request.action, request.wanted, now_us)
+    found = await engine.find(wanted, limit=min(request.limit or MAX_PAGE, MAX_PAGE))
+    tasks = {} if registry is None else registry.tasks
+    checked, problems, unknown = 0, [], set()
+    changes: list[FieldChange] = []
+    jobs = [job for job in found.jobs if not request.action.skip_reason(job, named=True)]
+    for number, job in enumerate(jobs):
+        task, payload = _after(request.action, job)
+        if number < SAMPLES:
+            changes += _changes(request.action, job, payload)
+        spec = tasks.get(task)
+        if spec is None:
+            unknown.add(task)
+            continue
+        checked += 1
+        problem = payload_problem(spec, payload)
+        if problem and (task != job.task or problem != payload_problem(spec, job.payload)):
+            problems.append(PayloadProblem(job.id, task, problem))
+    return PayloadCheck(registry is not None, checked, sorted(unknown), problems, changes)
+
+
+def payload_problem(spec: TaskSpec, payload: bytes) -> str:
+    """Return why a task cannot be called with a payload, or an empty text."""
+    try:
+        spec.signature.check(payload)
+    except PayloadInvalid as error:
+        return error.problem
+    return ""
+
+
+def _after(action: AnyAction, job: Job) -> tuple[str, bytes]:
+    """Return the task and the payload that a job would have."""
+    if isinstance(action, RetargetJobs):
+        return action.task, job.payload
+    if isinstance(action, EditJobs):
+        return job.task, assign(job.payload, action.assignments)
+    return job.task, job.payload
+
+
+def _changes(action: AnyAction, job: Job, payload: bytes) -> list[FieldChange]:
+    if isinstance(action, RetargetJobs):
+        names = msgspec.json.encode(job.task), msgspec.json.encode(action.task)
+        return [FieldChange(job.id, "task", msgspec.Raw(names[0]), msgspec.Raw(names[1]))]
+    if not isinstance(action, EditJobs):
+        return []
+    return [
+        FieldChange(job.id, one.path, _value(job.payload, one.path), _value(payload, one.path))
+        for one in action.assignments
+    ]
+
+
+def _value(payload: bytes, path: str) -> msgspec.Raw | None:
+    try:
+        return msgspec.Raw(msgspec.json.encode(value_at(payload, path)))
+    except NoSuchPath:
+        return None

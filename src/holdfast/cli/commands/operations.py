@@ -99,18 +99,6 @@ def resume_operation(
     _change(context, operation_id, OperationChange(paused=False), who, as_json=as_json)
 
 
-@operations_group.command("abort")
-@_ID
-@who_options
-@json_option
-@click.pass_obj
-def abort_operation(
-    context: CommandContext, operation_id: str, *, who: Callable[[], Author], as_json: bool
-) -> None:
-    """End an operation; what it has done stays done."""
-    _change(context, operation_id, OperationChange(abort=True), who, as_json=as_json)
-
-
 @operations_group.command("rate")
 @_ID
 @click.argument("rate", metavar="N/UNIT|none")
@@ -130,6 +118,18 @@ def change_rate(
     if rate.strip().lower() != "none":
         change = OperationChange(rate=rate_of("rate", rate))
     _change(context, operation_id, change, who, as_json=as_json)
+
+
+@operations_group.command("abort")
+@_ID
+@who_options
+@json_option
+@click.pass_obj
+def abort_operation(
+    context: CommandContext, operation_id: str, *, who: Callable[[], Author], as_json: bool
+) -> None:
+    """End an operation; what it has done stays done."""
+    _change(context, operation_id, OperationChange(abort=True), who, as_json=as_json)
 
 
 def _change(

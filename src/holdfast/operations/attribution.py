@@ -41,7 +41,7 @@ def attribution_of(
 def filter_fields(wanted: Filter) -> dict[str, object]:
     """Return the conditions of a filter by name; of many ids only the first."""
     fields: dict[str, object] = {
-        field: msgspec.to_builtins(value)
+        field: list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
         for field in Filter.__struct_fields__
         if (value := getattr(wanted, field)) != getattr(EVERYTHING, field)
     }

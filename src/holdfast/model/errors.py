@@ -29,6 +29,8 @@ HoldfastError
 ├── JobNotFound             there is no such job, or the caller may not see it
 ├── UnknownSchedule         no schedule with this name is known
 ├── UnknownQueue            no queue with this name is known
+├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
+├── UnknownOperation        no operation with this id is remembered
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── NoResult                the awaited job is completed, but its result was not kept
 ├── ResultTimeout           the awaited job has not finished in time
@@ -403,18 +405,6 @@ class PlanOutdated(HoldfastError):
         self.found = found
 
 
-class UnknownOperation(HoldfastError):
-    """No operation with this id is remembered."""
-
-    code = "unknown_operation"
-
-    def __init__(self, operation_id: str) -> None:
-        super().__init__(
-            f"no operation has the id {operation_id!r}: see `holdfast operations list`"
-        )
-        self.operation_id = operation_id
-
-
 class UnknownQueue(HoldfastError):
     """No queue with this name has jobs, limits or a task."""
 
@@ -431,6 +421,18 @@ class UnknownQueue(HoldfastError):
             "For a queue whose first job comes later, add --new"
         )
         self.name = name
+
+
+class UnknownOperation(HoldfastError):
+    """No operation with this id is remembered."""
+
+    code = "unknown_operation"
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(
+            f"no operation has the id {operation_id!r}: see `holdfast operations list`"
+        )
+        self.operation_id = operation_id
 
 
 class JobFailed(HoldfastError):

@@ -8,7 +8,7 @@ stored in the commit that acts on them, so that no member is acted on twice, wha
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ MAX_ENDED = 1_000
 """How many operations that have ended are remembered."""
 MOST_FOR_BOUND = 10_000
 """Up to this limit the last member is found out at the start."""
+
+CHANGED = "changed"
+"""Why a member was skipped that became something else at the last moment."""
 
 MemberName = tuple[str, str]
 """The tenant and id of a member."""
@@ -321,7 +324,9 @@ def watch(operation: Operation, now_us: int) -> Operation:
     if operation.paused:
         return operation
     if in_canary:
-        return _watch_canary(operation, now_us)
+        operation = _watch_canary(operation, now_us)
+    if operation.phase is Phase.RUNNING and _reached_limit(operation):
+        operation = replace(operation, phase=Phase.VERIFYING)  # the canaries were all
     if operation.phase is Phase.VERIFYING:
         waited_us = now_us - operation.acted_at_us
         if not operation.outstanding:
@@ -382,7 +387,7 @@ def after_chunk(operation: Operation, chunk: Chunk, now_us: int) -> Operation:
             return replace(after, canaries=chunk.acted)
         return replace(after, phase=Phase.RUNNING)  # none is fit to be a canary
     after = replace(after, after=chunk.after or operation.after)
-    if not chunk.exhausted and (operation.limit is None or acted < operation.limit):
+    if not chunk.exhausted and not _reached_limit(after):
         return after
     if after.watched and after.outstanding:
         return replace(after, phase=Phase.VERIFYING)
@@ -475,44 +480,14 @@ def decode(record: bytes) -> Operation:
 _OPERATIONS = msgspec.msgpack.Decoder(Operation)
 
 
-class OperationLedger:
-    """The operations that a store in this process remembers; jobs that end are counted."""
-
-    def __init__(self) -> None:
-        self._operations: dict[str, Operation] = {}
-
-    def __iter__(self) -> Iterator[Operation]:
-        return iter(self._operations.values())
-
-    def __len__(self) -> int:
-        return len(self._operations)
-
-    def get(self, operation_id: str) -> Operation | None:
-        """Return the operation of this id."""
-        return self._operations.get(operation_id)
-
-    def put(self, operation: Operation) -> None:
-        """Set an operation; those that ended too long ago are forgotten."""
-        is_new = operation.id not in self._operations
-        self._operations[operation.id] = operation
-        if is_new and len(self._operations) > MAX_ENDED:
-            ended = [one for one in self if one.ended]
-            ended.sort(key=lambda one: (one.ended_at_us, one.id), reverse=True)
-            for one in ended[MAX_ENDED:]:
-                del self._operations[one.id]
-
-    def count(self, before: Job | None, after: Job | None) -> None:
-        """Count the end of a job that an operation replayed."""
-        if before is None or before.replays is None:
-            return  # this is for every effect on every job
-        found = ended_member(before, after)
-        if found is not None and (operation := self._operations.get(found[0])) is not None:
-            outcomes = operation.outcomes.plus(found[1])
-            self._operations[operation.id] = replace(operation, outcomes=outcomes)
-
-    def older(self, operation: Operation) -> list[Operation]:
-        """Return those that started before this one and have not ended, the oldest first."""
-        return older(self, operation)
+def within_reach(operation: Operation, caller: Caller) -> bool:
+    """Whether a caller may see an operation: it has to have the whole reach of it."""
+    if caller.unlimited:
+        return True
+    theirs = operation.caller
+    if theirs.tenant is None or theirs.tenant != caller.tenant:
+        return False
+    return all(caller.can_access(theirs.tenant, scope) for scope in theirs.scopes or ("",))
 
 
 def older(operations: Iterable[Operation], operation: Operation) -> list[Operation]:
@@ -525,6 +500,10 @@ def older(operations: Iterable[Operation], operation: Operation) -> list[Operati
 def taken_by(job: Job, earlier: list[Operation]) -> str:
     """Return why an older operation has this job, or an empty text."""
     return next((f"taken by {one.id}" for one in earlier if one.wants(job)), "")
+
+
+def _reached_limit(operation: Operation) -> bool:
+    return operation.limit is not None and operation.acted >= operation.limit
 
 
 def _burst(rate: Rate) -> int:

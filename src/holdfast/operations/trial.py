@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.engines.contract import Engine
 from holdfast.model.job import Job
 from holdfast.worker.registry import Hook, Registry, TaskSpec
 
@@ -22,14 +22,13 @@ class Trial(msgspec.Struct, frozen=True):
     problems: list[PayloadProblem] = []
 
 
-async def try_letters(registry: Registry, jobs: Sequence[Job]) -> Trial:
+async def try_letters(registry: Registry, jobs: Sequence[Job], scratch: Engine) -> Trial:
     """Check jobs against today's tasks, and with the checks that tasks have of their own.
 
-    What a check enqueues goes to an engine in memory, and is forgotten.
+    What a check enqueues goes to ``scratch``, which is to be forgotten.
     """
     problems = []
     hooks = any(spec.check for job in jobs if (spec := registry.tasks.get(job.task)) is not None)
-    scratch = MemoryEngine()
     registry.adopt(scratch)
     try:
         if hooks:
@@ -46,7 +45,6 @@ async def try_letters(registry: Registry, jobs: Sequence[Job]) -> Trial:
         if hooks:
             await _run_all(registry.on_stop)
         registry.adopt(None)
-        await scratch.close()
     return Trial(len(jobs), len(jobs) - len(problems), problems)
 
 

@@ -75,6 +75,7 @@ ERRORS = [
     errors.StoreMoved("var", "postgresql://db/jobs", " on 2026-11-17", "var/MOVED"),
     errors.JobNotFound("a"),
     errors.UnknownSchedule("nightly", ["hourly"]),
+    errors.UnknownOperation("op-1"),
     errors.UnknownQueue("mial", ["mail"]),
     errors.JobFailed("a", "dead", "timeout", "took too long"),
     errors.NoResult("a", "its result is too large"),

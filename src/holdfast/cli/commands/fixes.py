@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from holdfast.operations.bulk import OperationRequest
     from holdfast.operations.operations import Operations
     from holdfast.operations.payload_checks import PayloadCheck
+    from holdfast.operations.trial import Trial
+    from holdfast.settings import Settings
+    from holdfast.worker.registry import Registry
 
 _APP = click.option("--app", metavar="MODULE:APP", help="The application that has the tasks.")
 
@@ -244,16 +247,16 @@ def try_dead(
     import asyncio  # noqa: PLC0415
 
     from holdfast.cli import store_access  # noqa: PLC0415
-    from holdfast.operations.trial import try_letters  # noqa: PLC0415
 
     wanted = with_ids(wanted, ids)
     registry = context.registry(app)
     if registry is None:
         raise InvalidInput("--app", "give the application that has the tasks: MODULE:APP")
+    settings = context.settings()
     letters = store_access.read_store(
-        context.settings(), lambda operations: _letters(operations, wanted, limit)
+        settings, lambda operations: _letters(operations, wanted, limit)
     )
-    trial = asyncio.run(try_letters(registry, letters))
+    trial = asyncio.run(_try(settings, registry, letters))
     if as_json:
         document(trial)
     elif not letters:
@@ -264,6 +267,18 @@ def try_dead(
             click.echo(f"{clean(one.id)}  {clean(one.task)}: {cut(one.problem, 200)}")
     if letters and not trial.passed:
         raise SystemExit(EXIT_FAILED)
+
+
+async def _try(settings: Settings, registry: Registry, letters: list[Job]) -> Trial:
+    from holdfast.operations.trial import try_letters  # noqa: PLC0415 - imports an engine
+    from holdfast.settings import MEMORY_STORE  # noqa: PLC0415
+    from holdfast.stores.opening import open_engine  # noqa: PLC0415
+
+    scratch = await open_engine(replace(settings, store=MEMORY_STORE), own=True)
+    try:
+        return await try_letters(registry, letters, scratch)
+    finally:
+        await scratch.close()
 
 
 async def _letters(operations: Operations, wanted: Filter, limit: int) -> list[Job]:

@@ -15,7 +15,7 @@ from holdfast.model.audit import AuditEntry, AuditHead
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.operation import OperationLedger
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts

@@ -21,34 +21,18 @@ from holdfast.model.errors import (
 )
 from holdfast.model.job import Job
 from holdfast.model.operation import (
-    Chunk,
+    CHANGED,
     NewOperation,
     Operation,
     OperationChange,
     OperationStep,
-    Phase,
 )
-from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.operation_members import Selection
 from holdfast.model.search import MAX_PAGE, Place, place_of
 
 from .admin import Admin, Decide, SkipReason
 from .core import EmbeddedCore
 from .queries import Queries
-
-_CANARY_PAGES = 10
-"""Among how many pages of members canaries are looked for."""
-_MORE = 50
-"""How many more jobs than needed are read, since some are skipped."""
-
-
-class _Selection:
-    """Members that a step acts on, those that it skips, and where it ended."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-        self.skipped: list[tuple[Place, str]] = []
-        self.after: Place | None = None
-        self.exhausted = False
 
 
 class OperationSteps:
@@ -67,7 +51,7 @@ class OperationSteps:
         found = [
             one
             for one in self._state.operations
-            if not (running and one.ended) and _within_reach(one, caller)
+            if not (running and one.ended) and operations.within_reach(one, caller)
         ]
         found.sort(key=lambda one: (one.started_at_us, one.id), reverse=True)
         return found[:limit]
@@ -75,7 +59,7 @@ class OperationSteps:
     def get(self, operation_id: str, caller: Caller) -> Operation:
         """Return an operation, or raise ``UnknownOperation``."""
         found = self._state.operations.get(operation_id)
-        if found is None or not _within_reach(found, caller):
+        if found is None or not operations.within_reach(found, caller):
             raise UnknownOperation(operation_id)
         return found
 
@@ -147,8 +131,7 @@ class OperationSteps:
             watched = operations.watch(before, now_us)
             count = operations.due(watched, now_us)
             if count:
-                canary = watched.phase is Phase.CANARY
-                found = await self._select(watched, count, canary=canary)
+                found = await self._select(watched, count)
                 step = await self._core.answer(lambda now: self._act(operation_id, found, now))
                 if isinstance(before.action, PurgeJobs):
                     await self._core.history.flush()  # until then history still finds them
@@ -163,92 +146,51 @@ class OperationSteps:
         if current is not None:
             self._put(operations.watch(current, now_us), (), now_us)
 
-    async def _select(
-        self, operation: Operation, count: int, *, canary: bool = False
-    ) -> _Selection:
-        """Return the next members, and those before them that are skipped."""
-        found = _Selection()
+    async def _select(self, operation: Operation, count: int) -> Selection:
+        """Return the next members."""
         _decide, skip_reason = self._change(operation)
+        paused = {name for name, policy in self._state.policies.items() if policy.paused}
         earlier = self._state.operations.older(operation)
-        keys: set[tuple[str, str, str]] = set()
-        after, pages = operation.after, 0
-        size = min(MAX_PAGE, count + _MORE)
-        while len(found.jobs) < count:
-            pages += 1
-            page = await self._queries.matching(operation.wanted, after, size, operation.caller)
-            for job in page:
-                if operation.until is not None and place_of(job) > operation.until:
-                    found.exhausted = True
-                    return found
-                if len(found.jobs) == count:
-                    return found
-                found.after = place_of(job)
-                if (job.tenant, job.id) in operation.canaries:
-                    continue
-                reason = operations.taken_by(job, earlier) or skip_reason(job)
-                if reason:
-                    found.skipped.append((found.after, reason))
-                elif not canary or self._fit_for_canary(job, keys):
-                    found.jobs.append(job)
-            if len(page) < size:
-                found.exhausted = True
-                break
-            after, size = place_of(page[-1]), MAX_PAGE
-            if canary and pages == _CANARY_PAGES:
-                break
+        found = Selection(operation, count, skip_reason, earlier, paused)
+        # What it has acted on lies behind: history need not have it yet, except at the start.
+        await self._core.history.room()
+        first = not operation.acted or isinstance(operation.action, PurgeJobs)
+        more = True
+        while more:
+            page = await self._queries.matching(
+                operation.wanted, found.after, found.page_size, operation.caller, flush=first
+            )
+            more = found.take(page)
         return found
 
-    def _fit_for_canary(self, job: Job, keys: set[tuple[str, str, str]]) -> bool:
-        """Whether its queue runs, and no member of its key comes before it."""
-        if self._state.policies.get(job.queue, DEFAULT_POLICY).paused:
-            return False
-        if job.ties.key is None:
-            return True
-        key = job.tenant, job.queue, job.ties.key
-        first = key not in keys
-        keys.add(key)
-        return first
-
-    def _act(self, operation_id: str, found: _Selection, now_us: int) -> OperationStep:
+    def _act(self, operation_id: str, found: Selection, now_us: int) -> OperationStep:
         """Act on these members in one commit, or on the first of them that fit into one."""
         # An outcome may have come while they were looked for: the decision is made here.
         operation = self._state.operations.get(operation_id)
         if operation is None:
             raise UnknownOperation(operation_id)
         operation = operations.watch(operation, now_us)
-        jobs = found.jobs[: operations.due(operation, now_us)]
-        if len(jobs) < len(found.jobs):
-            # The rest comes another time.
-            self._put(operation, (), now_us)
+        if operations.due(operation, now_us) < len(found.jobs):
+            self._put(operation, (), now_us)  # it was aborted, or has to wait
             return OperationStep(operation, 0, operations.next_at_us(operation, now_us))
         decide, skip_reason = self._change(operation)
-        skipped: Counter[str] = Counter(reason for _place, reason in found.skipped)
+        skipped: Counter[str] = Counter()
         picked: list[tuple[Job, Effect]] = []
-        for job in jobs:
+        for job in found.jobs:
             current = self._admin.current(job)
-            reason = "changed" if current is None else skip_reason(current)
+            reason = CHANGED if current is None else skip_reason(current)
             if current is None or reason:
                 skipped[reason] += 1
                 continue
             try:
                 picked.append((current, decide(current, now_us)))
             except IllegalTransition:
-                skipped["changed"] += 1
+                skipped[CHANGED] += 1
         after: list[Operation] = []
 
         def and_then(count: int) -> Sequence[Effect]:
-            whole = count == len(picked)
-            last = found.after if whole else place_of(picked[count - 1][0])
-            members = tuple((job.tenant, job.id) for job, _effect in picked[:count])
-            seen = Counter(
-                reason for place, reason in found.skipped if last is not None and place <= last
-            )
-            chunk = Chunk(
-                acted=members,
-                skipped=skipped if whole else seen,
-                after=last,
-                exhausted=found.exhausted and whole,
-            )
+            acted = [job for job, _effect in picked[:count]]
+            chunk = found.chunk(acted, skipped, whole=count == len(picked))
             after[:] = [operations.after_chunk(operation, chunk, now_us)]
             return self._effects(after[0], (), now_us)
 
@@ -274,14 +216,3 @@ class OperationSteps:
         entries = [*audit, operations.end_entry(operation)] if operation.ended else audit
         record = operations.encode(operation)
         return [OperationSet(now_us, record), *self._core.audited(entries, now_us)]
-
-
-def _within_reach(operation: Operation, caller: Caller) -> bool:
-    """Whether a caller may see an operation: it has to have the whole reach of it."""
-    if caller.unlimited:
-        return True
-    theirs = operation.caller
-    if theirs.tenant is None or theirs.tenant != caller.tenant:
-        return False
-    scopes = theirs.scopes or ("",)
-    return all(caller.can_access(theirs.tenant, scope) for scope in scopes)

@@ -148,13 +148,17 @@ class Queries:
         caller: Caller,
         *,
         newest: bool = False,
+        flush: bool = True,
     ) -> list[Job]:
-        """Return the first matching jobs after this place, from memory and from history."""
+        """Return the first matching jobs after this place, from memory and from history.
+
+        Without ``flush`` history may still have jobs that were purged before.
+        """
         core = self._core
         core.check_open()
         core.now_us()
         await core.durable()
-        if not wanted.states_are_unfinished:
+        if flush and not wanted.states_are_unfinished:
             await self._history.flush()
         found: list[Job] = []
         there_is_more = True

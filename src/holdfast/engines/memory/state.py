@@ -39,7 +39,7 @@ from holdfast.model.effects import (
     job_key,
 )
 from holdfast.model.job import FORGETTABLE, Job, State
-from holdfast.model.operation import OperationLedger
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")

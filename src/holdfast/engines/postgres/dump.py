@@ -13,6 +13,7 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -20,6 +21,7 @@ from holdfast.engines.dump.format import (
 )
 
 from . import rows
+from .admin.operations import with_outcomes
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import Row
@@ -70,6 +72,9 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        everything = {"ids": None, "running": False, "limit": None}
+        for record, counts in await self._all("list_operations", everything):
+            first.append(DumpedOperation(with_outcomes(record, counts)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

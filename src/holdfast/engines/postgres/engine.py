@@ -15,6 +15,8 @@ from holdfast.engines.argument_checks import (
     check_filter,
     check_limit,
     check_names,
+    check_operation,
+    check_operation_change,
     check_policy,
     check_process,
     check_schedule,
@@ -64,6 +66,7 @@ from holdfast.model.job import (
     check_seconds,
     check_size,
 )
+from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import (
@@ -80,9 +83,9 @@ from holdfast.model.search import (
 from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, rows
-from .admin import actions, audit, fleet, queries
+from .admin import actions, audit, fleet, operations, queries
 from .admin import policies as policy_verbs
-from .connection.sansio import execute
+from .connection.sansio import execute, execute_all
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
@@ -317,17 +320,14 @@ class PostgresEngine:
         """See ``Engine.operate``."""
         check_action(action)
         check_attribution(attribution)
-        if not isinstance(action, ReplayJobs):
-            applied = actions.ActionOnJobs(action, attribution, named=bool(wanted.ids))
-            return await self._operate(wanted, lambda: applied, attribution, limit, caller)
         matching = for_states(wanted, action.states)
-        replay = lambda: actions.ReplayOnJobs(action, attribution, named=bool(matching.ids))
-        if action.fixed or matching.ids:
-            return await self._operate(matching, replay, attribution, limit, caller)
+        change = lambda: actions.change_of(action, attribution, named=bool(matching.ids))
+        if not isinstance(action, ReplayJobs) or action.fixed or matching.ids:
+            return await self._operate(matching, change, attribution, limit, caller)
         others, kept = await self._database.read(
             lambda: actions.without_deterministic(matching, caller, self._context())
         )
-        done = await self._operate(others, replay, attribution, limit, caller)
+        done = await self._operate(others, change, attribution, limit, caller)
         return replace(done, kept=done.kept + kept)
 
     async def edit(
@@ -449,6 +449,62 @@ class PostgresEngine:
             entry.check()
         return await self._resources.perform_once(
             "audit", lambda: audit.add_audit_now(checked, self._context())
+        )
+
+    # --- operations --------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """See ``Engine.now_us``."""
+        [[[now_us]]] = await self._database.read(lambda: execute_all(self._context().now()))
+        return int(now_us)
+
+    async def start_operation(
+        self, new: NewOperation, attribution: Attribution, *, caller: Caller = SYSTEM
+    ) -> Operation:
+        """See ``Engine.start_operation``. It is safe to repeat: the caller chose the id."""
+        check_operation(new, attribution)
+        return await self._database.perform(
+            lambda: operations.start(new, attribution, caller, self._context()), idempotent=True
+        )
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``. It is safe to repeat: a step is taken once."""
+        check_id(operation_id, "operation")
+        step, changes = await self._database.perform(
+            lambda: operations.advance(operation_id, self._context()), idempotent=True
+        )
+        if changes is not None:
+            self._resources.announce(changes)
+        return step
+
+    async def operations(
+        self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
+    ) -> list[Operation]:
+        """See ``Engine.operations``."""
+        check_page(limit)
+        return await self._database.read(
+            lambda: operations.listed(caller, running=running, limit=limit)
+        )
+
+    async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
+        """See ``Engine.operation``."""
+        check_id(operation_id, "operation")
+        return await self._database.read(lambda: operations.get(operation_id, caller))
+
+    async def change_operation(
+        self,
+        operation_id: str,
+        change: OperationChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Operation:
+        """See ``Engine.change_operation``."""
+        check_id(operation_id, "operation")
+        check_operation_change(change, attribution)
+        return await self._resources.perform_once(
+            "change_operation",
+            lambda: operations.change(operation_id, change, attribution, caller, self._context()),
         )
 
     # --- the fleet ---------------------------------------------------------------------------

@@ -179,6 +179,16 @@ def add_notes(notes: Sequence[tuple[str, str, int, Note]]) -> Statement:
     return Statement("add_notes", {**columns, "notes": [pack(one) for one in records]})
 
 
+def add_operation_outcomes(counts: Mapping[tuple[str, State], int]) -> Statement:
+    """Return the statement that counts how members of operations ended."""
+    columns = {
+        "operations": [without_nul(operation_id) for operation_id, _state in counts],
+        "states": [NUMBERS[state] for _operation_id, state in counts],
+        "counts": list(counts.values()),
+    }
+    return Statement("add_operation_outcomes", columns)
+
+
 def audit_record(number: int, packed: bytes) -> AuditRecord:
     """Return the record of the audit with this number, or raise ``AuditAltered``."""
     try:

@@ -15,10 +15,12 @@ from holdfast.model.actions import (
     ArchiveJobs,
     CancelJobs,
     ConfirmJobs,
+    EditJobs,
     NoteJobs,
     PurgeJobs,
     ReplayJobs,
     RestoreJobs,
+    RetargetJobs,
 )
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
@@ -30,6 +32,8 @@ from holdfast.model.errors import (
 )
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.job import Edit, Job, NewJob, State
+from holdfast.model.operation import NewOperation, OperationChange
+from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
 
@@ -78,6 +82,10 @@ class Client:
             (2, self._set_flag_and_schedule),
             (2, self._audit),
             (1, self._force_reclaim),
+            (5, self._start_operation),
+            (6, self._advance_operation),
+            (2, self._change_operation),
+            (2, self._retarget),
             (2, self._command_workers),
             (2, self._announce),
         ]
@@ -228,6 +236,60 @@ class Client:
     async def _replay(self) -> None:
         fixed = self._rng.choice(["", "the mapping"])
         await self._operate(ReplayJobs(fixed=fixed), Filter(states=(State.DEAD,)), 3)
+
+    async def _start_operation(self) -> None:
+        rng = self._rng
+        self._number += 1
+        replay = ReplayJobs(fixed=rng.choice(["", "the mapping"]))
+        change = EditJobs((Assignment("payload.ms", b"1"),))
+        choices: list[AnyAction] = [replay, replay, replay, ArchiveJobs(), change]
+        action = rng.choice(choices)
+        paced = isinstance(action, ReplayJobs)
+        new = NewOperation(
+            id=f"{self._name}-op{self._number}",
+            action=action,
+            wanted=Filter(states=(State.DEAD,)),
+            limit=rng.choice([None, 1, 5]),
+            rate=rng.choice([None, None, Rate(2, 1.0), Rate(20, 1.0)]),
+            canary=rng.choice([0, 0, 2]) if paced else 0,
+            abort_ratio=rng.choice([None, 1.0]) if paced else None,
+        )
+        call = self.engine.start_operation(new, self._operation("operation.start"))
+        await self.call("start_operation", call, lambda one: f"{one.id} {one.acted}")
+
+    async def _advance_operation(self) -> None:
+        """Take steps of an operation: any process may."""
+        call = self.engine.operations(running=True)
+        found = await self.call("operations", call, len)
+        await self.call("now", self.engine.now_us())
+        if found:
+            operation = self._rng.choice(found)
+            for _step in range(self._rng.randint(1, 3)):
+                step = self.engine.advance_operation(operation.id)
+                await self.call("advance_operation", step, lambda one: one.acted)
+            await self.call("operation", self.engine.operation(operation.id), lambda one: one.state)
+
+    async def _change_operation(self) -> None:
+        found = await self.call("operations", self.engine.operations(running=True), len)
+        if found:
+            rng = self._rng
+            asked = rng.choice(
+                [
+                    OperationChange(paused=True),
+                    OperationChange(paused=False),
+                    OperationChange(abort=True),
+                    OperationChange(rate=Rate(5, 1.0)),
+                ]
+            )
+            call = self.engine.change_operation(
+                rng.choice(found).id, asked, self._operation("operation.change")
+            )
+            await self.call("change_operation", call, lambda one: f"{one.id} {one.state}")
+
+    async def _retarget(self) -> None:
+        await self._operate(RetargetJobs("mail"), Filter(tasks=("work",)), 1)
+        change = EditJobs((Assignment("payload.ms", b"2"),))
+        await self._operate(change, self._filter(State.PENDING, State.DEAD))
 
     async def _archive(self) -> None:
         await self._operate(ArchiveJobs(), Filter(states=(State.DEAD,)), 1)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from holdfast.model import effects as fx
+from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.operation import decode
+from holdfast.model.operation import Operation, Outcomes, decode, ended_member
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.search import replay_run
 
 from .observed_runs import JobKey
 from .trace import Trace
@@ -50,6 +52,9 @@ class InvariantChecker:
         self._versions: dict[JobKey, list[Version]] = {}
         self._undo: list[tuple[int, Callable[[], object]]] = []
         self._tokens: dict[JobKey, int] = {}
+        self._members: dict[str, set[JobKey]] = {}
+        """The jobs that each operation has replayed."""
+        self._outcomes: dict[str, Outcomes] = {}
 
     # --- committed changes -------------------------------------------------------------------
 
@@ -68,14 +73,19 @@ class InvariantChecker:
             elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
             elif isinstance(effect, fx.OperationSet):
-                self._trace.note(f"log.{what}", owner, decode(effect.record).id)
+                operation = decode(effect.record)
+                detail = f"{operation.id} {operation.state} {operation.acted}"
+                self._trace.note(f"log.{what}", owner, detail)
+                self._check_operation(operation)
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")
                 if isinstance(effect, fx.Retried | fx.Lost | fx.Died):
                     self._trace.counts[f"reason.{effect.failure.error_reason}"] += 1
                 old = self._check(name, effect)
-                self._change(name, old, _after(old, effect, job))
+                new = _after(old, effect, job)
+                self._count_member(effect, old, new)
+                self._change(name, old, new)
 
     def acceptable(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Return for each outcome whether its token holds the job."""
@@ -213,6 +223,32 @@ class InvariantChecker:
             job.state in (State.COMPLETED, State.CANCELLED)
             and job.finished_at_us < now_us - self._remember_us
         )
+
+    def _count_member(self, effect: fx.JobEffect, old: Job | None, new: Job | None) -> None:
+        """Check that an operation replays a job once, and count how its members end."""
+        if isinstance(effect, fx.Replayed) and (run := replay_run(effect.job)):
+            name, members = fx.job_key(effect), self._members.setdefault(run, set())
+            if name in members:
+                self._broken(f"{name[1]} was replayed twice by operation {run}")
+            members.add(name)
+            self._undo.append((self.seq, lambda: members.discard(name)))
+        end = ended_member(old, new)
+        if end is not None:
+            run, state = end
+            before = self._outcomes.get(run)
+            self._undo.append((self.seq, lambda: _set(self._outcomes, run, before)))
+            self._outcomes[run] = (before or Outcomes()).plus(state)
+
+    def _check_operation(self, operation: Operation) -> None:
+        """Check that an operation knows what it has done, and what came of it."""
+        if not isinstance(operation.action, ReplayJobs):
+            return
+        acted = len(self._members.get(operation.id, ()))
+        if operation.acted != acted:
+            self._broken(f"{operation.id} counts {operation.acted} replays, and did {acted}")
+        outcomes = self._outcomes.get(operation.id, Outcomes())
+        if operation.outcomes != outcomes:
+            self._broken(f"{operation.id} counts {operation.outcomes}, and had {outcomes}")
 
     # --- apply -------------------------------------------------------------------------------
 

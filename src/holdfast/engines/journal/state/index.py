@@ -39,7 +39,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import Job, State
-from holdfast.model.operation import OperationLedger
+from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
 
 from .limits import QueueLimits

@@ -14,13 +14,13 @@ from holdfast.engines.postgres.jobs.settle_statements import after_changes, writ
 from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
-from holdfast.model.actions import AnyAction, ReplayJobs
+from holdfast.model.actions import UNIQUE_TAKEN, AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import Confirmed, Effect
 from holdfast.model.errors import IllegalTransition, JobNotFound
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import Job, State
-from holdfast.model.search import MAX_PAGE, Filter, Place, place_of
+from holdfast.model.search import MAX_PAGE, Filter, Place, place_of, without_class
 
 from .audit import add_audit
 from .queries import find, get, groups
@@ -28,23 +28,26 @@ from .queries import find, get, groups
 Decide = Callable[[Job, int], Effect]
 """Returns the effect on a job at this time."""
 
-Spares = Callable[[Job], bool]
-"""Whether to leave a job alone although it is in a suitable state."""
+SkipReason = Callable[[Job], str]
+"""Returns why to leave a job alone although it is in a suitable state, or an empty text."""
 
 
 class JobChange:
     """The change that is made to each job, and which jobs are left alone."""
 
     def __init__(
-        self, states: frozenset[State], decide: Decide, skips: Spares = lambda _job: False
+        self,
+        states: frozenset[State],
+        decide: Decide,
+        skip_reason: SkipReason = lambda _job: "",
     ) -> None:
         self.states = states
         self.decide = decide
-        self._spares = skips
+        self.skip_reason = skip_reason
 
     def skips(self, job: Job) -> bool:
         """Whether to leave this job alone."""
-        return job.state in self.states and self._spares(job)
+        return job.state in self.states and bool(self.skip_reason(job))
 
     def prepare(self, _jobs: Sequence[Job], _context: CallContext) -> SansIO[None]:
         """Read what ``skips`` and ``decide`` have to know about these jobs."""
@@ -58,7 +61,7 @@ class ActionOnJobs(JobChange):
         super().__init__(
             action.states,
             lambda job, now_us: action.effect(job, now_us, attribution),
-            lambda job: action.skips(job, named=named),
+            lambda job: action.skip_reason(job, named=named),
         )
 
 
@@ -66,7 +69,7 @@ class ReplayOnJobs(JobChange):
     """A replay of dead letters: depends on their unique keys and dependencies."""
 
     def __init__(self, action: ReplayJobs, attribution: Attribution, *, named: bool) -> None:
-        super().__init__(action.states, self._replay, self._is_spared)
+        super().__init__(action.states, self._replay, self._skip_reason)
         self._action = action
         self._attribution = attribution
         self._named = named
@@ -86,15 +89,13 @@ class ReplayOnJobs(JobChange):
         }
         self._needed |= {(job.tenant, job.id): job for job in map(rows.job_of, known)}
 
-    def _is_spared(self, job: Job) -> bool:
-        if self._action.skips(job, named=self._named):
-            return True
-        if job.unique is None:
-            return False
+    def _skip_reason(self, job: Job) -> str:
+        reason = self._action.skip_reason(job, named=self._named)
+        if reason or job.unique is None:
+            return reason
         unique = job.tenant, job.queue, job.unique
-        if self._firsts.setdefault(unique, job.id) != job.id:
-            return True  # the first one does its work
-        return unique in self._unfinished
+        first = self._firsts.setdefault(unique, job.id) == job.id
+        return "" if first and unique not in self._unfinished else UNIQUE_TAKEN
 
     def _replay(self, job: Job, now_us: int) -> Effect:
         left = tuple(one for one in job.ties.waiting_for if self._still_open(job, one))
@@ -120,7 +121,7 @@ def operate(
     more = len(found) > limit
     found = found[:limit]
     [[[now_us]]] = yield from execute_all(context.now())
-    current = yield from _lock(found, caller, context)
+    current = yield from lock(found, caller, context)
     picked: list[tuple[Job, Effect]] = []
     for job in found:
         now = current.get((job.tenant, job.id))
@@ -150,16 +151,19 @@ def without_deterministic(
     wanted: Filter, caller: Caller, context: CallContext
 ) -> SansIO[tuple[Filter, int]]:
     """Return a filter without deterministic failures, and how many of those there are."""
-    classes = set(wanted.classes or FailureClass)
-    if FailureClass.DETERMINISTIC not in classes:
+    if wanted.classes and FailureClass.DETERMINISTIC not in wanted.classes:
         return wanted, 0
     deterministic = replace(wanted, classes=(FailureClass.DETERMINISTIC,), states=(State.DEAD,))
     found = yield from groups(deterministic, caller, context)
     kept = sum(group.count for group in found)
-    others = tuple(sorted(classes - {FailureClass.DETERMINISTIC}))
-    if not others:
-        return replace(wanted, created_to_us=0), kept  # matches nothing
-    return replace(wanted, classes=others), kept
+    return without_class(wanted, FailureClass.DETERMINISTIC), kept
+
+
+def change_of(action: AnyAction, attribution: Attribution, *, named: bool) -> JobChange:
+    """Return what an action does to jobs."""
+    if isinstance(action, ReplayJobs):
+        return ReplayOnJobs(action, attribution, named=named)
+    return ActionOnJobs(action, attribution, named=named)
 
 
 def _select(
@@ -167,7 +171,7 @@ def _select(
 ) -> SansIO[tuple[list[Job], int]]:
     """Return the oldest matching jobs, one more than ``limit`` if there are more.
 
-    Also return how many were skipped because they are spared.
+    Also return how many were skipped.
     """
     found: list[Job] = []
     kept = 0
@@ -191,7 +195,7 @@ def _select(
     return found, kept
 
 
-def _lock(found: Sequence[Job], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
+def lock(found: Sequence[Job], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
     """Lock these jobs in whichever table they are, their keys first; return them as they are."""
     names = [(job.tenant, job.id) for job in found]
     columns = rows.names(names)

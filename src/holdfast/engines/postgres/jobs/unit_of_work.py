@@ -5,6 +5,7 @@ A transaction that changes a job holds its row lock, and the lock of its key if 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from holdfast.model import folding
 from holdfast.model.effects import JobEffect, Purged, job_key
 from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
 from holdfast.model.job import FORGETTABLE, Job, State
+from holdfast.model.operation import ended_member
 
 Name = tuple[str, str]
 """A job's tenant and id."""
@@ -152,11 +154,14 @@ class UnitOfWork:
             )
 
     def _records(self) -> Iterable[Statement]:
-        """Yield the statements that record attempts and notes."""
+        """Yield the statements that record attempts, notes and outcomes of operations."""
         if self._attempts:
             yield rows.add_attempts(self._attempts)
         if self._notes:
             yield rows.add_notes(self._notes)
+        ends = (ended_member(before, self._after[name]) for name, before in self._before.items())
+        if counts := Counter(end for end in ends if end is not None):
+            yield rows.add_operation_outcomes(counts)
 
 
 def lock_keys(keys: Sequence[Key]) -> list[Statement]:

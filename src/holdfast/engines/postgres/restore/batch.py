@@ -11,12 +11,14 @@ from holdfast.engines.dump.format import (
     DumpedFlag,
     DumpedJob,
     DumpedNote,
+    DumpedOperation,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
     DumpRecord,
 )
 from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.model.job import Job, State
@@ -96,6 +98,8 @@ class RestoreBatch:
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._settings.append(Statement("set_schedule", parameters))
+        elif isinstance(record, DumpedOperation):
+            self._settings.append(put_statement(record.operation))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the COPY statements, and their rows."""

@@ -35,5 +35,6 @@ ON CONFLICT (tenant, id) DO UPDATE SET
     priority = excluded.priority,
     seq = excluded.seq,
     state = excluded.state,
+    task = excluded.task,
     payload = excluded.payload,
     more = excluded.more

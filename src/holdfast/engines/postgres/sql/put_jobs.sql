@@ -56,6 +56,7 @@ ON CONFLICT (tenant, id) DO UPDATE SET
     state = excluded.state,
     line = excluded.line,
     stop_requested = excluded.stop_requested,
+    task = excluded.task,
     worker = excluded.worker,
     payload = excluded.payload,
     expires_at_us = excluded.expires_at_us,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING
@@ -144,7 +145,8 @@ def _filter_text(wanted: Mapping[str, object]) -> str:
         some = value if isinstance(value, list) else [value]
         more = ",…" if len(some) > 5 else ""
         parts.append(f"{name}={','.join(str(one) for one in some[:5])}{more}")
-    return clean(" ".join(parts))
+    wrapped = textwrap.wrap(clean(" ".join(parts)), 66, break_on_hyphens=False)
+    return f"\n{' ' * 12}".join(wrapped)
 
 
 def _pace_text(view: OperationView) -> str:

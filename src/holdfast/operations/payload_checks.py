@@ -29,12 +29,12 @@ class PayloadProblem(msgspec.Struct, frozen=True):
 
 
 class FieldChange(msgspec.Struct, frozen=True):
-    """One difference that an edit makes, as JSON; None: nothing is there."""
+    """One difference that a change makes; values are JSON, and empty where nothing is."""
 
     id: str
     field: str
-    before: msgspec.Raw | None
-    after: msgspec.Raw | None
+    before: str
+    after: str
 
 
 class PayloadCheck(msgspec.Struct, frozen=True):
@@ -96,8 +96,7 @@ def _after(action: AnyAction, job: Job) -> tuple[str, bytes]:
 
 def _changes(action: AnyAction, job: Job, payload: bytes) -> list[FieldChange]:
     if isinstance(action, RetargetJobs):
-        names = msgspec.json.encode(job.task), msgspec.json.encode(action.task)
-        return [FieldChange(job.id, "task", msgspec.Raw(names[0]), msgspec.Raw(names[1]))]
+        return [FieldChange(job.id, "task", job.task, action.task)]
     if not isinstance(action, EditJobs):
         return []
     return [
@@ -106,8 +105,8 @@ def _changes(action: AnyAction, job: Job, payload: bytes) -> list[FieldChange]:
     ]
 
 
-def _value(payload: bytes, path: str) -> msgspec.Raw | None:
+def _value(payload: bytes, path: str) -> str:
     try:
-        return msgspec.Raw(msgspec.json.encode(value_at(payload, path)))
+        return msgspec.json.encode(value_at(payload, path)).decode()
     except NoSuchPath:
-        return None
+        return ""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from holdfast.operations.operations import Operations
     from holdfast.operations.payload_checks import PayloadCheck
     from holdfast.operations.trial import Trial
-    from holdfast.settings import Settings
     from holdfast.worker.registry import Registry
 
 _APP = click.option("--app", metavar="MODULE:APP", help="The application that has the tasks.")
@@ -183,7 +182,7 @@ def _check_payloads(context: CommandContext, command: OperationCommand, app: str
         table(
             ("ID", "FIELD", "BEFORE", "AFTER"),
             [
-                (one.id, cut(one.field, 30), _json(one.before), _json(one.after))
+                (one.id, cut(one.field, 30), cut(one.before, 24), cut(one.after, 24))
                 for one in found.changes
             ],
         )
@@ -211,10 +210,6 @@ def _payload_check(
     return store_access.read_store(
         settings, lambda operations: check_payloads(operations.engine, registry, request)
     )
-
-
-def _json(value: msgspec.Raw | None) -> str:
-    return "" if value is None else cut(bytes(value).decode(), 24)
 
 
 @click.command("try")
@@ -252,11 +247,10 @@ def try_dead(
     registry = context.registry(app)
     if registry is None:
         raise InvalidInput("--app", "give the application that has the tasks: MODULE:APP")
-    settings = context.settings()
     letters = store_access.read_store(
-        settings, lambda operations: _letters(operations, wanted, limit)
+        context.settings(), lambda operations: _letters(operations, wanted, limit)
     )
-    trial = asyncio.run(_try(settings, registry, letters))
+    trial = asyncio.run(_try(registry, letters))
     if as_json:
         document(trial)
     elif not letters:
@@ -269,12 +263,12 @@ def try_dead(
         raise SystemExit(EXIT_FAILED)
 
 
-async def _try(settings: Settings, registry: Registry, letters: list[Job]) -> Trial:
+async def _try(registry: Registry, letters: list[Job]) -> Trial:
     from holdfast.operations.trial import try_letters  # noqa: PLC0415 - imports an engine
-    from holdfast.settings import MEMORY_STORE  # noqa: PLC0415
+    from holdfast.settings import MEMORY_STORE, Settings  # noqa: PLC0415
     from holdfast.stores.opening import open_engine  # noqa: PLC0415
 
-    scratch = await open_engine(replace(settings, store=MEMORY_STORE), own=True)
+    scratch = await open_engine(Settings(store=MEMORY_STORE), own=True)
     try:
         return await try_letters(registry, letters, scratch)
     finally:

@@ -13,11 +13,14 @@ from holdfast.model.errors import PayloadInvalid
 from holdfast.model.job import Job
 from holdfast.model.payload_paths import NoSuchPath, assign, value_at
 from holdfast.model.search import MAX_PAGE
+from holdfast.worker.builtin_tasks import BY_TYPE, by_type
 
 from .bulk import SAMPLES, OperationRequest
 
 if TYPE_CHECKING:
-    from holdfast.worker.registry import Registry, TaskSpec
+    from holdfast.worker.registry import Registry
+
+UNKNOWN_TASK = "no task of this name is in the application"
 
 
 class PayloadProblem(msgspec.Struct, frozen=True):
@@ -57,7 +60,6 @@ async def check_payloads(
     now_us = await engine.now_us() if request.as_of_us is None else request.as_of_us
     wanted = operations.members(request.action, request.wanted, now_us)
     found = await engine.find(wanted, limit=min(request.limit or MAX_PAGE, MAX_PAGE))
-    tasks = {} if registry is None else registry.tasks
     checked, problems, unknown = 0, [], set()
     changes: list[FieldChange] = []
     jobs = [job for job in found.jobs if not request.action.skip_reason(job, named=True)]
@@ -65,19 +67,23 @@ async def check_payloads(
         task, payload = _after(request.action, job)
         if number < SAMPLES:
             changes += _changes(request.action, job, payload)
-        spec = tasks.get(task)
-        if spec is None:
+        if registry is None or task not in registry.tasks:
             unknown.add(task)
             continue
         checked += 1
-        problem = payload_problem(spec, payload)
-        if problem and (task != job.task or problem != payload_problem(spec, job.payload)):
+        problem = payload_problem(registry, task, payload)
+        if problem and problem != payload_problem(registry, job.task, job.payload):
             problems.append(PayloadProblem(job.id, task, problem))
     return PayloadCheck(registry is not None, checked, sorted(unknown), problems, changes)
 
 
-def payload_problem(spec: TaskSpec, payload: bytes) -> str:
+def payload_problem(registry: Registry, task: str, payload: bytes) -> str:
     """Return why a task cannot be called with a payload, or an empty text."""
+    if task not in registry.tasks:
+        return UNKNOWN_TASK
+    spec = registry.tasks[task]
+    if task == BY_TYPE:
+        spec, payload = by_type(registry, payload)
     try:
         spec.signature.check(payload)
     except PayloadInvalid as error:

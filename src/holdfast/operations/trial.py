@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.engines.contract import Engine
 from holdfast.model.job import Job
-from holdfast.worker.registry import Hook, Registry, TaskSpec
+from holdfast.worker.builtin_tasks import BY_TYPE, add_builtin, by_type
+from holdfast.worker.registry import Hook, Registry
 
 from .payload_checks import PayloadProblem, payload_problem
 
@@ -28,17 +29,15 @@ async def try_letters(registry: Registry, jobs: Sequence[Job], scratch: Engine) 
     What a check enqueues goes to ``scratch``, which is to be forgotten.
     """
     problems = []
-    hooks = any(spec.check for job in jobs if (spec := registry.tasks.get(job.task)) is not None)
+    add_builtin(registry, registry.default_task or None)
+    hooks = any(spec.check for spec in registry.tasks.values())
     registry.adopt(scratch)
     try:
         if hooks:
             await _run_all(registry.on_start)
         for job in jobs:
-            spec = registry.tasks.get(job.task)
-            if spec is None:
-                problem = "no task of this name is in the application"
-            else:
-                problem = payload_problem(spec, job.payload) or await _own_check(spec, job.payload)
+            problem = payload_problem(registry, job.task, job.payload)
+            problem = problem or await _own_check(registry, job)
             if problem:
                 problems.append(PayloadProblem(job.id, job.task, problem))
     finally:
@@ -48,8 +47,11 @@ async def try_letters(registry: Registry, jobs: Sequence[Job], scratch: Engine) 
     return Trial(len(jobs), len(jobs) - len(problems), problems)
 
 
-async def _own_check(spec: TaskSpec, payload: bytes) -> str:
+async def _own_check(registry: Registry, job: Job) -> str:
     """Call the check of a task; return what it says against these arguments."""
+    spec, payload = registry.tasks[job.task], job.payload
+    if job.task == BY_TYPE:
+        spec, payload = by_type(registry, payload)
     if spec.check is None:
         return ""
     args, kwargs = spec.signature.arguments(payload)

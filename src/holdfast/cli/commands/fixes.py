@@ -199,7 +199,11 @@ def _payload_check(
 
     registry = context.registry(app)
     settings = context.settings()
-    if registry is None:
+    if registry is not None:
+        from holdfast.worker.builtin_tasks import add_builtin  # noqa: PLC0415
+
+        add_builtin(registry, registry.default_task or None)
+    else:
         store_access.require_persistent(settings)
         body = msgspec.json.encode(CheckPayloadsBody(request))
         found = store_access.request_owner(

@@ -121,6 +121,7 @@ ADVICE: Mapping[str, str] = {
     "PlanOutdated": "Make a new plan with `--dry-run`, and look at what changed.",
     "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
     "NoResult": "Return less, or a reference; the job is done, and must not be enqueued again.",
@@ -425,6 +426,7 @@ def alerts_page() -> str:
             rule["labels"]["severity"],
             code(" ".join(rule["expr"].split())) + (f" for {rule['for']}" if "for" in rule else ""),
             rule["annotations"]["action"],
+            code(rule["annotations"]["runbook_url"]),
         )
         for group in groups
         for rule in group["rules"]
@@ -434,7 +436,7 @@ def alerts_page() -> str:
         "The rules in [deploy/prometheus/alerts.yaml](../../deploy/prometheus/alerts.yaml) are a "
         "starting point: adapt the thresholds to your service levels. "
         "[Operations](../operations.md#alerts) explains each.\n\n"
-        + table(("alert", "severity", "when", "what to do first"), rows)
+        + table(("alert", "severity", "when", "what to do first", "runbook"), rows)
     )
 
 

@@ -28,9 +28,11 @@ from .model.job import (
     check_seconds,
     encode_payload,
 )
+from .model.outage import check_dependency, dependency_queue
 from .model.signals import Retry
 from .settings import ApplicationSettings, LoadedSettings, Settings, load
 from .task import Task
+from .worker.outage_loop import DEFAULT_HEALTH_CHECK_SECONDS, HealthCheck
 from .worker.registry import (
     Hook,
     Middleware,
@@ -49,6 +51,7 @@ log = StructuredLog("holdfast.daemon")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[[], object])
 H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
 
@@ -117,6 +120,7 @@ class Holdfast:
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
         check: Callable[..., object] | None = None,
+        dependency: str | None = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -132,6 +136,7 @@ class Holdfast:
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
         check: Callable[..., object] | None = None,
+        dependency: str | None = None,
     ) -> object:
         """Make a function a task: ``@app.task``, or ``@app.task(...)`` with these arguments.
 
@@ -142,9 +147,11 @@ class Holdfast:
         (``"async"``), plain functions in a ``"thread"``; ``"process"`` is for CPU-bound code, or
         code that may hang: a time-out kills it. ``estimated`` is how long the first lease of a job
         lasts, and ``max_processing`` how long a job may be held, heartbeats or not; by default
-        the time-out and a minute more. ``check`` is for ``holdfast dead try``: a function, async
-        or not, that gets the arguments of a dead letter and raises if the task would fail with
-        them. It must change nothing.
+        the time-out and a minute more. ``dependency`` names what the task needs, such as
+        ``"payments-api"``: its jobs go to a queue of their own, ``<queue>@payments-api``, which
+        whoever serves ``<queue>`` serves too, and which waits while that dependency is out.
+        ``check`` is for ``holdfast dead try``: a function, async or not, that gets the arguments
+        of a dead letter and raises if the task would fail with them. It must change nothing.
 
         Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
@@ -154,18 +161,21 @@ class Holdfast:
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
             label = str(name or getattr(declared, "__name__", ""))
+            if dependency is not None:
+                check_dependency(dependency)
             spec = TaskSpec(
                 name=label,
                 function=declared,
                 signature=Signature(declared, label),
                 execution=execution_of(declared, run_in),
-                queue=queue,
+                queue=queue if dependency is None else dependency_queue(queue, dependency),
                 priority=priority,
                 timeout_seconds=_seconds("timeout", timeout),
                 retry=retry,
                 estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
                 max_processing_seconds=_seconds("max_processing", max_processing),
                 check=check,
+                dependency=dependency or "",
             )
             self.registry.add_task(spec)
             return Task(declared, spec, self._binding, lambda: self.settings.max_attempts)
@@ -234,6 +244,23 @@ class Holdfast:
         """Put the async context manager ``around(attempt)`` around every attempt."""
         self.registry.middlewares.append(around)
         return around
+
+    def health_check(
+        self, dependency: str, *, timeout: Duration = DEFAULT_HEALTH_CHECK_SECONDS
+    ) -> Callable[[C], C]:
+        """Probe ``dependency`` by this function while it is out, instead of by one of its jobs.
+
+        It tells that the dependency does not work by raising, by returning False, or by taking
+        longer than ``timeout``. It may be async; a plain function runs in a thread.
+        """
+
+        def declare(function: C) -> C:
+            check_dependency(dependency)
+            seconds = check_seconds("timeout", seconds_of("timeout", timeout))
+            self.registry.add_health_check(dependency, HealthCheck(function, seconds))
+            return function
+
+        return declare
 
     # --- use ---------------------------------------------------------------------------------
 
@@ -370,7 +397,7 @@ class Holdfast:
         return replace(
             job,
             payload=spec.signature.encode_fields({} if payload is None else payload),
-            queue=spec.queue if queue is None else queue,
+            queue=spec.queue if queue is None else spec.queue_for(queue),
             priority=spec.priority,
             max_attempts=budget or job.max_attempts,
             estimated_seconds=spec.estimated_seconds,

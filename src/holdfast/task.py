@@ -184,7 +184,7 @@ class Task(Generic[P, R]):
         """
         fields: dict[str, object] = {
             "id": id,
-            "queue": queue,
+            "queue": None if queue is None else self.spec.queue_for(queue),
             "priority": priority,
             "delay_seconds": None if delay is None else seconds_of("delay", delay),
             "run_at_us": None if run_at is None else _microseconds(run_at),

@@ -207,11 +207,12 @@ def test_the_screen_shows_the_same(closed_shop, monkeypatch):
     from rich.console import Console  # noqa: PLC0415
 
     from holdfast.cli.commands import top as looking  # noqa: PLC0415
+    from holdfast.cli.top_screen import live_screen  # noqa: PLC0415
 
     settings = Settings(store=str(closed_shop.path))
     out = io.StringIO()
     found = looking._sample(settings, None)
-    Console(file=out, width=120, force_terminal=True).print(looking._screen(settings, found))
+    Console(file=out, width=120, force_terminal=True).print(live_screen(settings, found))
     for word in ("no daemon is running", "mail", "upstream_5xx"):
         assert word in out.getvalue()
 

@@ -196,6 +196,40 @@ def test_flags_are_switched_and_taken_away(shop):
     shop.run("flags", "set", "", "on", *WHY, code=2)
 
 
+# --- outages -----------------------------------------------------------------------------------
+
+
+def test_outages_are_started_shown_and_ended(shop):
+    assert shop.run("outages", "list").stderr == "no outages\n"
+    assert shop.run("outages", "start", "mail", *WHY).stdout.startswith("mail: out since 20")
+    shop.run("outages", "start", "mail", *WHY, code=2)
+    [found] = shop.json("outages", "list")
+    assert (found["dependency"], found["phase"], found["queues"]) == ("mail", "out", ["mail"])
+    assert found["waiting"] == shop.json("status")["pending"] - _pending_elsewhere(shop)
+    assert re.search(r"^mail: out since .* UTC, \d+ waiting, next probe ", line_of(shop))
+    assert len(shop.json("status")["outages"]) == 1
+    assert "outage:    mail: out since" in shop.run("status").stdout
+    assert re.search(r"^mail .* mail is out; ", shop.run("queues", "list").stdout, re.MULTILINE)
+    [queue] = [one for one in shop.json("queues", "list") if one["queue"] == "mail"]
+    assert queue["outage"] is True
+    assert shop.json("outages", "end", "mail", *WHY)["phase"] == "ended"
+    shop.run("outages", "end", "mail", *WHY, code=2)
+    assert shop.json("outages", "list") == []
+    assert re.search(r"^mail: out from .* UTC for ", shop.run("outages", "list", "--ended").stdout)
+    assert len(shop.run("outages", "list", "--ended", "--ndjson").stdout.splitlines()) == 1
+    actions = [one["action"] for one in shop.json("audit", "list")]
+    assert actions == ["outage.start", "outage.end"]
+
+
+def line_of(shop) -> str:
+    return str(shop.run("outages", "list").stdout).rstrip()
+
+
+def _pending_elsewhere(shop) -> int:
+    queues = shop.json("queues", "list")
+    return sum(one["counts"]["pending"] for one in queues if one["queue"] != "mail")
+
+
 # --- audit -------------------------------------------------------------------------------------
 
 

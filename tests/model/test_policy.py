@@ -1,5 +1,6 @@
 """What a queue allows, in numbers."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,11 +22,6 @@ SECOND = MICROSECONDS
         (QueuePolicy(max_in_flight=3), 0, 3),
         (QueuePolicy(max_in_flight=3), 2, 1),
         (QueuePolicy(max_in_flight=3), 5, 0),
-        (QueuePolicy(outage_until_us=NOW + 1), 0, 1),
-        (QueuePolicy(outage_until_us=NOW + 1), 1, 0),
-        (QueuePolicy(outage_until_us=NOW), 1, None),
-        (QueuePolicy(outage_until_us=NOW + 1, max_in_flight=5), 0, 1),
-        (QueuePolicy(outage_until_us=NOW + 1, max_in_flight=5), 2, 0),
         (QueuePolicy(rate=Rate(4, 60.0)), 10**6, 4),
         (QueuePolicy(rate=Rate(4, 60.0), max_in_flight=3), 1, 2),
         (QueuePolicy(rate=Rate(1, 60.0), max_in_flight=3), 1, 1),
@@ -76,12 +72,13 @@ def test_what_is_not_limited_by_time_does_not_open_by_it() -> None:
     assert QueuePolicy(rate=Rate(1, 1.0), paused=True).opens_at_us(spent_us, NOW) is None
 
 
-def test_an_outage_opens_when_it_ends_or_when_the_rate_does() -> None:
+def test_the_outage_of_older_versions_is_read_and_has_no_effect() -> None:
     policy = QueuePolicy(outage_until_us=NOW + 5 * SECOND)
-    assert policy.opens_at_us(0, NOW) == NOW + 5 * SECOND
-    assert policy.opens_at_us(0, NOW + 5 * SECOND) is None
-    both = QueuePolicy(outage_until_us=NOW + 5 * SECOND, rate=Rate(1, 2.0))
-    assert both.opens_at_us(both.spend(0, NOW), NOW) == NOW + 2 * SECOND
+    packed = msgspec.msgpack.encode(policy)
+    assert msgspec.msgpack.decode(packed, type=QueuePolicy) == policy
+    assert policy.room(3, 0, NOW) is None
+    assert policy.opens_at_us(0, NOW) is None
+    assert not policy.limits_claims
 
 
 def test_time_spent_stays_a_time_that_can_be_stored() -> None:
@@ -99,7 +96,6 @@ def test_time_spent_stays_a_time_that_can_be_stored() -> None:
         (QueuePolicy(max_in_flight=1), True),
         (QueuePolicy(max_per_tenant=1), True),
         (QueuePolicy(max_per_key=1), True),
-        (QueuePolicy(outage_until_us=1), True),
     ],
 )
 def test_whether_the_end_of_one_job_makes_room_for_another(

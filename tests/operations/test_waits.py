@@ -132,11 +132,6 @@ async def test_the_head_of_a_key_is_named_while_it_runs_and_when_it_is_dead(open
             "limit",
             "perhaps queue 'default', which starts at most 10 per 1m",
         ),
-        (
-            QueuePolicy(outage_until_us=4_102_444_800_000_000),
-            "limit",
-            "queue 'default', which runs one job at a time (outage)",
-        ),
     ],
 )
 async def test_what_the_queue_holds_back_is_named(opened: Opened, policy, kind, text):
@@ -168,3 +163,13 @@ def test_the_command_prints_it(tmp_path):
     result = CliRunner().invoke(main, ["--store", str(store), "jobs", "show", "k2", "--json"])
     (one,) = json.loads(result.stdout)["waits_for"]
     assert (one["kind"], one["job"]) == ("key", "k1")
+
+
+async def test_an_outage_is_named(opened: Opened):
+    async with opened() as engine:
+        await engine.enqueue([NewJob(task="t", id="a", queue="mail@api")])
+        await engine.set_outage("api", Attribution("ann", "maintenance"), on=True)
+        [wait] = (await Operations(engine).history("a")).waits
+        assert wait.kind == "outage"
+        assert wait.text.startswith("'api', which is out since ")
+        assert "holdfast outages list" in wait.text

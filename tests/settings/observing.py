@@ -25,8 +25,10 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
 from holdfast.model.errors import DuplicateId, HoldfastError
+from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
-from holdfast.model.outcome import completed
+from holdfast.model.outage import DependencyReport
+from holdfast.model.outcome import completed, retry
 from holdfast.operations.inputs import JobInput
 from holdfast.settings import Settings, load
 from holdfast.stores.opening import own_journal
@@ -220,6 +222,24 @@ def payload_of_a_finished_job(**said: object) -> bytes:
         await engine.close()
         assert job is not None
         return job.payload
+
+    return asyncio.run(look())
+
+
+def attempts_charged_in_an_outage(**said: object) -> int:
+    """How many attempts a failure costs a while after an outage began."""
+
+    async def look() -> int:
+        engine = await own_journal(settings_of(**said))
+        await engine.enqueue([NewJob(task="t", id="a")])
+        claim = await engine.claim(queues=["default"], worker="w")
+        await engine.report_outage([DependencyReport("default", tripped=True)])
+        await asyncio.sleep(0.01)
+        await engine.settle([retry(claim.jobs[0], Failure.of("timeout", "no answer"))])
+        [job] = await engine.get(["a"])
+        await engine.close()
+        assert job is not None
+        return job.attempt
 
     return asyncio.run(look())
 

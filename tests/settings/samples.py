@@ -28,6 +28,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "base_backoff_seconds": ("250ms", 0.25),
     "max_backoff_seconds": ("1m", 60.0),
     "backoff_jitter": ("0.2", 0.2),
+    "outage_max_seconds": ("2h", 7_200.0),
     "remember_seconds": ("2d", 172_800.0),
     "max_history_bytes": ("1048576", 1_048_576),
     "keep_payload": ("off", False),

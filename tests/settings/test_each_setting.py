@@ -54,6 +54,7 @@ EFFECTS: dict[str, Effect] = {
     "base_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
     "max_backoff_seconds": Effect(see.waits_after_a_failure, 0, True, False),
     "backoff_jitter": Effect(see.first_waits_differ, 0, True, False),
+    "outage_max_seconds": Effect(see.attempts_charged_in_an_outage, "1us", 0, 1),
     "remember_seconds": Effect(see.id_is_free_again, "50ms", False, True),
     "max_history_bytes": Effect(see.finished_jobs_kept, 65_536, 8, 2),
     "keep_payload": Effect(see.payload_of_a_finished_job, "off", b'{"n":1}', b""),

@@ -264,6 +264,7 @@ BAD: list[tuple[str, object]] = [
     *(("task_timeout_seconds", value) for value in (0, "0s", -1, "-1s", "3 s", "", None, True)),
     *(("lease_seconds", value) for value in (0, 3_600.1, "2h", "inf", "nan", 10**400)),
     *(("max_processing_seconds", value) for value in (0, [3])),
+    *(("outage_max_seconds", value) for value in (0, "soon")),
     *(("reclaim_interval_seconds", value) for value in (0, "often")),
     *(("max_attempts", value) for value in (0, 1_000_001, "3.0")),
     *(("base_backoff_seconds", value) for value in (-0.1, "x")),

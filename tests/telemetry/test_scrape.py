@@ -7,7 +7,7 @@ import pytest
 from holdfast.engines.contract import Engine
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
-from holdfast.model.job import MICROSECONDS, Job, NewJob, State
+from holdfast.model.job import Job, NewJob, State
 from holdfast.model.outcome import completed
 from holdfast.model.policy import QueuePolicy
 from holdfast.telemetry.metrics import METRICS
@@ -79,8 +79,8 @@ async def hold_up(engine: Engine) -> None:
         ]
     )
     await engine.set_policy("idle", QueuePolicy(paused=True), OPS)
-    far_us = 4_000_000_000 * MICROSECONDS
-    await engine.set_policy("down", QueuePolicy(outage_until_us=far_us), OPS)
+    await engine.enqueue([NewJob(task=nobody, queue="down", id="waits")])
+    await engine.set_outage("down", OPS, on=True)
 
 
 async def let_leases_go(engine: Engine) -> None:

@@ -14,6 +14,7 @@ from holdfast.engines.journal.wal.disk import DATABASE, LOG, LocalDisk
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import MICROSECONDS, State
+from holdfast.model.outage import base_queue
 from holdfast.model.plural import count_of
 from holdfast.model.search import MAX_PAGE, Filter
 from holdfast.operations.operations import Operations
@@ -278,7 +279,7 @@ async def queues(operations: Operations, settings: Settings, _status: Status) ->
         elif live and all(process.draining for process in live if process.serves(name)):
             text = f"{waiting}, and every daemon that serves it drains"
             found.append(CheckResult("queues", "warning", text, "`holdfast workers resume`"))
-        elif not live and served is not None and name not in served:
+        elif not live and served is not None and not {name, base_queue(name)} & served:
             text = f"{waiting}, and these settings do not serve it"
             found.append(
                 CheckResult("queues", "warning", text, "add it to queues, or run it elsewhere")

@@ -28,6 +28,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.UnknownSchedule: EXIT_NOT_FOUND,
     errors.UnknownQueue: EXIT_NOT_FOUND,
     errors.UnknownOperation: EXIT_NOT_FOUND,
+    errors.UnknownGroup: EXIT_NOT_FOUND,
     errors.AccessDenied: EXIT_REFUSED,
     errors.DuplicateId: EXIT_REFUSED,
     errors.LeaseLost: EXIT_REFUSED,

@@ -111,6 +111,7 @@ main.lazy_commands = {
     "migrate": "migrate:migrate",
     "move": "move:move_store",
     "operations": "operations:operations_group",
+    "outages": "outages:outages_group",
     "queues": "queues:queues_group",
     "replay": "dead:replay",
     "schedules": "schedules:schedules_group",

@@ -77,6 +77,13 @@ _FILTERS: tuple[tuple[tuple[str, ...], str, bool, str], ...] = (
         "Whose failure is transient, deterministic or unknown.",
     ),
     (
+        ("--http-status", "statuses"),
+        "CODE",
+        True,
+        "Whose failure has this HTTP status: 404; 0: none.",
+    ),
+    (("--group", "group"), "GROUP", False, "Of this group of failures (see dead groups)."),
+    (
         ("--fingerprint", "fingerprint"),
         "TEXT",
         False,
@@ -103,7 +110,11 @@ def filter_options(*, states: bool = False) -> Callable[[F], F]:
         @functools.wraps(command)
         def with_filter(*args: object, **options: object) -> object:
             named = {field: options.pop(field) for field in _FIELDS if field in options}
-            return command(*args, wanted=filter_of(named), **options)
+            group = named.pop("group", None)
+            wanted = filter_of(named)
+            if group is not None:
+                wanted = _narrowed(wanted, str(group))
+            return command(*args, wanted=wanted, **options)
 
         decorated: Callable[..., object] = with_filter
         for names, metavar, multiple, text in reversed(_FILTERS):
@@ -138,6 +149,8 @@ def filter_of(named: dict[str, object]) -> Filter:
             fields[field] = tuple(_state(str(word)) for word in _words(value))
         elif field == "classes":
             fields[field] = tuple(_class(str(word)) for word in _words(value))
+        elif field == "statuses":
+            fields[field] = tuple(_status(str(word)) for word in _words(value))
         elif field == "attempts":
             fields |= _attempts(str(value))
         elif field.endswith(("_since", "_until")):
@@ -216,6 +229,25 @@ def _class(word: str) -> FailureClass:
     except ValueError:
         known = ", ".join(FailureClass)
         raise InvalidInput("--class", f"{word!r} is not one of {known}") from None
+
+
+def _status(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) <= 3):
+        raise InvalidInput("--http-status", f"{word[:60]!r} is not an HTTP status such as 404")
+    return int(word)
+
+
+def _narrowed(wanted: Filter, group_id: str) -> Filter:
+    """Return the filter for members of a group alone: the store knows what those have in common."""
+    from . import store_access  # noqa: PLC0415 - imports an engine
+    from .group import CommandContext  # noqa: PLC0415
+
+    context = click.get_current_context().find_object(CommandContext)
+    if context is None:
+        raise InvalidInput("--group", "this command has no store")
+    return store_access.read_store(
+        context.settings(), lambda operations: operations.groups.narrow(wanted, group_id)
+    )
 
 
 def _attempts(text: str) -> dict[str, int]:

@@ -109,7 +109,18 @@ def jobs_table(jobs: Sequence[JobView]) -> None:
     """Print jobs, one per line."""
     now = datetime.now(UTC)
     table(
-        ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "CREATED", "FINISHED", "REASON", "LAST ERROR"),
+        (
+            "ID",
+            "STATUS",
+            "QUEUE",
+            "TASK",
+            "ATTEMPT",
+            "CREATED",
+            "FINISHED",
+            "REASON",
+            "HTTP",
+            "LAST ERROR",
+        ),
         [
             (
                 job.id,
@@ -120,6 +131,7 @@ def jobs_table(jobs: Sequence[JobView]) -> None:
                 ago(job.created_at, now),
                 ago(job.finished_at, now),
                 job.error_reason,
+                job.http_status,
                 cut(job.last_error, 40),
             )
             for job in jobs

@@ -37,8 +37,9 @@ from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
 from holdfast.worker.builtin_tasks import add_builtin
-from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
+from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, SampleLoop, Supervisor
 from holdfast.worker.operation_loop import OperationLoop
+from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Hook, Registry, check_times
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
 from holdfast.worker.worker import Worker
@@ -120,9 +121,7 @@ class Daemon:
         settings, metrics = self.settings, self.metrics
         metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
-        held, now_us = store.held_now(), store.clock.now_us()
-        logs_audit = not settings.on_server  # there a loop logs what every process does
-        engine = InstrumentedEngine(store.engine, metrics, held, now_us, logs_audit=logs_audit)
+        engine = self._instrumented(store)
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
@@ -174,6 +173,17 @@ class Daemon:
             worker=worker.name,
             slots=sum(worker.slots.values()),
             metrics=self._metrics_at,
+        )
+
+    def _instrumented(self, store: Store) -> InstrumentedEngine:
+        """Return the engine that counts and logs."""
+        return InstrumentedEngine(
+            store.engine,
+            self.metrics,
+            store.held_now(),
+            store.clock.now_us(),
+            logs_audit=not self.settings.on_server,  # there a loop logs what every process does
+            outage_max_seconds=self.settings.outage_max_seconds,
         )
 
     async def run(self) -> int:
@@ -281,6 +291,7 @@ class Daemon:
         return [
             self._lease_loop,
             CancellationLoop(worker),
+            OutageLoop(engine, worker.outage_detector, self._registry.health_checks),
             *store.loops(settings),
             ScheduleLoop(
                 schedules,
@@ -289,6 +300,7 @@ class Daemon:
                 states=engine.schedules,
             ),
             OperationLoop(engine),
+            SampleLoop(engine),
             SuppressedSummaryLoop(),
         ]
 

@@ -32,6 +32,7 @@ from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.child_process import close_stdin, exit_with_parent
 from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, Supervisor
+from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Registry
 from holdfast.worker.worker import Worker
 
@@ -98,7 +99,13 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
         engine, worker, settings.reclaim_interval_seconds, SystemClock(), reclaims=False
     )
     report_loops = [ReportLoop(worker, metrics, into) for into in reports]
-    loops: list[Loop] = [leases, CancellationLoop(worker), SuppressedSummaryLoop(), *report_loops]
+    loops: list[Loop] = [
+        leases,
+        CancellationLoop(worker),
+        OutageLoop(engine, worker.outage_detector, registry.health_checks),
+        SuppressedSummaryLoop(),
+        *report_loops,
+    ]
     supervisor = Supervisor(loops, SystemClock())
     supervisor.start()
     # The owner starts another one, and ends the leases of this one.
@@ -125,7 +132,9 @@ async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
     """Return a client of the owner, which counts; on a server, an engine that counts itself."""
     if settings.on_server:
         engine = await connect_postgres(settings)
-        return InstrumentedEngine(engine, metrics, logs_audit=False)
+        return InstrumentedEngine(
+            engine, metrics, logs_audit=False, outage_max_seconds=settings.outage_max_seconds
+        )
     return await open_client(settings)
 
 

@@ -18,6 +18,7 @@ from holdfast.model.fleet import (
     WorkerCommand,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.job import Edit, State, check_id, check_seconds
 from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
@@ -118,6 +119,18 @@ def check_command(
     return list(targets)
 
 
+def check_may_sample(caller: Caller) -> None:
+    """Raise ``AccessDenied`` if the caller is confined: samples are of all tenants together."""
+    if not caller.unlimited:
+        raise AccessDenied("queue", "samples")
+
+
+def check_sampling(every_seconds: float, caller: Caller) -> None:
+    """Raise what is wrong with a request for a sample."""
+    check_seconds("every_seconds", every_seconds)
+    check_may_sample(caller)
+
+
 def check_action(action: AnyAction) -> None:
     """Raise ``InvalidInput`` unless it is a valid action."""
     if not isinstance(action, Action):
@@ -153,6 +166,14 @@ def check_policy(policy: QueuePolicy | None) -> None:
     if policy is not None:
         _check_kind("policy", policy, QueuePolicy)
         policy.check()
+
+
+def check_group_change(group_id: str, change: GroupChange) -> None:
+    """Raise ``InvalidInput`` unless this can be a change to a group."""
+    check_id(group_id, "group")
+    if type(change) is not GroupChange:
+        raise InvalidInput("change", f"a {type(change).__name__} is not a GroupChange")
+    change.check()
 
 
 def check_switch(on: bool | None) -> None:  # noqa: FBT001

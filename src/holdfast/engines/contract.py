@@ -27,11 +27,19 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob, check_seconds, check_size
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import (
+    DEFAULT_OUTAGE_MAX_SECONDS,
+    DependencyReport,
+    Outage,
+    OutageUpdate,
+)
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .dump.format import DumpRecord
@@ -139,6 +147,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a job without a cap of its own may stay claimed, heartbeats or not. None: what its
     worker says, which is its timeout and a minute."""
     max_payload_bytes: int = 256 * 1024
+    outage_max_seconds: float = DEFAULT_OUTAGE_MAX_SECONDS
+    """For how long the failures of an outage cost no attempt."""
 
     def __post_init__(self) -> None:
         check_seconds("remember_seconds", self.remember_seconds)
@@ -148,6 +158,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if type(self.keep_payload) is not bool:
             raise InvalidInput("keep_payload", f"{self.keep_payload!r} is not true or false")
         check_size("max_payload_bytes", self.max_payload_bytes, 2, MOST_PAYLOAD_BYTES)
+        check_seconds("outage_max_seconds", self.outage_max_seconds)
 
 
 @runtime_checkable
@@ -270,7 +281,11 @@ class Engine(Protocol):
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
     ) -> list[FailureGroup]:
-        """Return the dead letters that match a filter in groups, the largest first."""
+        """Return the dead letters that match a filter in groups, the largest first.
+
+        A group that a person touched is listed without dead letters too, for a caller of unlimited
+        reach and a filter about whole groups, until 90 days after the last act and death.
+        """
 
     async def history(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -354,6 +369,46 @@ class Engine(Protocol):
         """Store a schedule, or change it; None removes it.
 
         Raise ``ChangedMeanwhile`` if it is not as ``expected``.
+        """
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """Store what a person does with a group; return the group as it is now.
+
+        None: it was forgotten, and has no dead letters. Its audit entries get what was stored
+        before and after. Raise ``UnknownGroup``; ``AccessDenied`` if the reach of the caller is
+        limited, as a group is of all tenants.
+        """
+
+    # --- outages -----------------------------------------------------------------------------
+    #
+    # While a dependency is out, claims hand out one job of its queues at a time, and a failure of
+    # its jobs that tells of the outage costs no attempt. See ``model.outage``.
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """Return the outages that last, by dependency; with ``ended`` before them the last ones
+        that have ended, in the order of their end.
+        """
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """Take what a worker process has seen of dependencies; start, change and end outages by it.
+
+        Without reports it ends the recoveries that are over. Call it every second or so while
+        there are outages.
+        """
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """Start an outage by hand, or end one; return it as it is now.
+
+        Raise ``InvalidInput`` if it is out already, or is not.
         """
 
     # --- operations --------------------------------------------------------------------------
@@ -441,6 +496,36 @@ class Engine(Protocol):
 
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """Return the answers to a command that have come so far."""
+
+    # --- samples -----------------------------------------------------------------------------
+    #
+    # What a person looks at. They are expendable: a crash of a server, or a damaged file, may lose
+    # them, and never stops work. They are of all tenants: a confined caller is refused.
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """Take a sample of every queue, if it is time; return the seconds until the next.
+
+        It is time when the last one, of any process, is ``every_seconds`` old, and 20 times as old
+        as it took to take. Rates are those of the whole store.
+        """
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """Return the samples of these queues, or of all: at most 500 points each.
+
+        The samples themselves are kept for 2 hours, points of a minute for 48 hours. A point
+        has the greatest depth and age of its time, and mean rates. ``step_seconds`` is how far
+        points are apart at least; 0 is as fine as possible.
+        """
 
     # --- keep --------------------------------------------------------------------------------
 

@@ -16,11 +16,14 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, JobRef, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
 
 from .contract import (
@@ -237,6 +240,20 @@ class ForwardingEngine:
             name, schedule, attribution, expected=expected, caller=caller
         )
 
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self.engine.outages(ended=ended)
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        return await self.engine.report_outage(reports)
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        return await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
+
     async def now_us(self) -> int:
         """See ``Engine.now_us``."""
         return await self.engine.now_us()
@@ -271,6 +288,17 @@ class ForwardingEngine:
     ) -> Operation:
         """See ``Engine.change_operation``."""
         return await self.engine.change_operation(operation_id, change, attribution, caller=caller)
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        return await self.engine.set_group(group_id, change, attribution, caller=caller)
 
     async def announce(
         self,
@@ -307,6 +335,26 @@ class ForwardingEngine:
     async def answers(self, command_id: str) -> list[CommandAnswer]:
         """See ``Engine.answers``."""
         return await self.engine.answers(command_id)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        return await self.engine.take_sample(every_seconds=every_seconds, caller=caller)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        return await self.engine.samples(
+            queues, from_us=from_us, to_us=to_us, step_seconds=step_seconds, caller=caller
+        )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -34,6 +34,8 @@ class StoreStats(msgspec.Struct, frozen=True):
 
     now_us: int = 0
     queues: Mapping[str, QueueStats] = {}
+    outages: Mapping[str, int] = {}
+    """Since when each dependency that is out, or recovers, has been out."""
 
     def oldest_age_seconds(self, queue: str) -> float:
         """Return for how long the job that has waited longest in a queue has been due."""

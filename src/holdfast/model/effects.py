@@ -13,7 +13,9 @@ import msgspec
 
 from .audit import AuditRecord
 from .failure import Failure
+from .group_life import GroupLife
 from .job import Job, State, Whole
+from .outage import Outage
 from .policy import QueuePolicy
 
 
@@ -73,6 +75,8 @@ class Snoozed(_Change, frozen=True, array_like=True, gc=False, tag=8):
     """It was released for later: no attempt charged."""
 
     run_at_us: Whole
+    failure: Failure | None = None
+    """The failure that cost no attempt, because its dependency is out."""
 
 
 class Lost(_Change, frozen=True, array_like=True, gc=False, tag=9):
@@ -205,6 +209,21 @@ class OperationSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2
     """The operation, encoded: effects know nothing of actions."""
 
 
+class GroupSet(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """A person did something with a group of failures; None forgets what people did."""
+
+    at_us: Whole
+    id: str
+    life: GroupLife | None
+
+
+class OutageSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
+    """An outage began, changed or ended; claims and failures of its jobs change it too."""
+
+    at_us: Whole
+    outage: Outage
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -227,7 +246,7 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet
+Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | OutageSet | GroupSet
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -258,10 +277,12 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     ScheduleSet: "SCHEDULE",
     Audited: "AUDIT",
     OperationSet: "OPERATION",
+    OutageSet: "OUTAGE",
+    GroupSet: "GROUP",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet)
+SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, OutageSet, GroupSet)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -31,6 +31,7 @@ HoldfastError
 ├── UnknownQueue            no queue with this name is known
 ├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
 ├── UnknownOperation        no operation with this id is remembered
+├── UnknownGroup            no group of failures has this id
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── NoResult                the awaited job is completed, but its result was not kept
 ├── ResultTimeout           the awaited job has not finished in time
@@ -433,6 +434,19 @@ class UnknownOperation(HoldfastError):
             f"no operation has the id {operation_id!r}: see `holdfast operations list`"
         )
         self.operation_id = operation_id
+
+
+class UnknownGroup(HoldfastError):
+    """No group of failures has this id."""
+
+    code = "unknown_group"
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"no group of failures has the id {group_id[:40]!r}: it has no dead letters, and no "
+            "person did anything with it. `holdfast dead groups` lists the groups"
+        )
+        self.group_id = group_id
 
 
 class JobFailed(HoldfastError):

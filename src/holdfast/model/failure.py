@@ -19,6 +19,7 @@ MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 NOTES_LIMIT = 4_000
 """How much of a traceback may be notes of the exception."""
+LEAST_STATUS, MOST_STATUS = 100, 599
 
 
 class FailureClass(enum.StrEnum):
@@ -61,6 +62,8 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: str = ""
     traceback: str = ""
     retry_after_seconds: float | None = None
+    status: int | None = None
+    """The HTTP status, if the exception has one."""
 
     @classmethod
     def of(cls, error_reason: str, message: str) -> Failure:
@@ -97,6 +100,11 @@ def check_failure(failure: Failure) -> None:
         type(wait_seconds) not in (int, float) or not 0 <= wait_seconds < math.inf
     ):
         raise InvalidInput("retry_after_seconds", f"{wait_seconds!r} is not a number of seconds")
+    status = failure.status
+    if status is not None and (
+        type(status) is not int or not LEAST_STATUS <= status <= MOST_STATUS
+    ):
+        raise InvalidInput("status", f"{status!r} is not an HTTP status")
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -145,6 +153,7 @@ class Classifier:
             _bounded(f"{type(error).__name__}: {_text(error)}", MESSAGE_LIMIT),
             _traceback(error),
             wait_seconds,
+            _error_status(error),
         )
 
     def judge(self, error: BaseException, now: datetime) -> tuple[str, Verdict]:
@@ -205,8 +214,8 @@ def _declared(error: BaseException, _now: datetime) -> Verdict | None:
 
 
 def _http_status(error: BaseException, now: datetime) -> Verdict | None:
-    status = _status_of(error)
-    if status is None or not 400 <= status <= 599:
+    status = _error_status(error)
+    if status is None:
         return None
     if status == 408:
         return _verdict("timeout")
@@ -217,6 +226,15 @@ def _http_status(error: BaseException, now: datetime) -> Verdict | None:
     if status >= 500:
         return _verdict("upstream_5xx", retry_after)
     return _verdict("upstream_4xx")
+
+
+def _error_status(error: BaseException) -> int | None:
+    """Return the HTTP status of an error, whatever rule decides on it; None without one."""
+    try:
+        status = _status_of(error)
+    except Exception:  # noqa: BLE001 - an error's own properties may do anything
+        return None
+    return status if status is not None and 400 <= status <= MOST_STATUS else None
 
 
 def _status_of(error: BaseException) -> int | None:

@@ -6,6 +6,8 @@ import re
 from functools import cache, lru_cache
 
 FINGERPRINT_LIMIT = 160
+FINGERPRINT_VERSION = 1
+"""Raise it with every change to what a message becomes: groups get other ids then."""
 _READ_LIMIT = 500
 
 _URL = r"""(?P<url> \b[a-z][a-z0-9+.-]{1,20}://[^\s'"<>)\]]+ ) |"""

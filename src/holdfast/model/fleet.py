@@ -8,6 +8,7 @@ import msgspec
 
 from .errors import InvalidInput
 from .job import check_id, check_size
+from .outage import base_queue
 
 MAX_SLOTS = 10_000
 MAX_ANNOUNCED_SECONDS = 3_600.0
@@ -84,7 +85,8 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     def serves(self, queue: str) -> bool:
         """Whether it claims jobs of this queue."""
-        return self.queues is None or queue in self.queues
+        queues = self.queues
+        return queues is None or queue in queues or base_queue(queue) in queues
 
 
 class WorkerEntry(msgspec.Struct, frozen=True):

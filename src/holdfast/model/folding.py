@@ -94,7 +94,7 @@ def _released(job: Job, _effect: fx.Released, _seq: int) -> Job:
 
 
 def _snoozed(job: Job, effect: fx.Snoozed, seq: int) -> Job:
-    return _pending(job, effect.run_at_us, seq, refunded=1)
+    return _pending(job, effect.run_at_us, seq, failure=effect.failure, refunded=1)
 
 
 def _lost(job: Job, effect: fx.Lost, seq: int) -> Job:

@@ -69,6 +69,10 @@ _ENDINGS: dict[type[fx.JobEffect], str] = {
 }
 
 
+RETRIED = frozenset({_ENDINGS[fx.Retried], _ENDINGS[fx.Lost]})
+"""The endings of attempts that failed or were lost, and whose job is tried again."""
+
+
 def completing_attempt(job: Job) -> AttemptRecord | None:
     """Return the attempt that completed a job, from the job itself."""
     if job.state is not State.COMPLETED:

@@ -169,8 +169,14 @@ def extend(job: Job, terms: LeaseTerms, holder_cap_seconds: float | None = None)
     return fx.Extended(terms.now_us, job.tenant, job.id, max(until_us, job.lease_until_us))
 
 
-def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
-    """Record how the attempt ended."""
+def settle(
+    job: Job, outcome: Outcome, now_us: int, outage_retry_at_us: int | None = None
+) -> fx.Effect:
+    """Record how the attempt ended.
+
+    With ``outage_retry_at_us`` its failure is one of an outage: it costs no attempt, whatever is
+    left of them, and the job is due again then.
+    """
     kind = outcome.kind
     if job.state is not _IN_FLIGHT:
         raise IllegalTransition(job.id, job.state, _SETTLES[kind])
@@ -188,6 +194,10 @@ def settle(job: Job, outcome: Outcome, now_us: int) -> fx.Effect:
         raise InvariantViolation(f"outcome {kind} of job {job_id!r} carries no failure")
     if kind is OutcomeKind.LOST:
         return _lose(job, now_us, outcome.failure)
+    if outage_retry_at_us is not None:
+        if job.stop_requested:
+            return fx.Cancelled(now_us, tenant, job_id, job.cancel_reason)
+        return fx.Snoozed(now_us, tenant, job_id, outage_retry_at_us, outcome.failure)
     if kind is OutcomeKind.DEAD or exhausted(job):
         return fx.Died(now_us, tenant, job_id, outcome.failure, job.losses)
     return fx.Retried(now_us, tenant, job_id, run_at_us, outcome.failure)

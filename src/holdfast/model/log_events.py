@@ -48,6 +48,7 @@ FIELDS: Mapping[str, str] = {
     "changed": "the settings that changed",
     "code": "the exit code of a process; negative is the number of the signal that ended it",
     "count": "how many",
+    "dependency": "what the jobs of some queues need: see `holdfast outages list`",
     "directory": "the directory of the store",
     "error": "what went wrong: a message, or the type of an exception",
     "error_reason": "why a job failed, as in the dead letters",
@@ -70,6 +71,7 @@ FIELDS: Mapping[str, str] = {
     "operation": "the id of a stored operation",
     "outcome": "how the attempt ended: completed, retry, dead, …",
     "pid": "the id of a process",
+    "probes": "how many probes there were",
     "queue": "the job's queue",
     "request_id": "the id of the request, also in its response",
     "resource": "the resource of an audit entry: its type and id",
@@ -279,6 +281,34 @@ _ALL = (
         "A tick was skipped because the job of an earlier one is not finished.",
         "Often: the schedule is too frequent for the duration of the job.",
     ),
+    # --- outages -------------------------------------------------------------------------
+    _warning(
+        "outage.started",
+        "dependency user error_reason",
+        "A dependency does not work, as workers have noticed or a user says: its jobs wait, and "
+        "one at a time probes it.",
+        "See `holdfast outages list`, and check the dependency. Nothing is lost meanwhile.",
+    ),
+    _info(
+        "outage.probe_failed",
+        "dependency error_reason seconds probes",
+        "A probe failed: the next one follows after this time. It cost its job no attempt.",
+    ),
+    _warning(
+        "outage.health_check_failed",
+        "dependency error",
+        "The health check of the application raised: the dependency is still out.",
+    ),
+    _info(
+        "outage.recovering",
+        "dependency seconds probes",
+        "A probe succeeded after this time: claims grow step by step.",
+    ),
+    _info(
+        "outage.ended",
+        "dependency user seconds probes",
+        "The outage is over after this time, by itself or because a user ended it.",
+    ),
     # --- journal and history -------------------------------------------------------------
     _info(
         "journal.opened",
@@ -347,6 +377,19 @@ _ALL = (
         "error",
         "The ids of finished jobs could not be read into memory: lookups are slower.",
         "Check whether the history file can be read.",
+    ),
+    _warning(
+        "samples.discarded",
+        "file error",
+        "The file of samples could not be read, and was deleted: the pictures of the last two days "
+        "begin anew. No job is touched.",
+        "Nothing. If it happens again, check the disk.",
+    ),
+    _warning(
+        "samples.failed",
+        "file error",
+        "Samples could not be written or read; they are missing for that time. No job is touched.",
+        "Free disk space, or fix the cause in the error.",
     ),
     # --- PostgreSQL ----------------------------------------------------------------------
     _warning_summed(

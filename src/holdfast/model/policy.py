@@ -33,7 +33,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ordered: bool = True
     """Whether jobs of one key wait for each other, and for a dead one among them."""
     outage_until_us: Whole = 0
-    """Until then one job runs at a time, to probe whether the outage is over."""
+    """Not used any more: outages have records of their own (``model.outage``)."""
     keep_payload: bool | None = None
     """Whether finished jobs keep their payload; None: as the store's setting says."""
 
@@ -74,7 +74,6 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             self.max_in_flight is not None
             or self.max_per_tenant is not None
             or self.max_per_key is not None
-            or bool(self.outage_until_us)
         )
 
     def room(self, in_flight: int, spent_until_us: int, now_us: int) -> int | None:
@@ -87,8 +86,6 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         most: int | None = None
         if self.max_in_flight is not None:
             most = max(0, self.max_in_flight - in_flight)
-        if now_us < self.outage_until_us:
-            most = 0 if in_flight else 1 if most is None else min(most, 1)
         if self.rate is not None:
             ahead_us = max(spent_until_us - now_us, 0)
             allowed = self.rate.count - -(-ahead_us // self.rate.interval_us)
@@ -103,13 +100,11 @@ class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     def opens_at_us(self, spent_until_us: int, now_us: int) -> int | None:
         """Return when the passing of time alone allows more claims, or None."""
-        moments = [self.outage_until_us] if now_us < self.outage_until_us else []
-        if self.rate is not None and not self.paused:
-            # One interval before all is spent there is room for one more.
-            free_us = spent_until_us - (self.rate.count - 1) * self.rate.interval_us
-            if free_us > now_us:
-                moments.append(free_us)
-        return min(moments, default=None)
+        if self.rate is None or self.paused:
+            return None
+        # One interval before all is spent there is room for one more.
+        free_us = spent_until_us - (self.rate.count - 1) * self.rate.interval_us
+        return free_us if free_us > now_us else None
 
 
 DEFAULT_POLICY = QueuePolicy()

@@ -8,13 +8,15 @@ import binascii
 import msgspec
 
 from .errors import InvalidInput
-from .failure import FailureClass
+from .failure import LEAST_STATUS, MOST_STATUS, FailureClass
 from .fingerprint import fingerprint
+from .group_life import GroupLife, GroupState
 from .job import MAX_TIME_US, MICROSECONDS, Job, State, check_id, check_scope, check_size
 
 MAX_PAGE = 1_000
 MAX_NAMES = 10_000
 HOUR_US = 3_600 * MICROSECONDS
+TREND_HOURS = 24
 TEXT_LIMIT = 200
 
 Place = tuple[int, str, str]
@@ -25,7 +27,8 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Which jobs: all of these conditions, each with any of its values. No condition: all jobs.
 
     A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
-    ``text`` is looked for in the last error, whatever its case.
+    ``text`` is looked for in the last error, whatever its case. An empty ``replay_run`` is met by
+    jobs that no operation has replayed.
     """
 
     ids: tuple[str, ...] = ()
@@ -46,10 +49,12 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     finished_from_us: int | None = None
     finished_to_us: int | None = None
     replay_run: str | None = None
+    statuses: tuple[int, ...] = ()
+    """HTTP statuses of the failure; 0: without one."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` naming the invalid condition."""
-        for field in (*_NAMES, "states", "classes"):
+        for field in (*_NAMES, "states", "classes", "statuses"):
             if type(getattr(self, field)) is not tuple or len(getattr(self, field)) > MAX_NAMES:
                 raise InvalidInput(field, f"give a tuple of at most {MAX_NAMES:,}")
         for field in _NAMES:
@@ -59,12 +64,13 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             raise InvalidInput("states", f"{self.states!r} are not all states")
         if not all(type(one) is FailureClass for one in self.classes):
             raise InvalidInput("classes", f"{self.classes!r} are not all classes")
+        _check_statuses(self.statuses)
         if self.tenant is not None:
             check_id(self.tenant, "tenant")
         if self.scope is not None:
             check_scope(self.scope)
         # An empty message has an empty fingerprint.
-        for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 1)):
+        for field, least in (("fingerprint", 0), ("text", 1), ("replay_run", 0)):
             _check_text(field, getattr(self, field), least)
         for field in _NUMBERS:
             if getattr(self, field) is not None:
@@ -95,7 +101,13 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     @property
     def asks_for_failures(self) -> bool:
         """Whether only failed jobs can match."""
-        return bool(self.error_reasons or self.classes or self.fingerprint is not None or self.text)
+        return bool(
+            self.error_reasons
+            or self.classes
+            or self.statuses
+            or self.fingerprint is not None
+            or self.text
+        )
 
     def _finish_matches(self, job: Job) -> bool:
         if self.finished_from_us is None and self.finished_to_us is None:
@@ -110,6 +122,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             failure is not None
             and (not self.error_reasons or failure.error_reason in self.error_reasons)
             and (not self.classes or failure.failure_class in self.classes)
+            and (not self.statuses or (failure.status or 0) in self.statuses)
             and (self.fingerprint is None or fingerprint(failure.message) == self.fingerprint)
             and (self.text is None or folded(self.text) in folded(failure.message))
         )
@@ -139,22 +152,33 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class FailureGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Dead letters with the same reason, queue, fingerprint and hour."""
+    """Dead letters with the same queue, task, reason, HTTP status and fingerprint.
 
+    One that a person touched is also listed while it has no dead letters: its times are then those
+    of its ``life``.
+    """
+
+    id: str
     queue: str
+    task: str
     error_reason: str
+    status: int | None
     failure_class: FailureClass
+    """If they differ, the first of deterministic, transient and unknown."""
     fingerprint: str
-    hour_us: int
-    """The start of the hour in which they died."""
     count: int
     first_at_us: int
     last_at_us: int
     tenants: int
     scopes: int
     """How many different tenants and scopes are affected."""
+    trend: tuple[int, ...] = (0,) * TREND_HOURS
+    """How many of them died in each of the last 24 hours; the current hour is the last."""
     held_behind: int = 0
     """How many unfinished jobs of the same keys wait behind them."""
+    state: GroupState = GroupState.OPEN
+    life: GroupLife | None = None
+    """What people did with it; None if nobody did, or if the caller's reach is limited."""
 
 
 def without_class(wanted: Filter, unwanted: FailureClass) -> Filter:
@@ -209,6 +233,12 @@ def check_page(limit: int) -> None:
 
 def _within(value: int, least: int | None, below: int | None) -> bool:
     return (least is None or value >= least) and (below is None or value < below)
+
+
+def _check_statuses(statuses: tuple[int, ...]) -> None:
+    for status in statuses:
+        if type(status) is not int or not (status == 0 or LEAST_STATUS <= status <= MOST_STATUS):
+            raise InvalidInput("statuses", f"{status!r} is not an HTTP status, or 0 for none")
 
 
 def _check_text(field: str, text: str | None, least: int) -> None:

@@ -36,11 +36,13 @@ from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .bulk import BulkOperations, OperationRequest
 from .fleet import FleetOperations
+from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .outages import OutageView, outage_views
 from .payload_checks import PayloadCheck, check_payloads
+from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
-    GroupView,
     HistoryView,
     JobPage,
     JobView,
@@ -80,13 +82,31 @@ class Operations:
         self.default_max_attempts = default_max_attempts
         self.fleet = FleetOperations(engine, this_process)
         self.bulk = BulkOperations(engine)
+        self.groups = GroupOperations(engine)
 
     # --- look --------------------------------------------------------------------------------
 
     async def status(self) -> Status:
         """Count everything, and say who works on it."""
         counts = await self.engine.counts()
-        return status_of(counts, [entry.process for entry in await self.fleet.live()])
+        status = status_of(counts, [entry.process for entry in await self.fleet.live()])
+        now_us = SystemClock().now_us()
+        outages = outage_views(await self.engine.outages(), counts, now_us)
+        status = replace(status, outages=[outage.line for outage in outages])
+        return with_samples(status, await latest(self.engine, now_us))
+
+    async def outages(self, *, ended: bool = False) -> list[OutageView]:
+        """Return the outages that last; with ``ended`` before them the last ones that do not."""
+        found = await self.engine.outages(ended=ended)
+        counts = await self.engine.counts() if found else {}
+        return outage_views(found, counts, SystemClock().now_us())
+
+    async def series(
+        self, queue: str, since_seconds: float, step_seconds: float = 0.0
+    ) -> list[PointView]:
+        """Return how a queue was, from so many seconds ago until now."""
+        now_us = SystemClock().now_us()
+        return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -112,10 +132,6 @@ class Operations:
         """Return a page of the jobs that a filter finds."""
         page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
-
-    async def groups(self, wanted: Filter = EVERYTHING) -> list[GroupView]:
-        """Return the dead letters that a filter finds, in groups."""
-        return [GroupView.of(group) for group in await self.engine.groups(wanted)]
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
         """Return the entries of the audit after this number."""
@@ -244,6 +260,14 @@ class Operations:
         """Set a flag; None removes it."""
         entry = entry_of("flag.set", "flag", name, who, {"on": on})
         await self.engine.set_flag(name, Attribution(who.by, who.why, (entry,)), on=on)
+
+    async def set_outage(self, dependency: str, who: Author, *, on: bool) -> OutageView:
+        """Start an outage, or end one; return it as it is now."""
+        entry = entry_of(f"outage.{'start' if on else 'end'}", "outage", dependency, who, {})
+        attribution = Attribution(who.by, who.why, (entry,))
+        outage = await self.engine.set_outage(dependency, attribution, on=on)
+        counts = await self.engine.counts()
+        return outage_views([outage], counts, SystemClock().now_us())[0]
 
     async def change_schedule(
         self, name: str, who: Author, change: Callable[[ScheduleState], ScheduleState]

@@ -13,17 +13,33 @@ from holdfast.engines.contract import Counts
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.audit import AuditRecord
 from holdfast.model.fleet import ProcessSlots, RunningAttempt, WorkerEntry, WorkerProcess
+from holdfast.model.group_life import group_id, group_key
 from holdfast.model.history import AttemptRecord, History, Note
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.lifecycle import attempts_used
-from holdfast.model.search import FailureGroup
+
+
+class QueueRates(msgspec.Struct, frozen=True):
+    """What flowed through a queue, of the whole store."""
+
+    enqueued_per_second: float
+    completed_per_second: float
+    retried_per_second: float
+    dead_per_second: float
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
-    """The counts of one queue."""
+    """The counts of one queue, and what its last sample says."""
 
     queue: str
     counts: Counts
+    held: int | None = None
+    """How many jobs wait behind a dead one of their key; this and the rest are None without a
+    recent sample: they are taken while a daemon runs."""
+    oldest_age_seconds: float | None = None
+    """For how long the oldest due job has waited."""
+    rates: QueueRates | None = None
+    sampled_at: datetime | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -54,6 +70,8 @@ class Status(msgspec.Struct, frozen=True):
     """The tasks that a daemon knows."""
     unserved: list[str] = []
     """The queues with pending jobs that no live daemon serves."""
+    outages: list[str] = []
+    """The dependencies that are out or recovering, a line each."""
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +116,10 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     running: RunningAttempt | None = None
     total_attempts: int = 0
     """All attempts, if a replay gave the job a fresh budget."""
+    http_status: int | None = None
+    """The HTTP status of its last failure."""
+    group: str = ""
+    """The group of failures that a dead letter is in."""
 
     @classmethod
     def of(cls, job: Job, running: RunningAttempt | None = None) -> JobView:
@@ -141,6 +163,8 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
             result=None if job.result is None else msgspec.Raw(job.result),
             running=running,
             total_attempts=job.attempt if job.attempts_before_replay else 0,
+            http_status=None if failure is None else failure.status,
+            group=group_id(key) if job.state is State.DEAD and (key := group_key(job)) else "",
         )
 
 
@@ -156,6 +180,7 @@ class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
     error_reason: str = ""
     failure_class: str = ""
     error: str = ""
+    http_status: int | None = None
 
     @classmethod
     def of(cls, attempt: AttemptRecord) -> AttemptView:
@@ -171,6 +196,7 @@ class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
             error_reason="" if failure is None else failure.error_reason,
             failure_class="" if failure is None else failure.failure_class.value,
             error="" if failure is None else failure.message,
+            http_status=None if failure is None else failure.status,
         )
 
 
@@ -229,37 +255,6 @@ class JobPage(msgspec.Struct, frozen=True):
 
     jobs: list[JobView]
     cursor: str = ""
-
-
-class GroupView(msgspec.Struct, frozen=True):
-    """A group of similar dead letters."""
-
-    error_reason: str
-    failure_class: str
-    queue: str
-    count: int
-    held_behind: int
-    tenants: int
-    scopes: int
-    first_at: datetime
-    last_at: datetime
-    fingerprint: str
-
-    @classmethod
-    def of(cls, group: FailureGroup) -> GroupView:
-        """Return the group for people."""
-        return cls(
-            error_reason=group.error_reason,
-            failure_class=group.failure_class.value,
-            queue=group.queue,
-            count=group.count,
-            held_behind=group.held_behind,
-            tenants=group.tenants,
-            scopes=group.scopes,
-            first_at=date_of(group.first_at_us),
-            last_at=date_of(group.last_at_us),
-            fingerprint=group.fingerprint,
-        )
 
 
 class WorkerView(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from holdfast.engines.contract import Counts, Engine
 from holdfast.model.durations import format_seconds
 from holdfast.model.job import Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import MAX_PAGE, Filter
 
@@ -40,7 +41,7 @@ async def waits_of(engine: Engine, job: Job, now_us: int) -> list[WaitView]:
             found.append(WaitView("key", text, head.id))
     if job.run_at_us > now_us:
         found.append(WaitView("time", f"its time, {date_of(job.run_at_us):%Y-%m-%d %H:%M:%S} UTC"))
-    found += await _limits(engine, job, policy, now_us)
+    found += await _limits(engine, job, policy)
     return found or [WaitView("worker", f"a free slot of a worker that serves {job.queue!r}")]
 
 
@@ -74,14 +75,19 @@ async def _key_head(engine: Engine, job: Job) -> Job | None:
     return before
 
 
-async def _limits(engine: Engine, job: Job, policy: QueuePolicy, now_us: int) -> list[WaitView]:
-    """Return what the policy of its queue holds back."""
+async def _limits(engine: Engine, job: Job, policy: QueuePolicy) -> list[WaitView]:
+    """Return what an outage and the policy of its queue hold back."""
     queue, found = job.queue, []
     if policy.paused:
         text = f"queue {queue!r}, which is paused: `holdfast queues resume {queue} --reason …`"
         found.append(WaitView("paused", text))
-    if policy.outage_until_us > now_us:
-        found.append(WaitView("limit", f"queue {queue!r}, which runs one job at a time (outage)"))
+    for outage in await engine.outages():
+        if outage.dependency == dependency_of(queue):
+            text = (
+                f"{outage.dependency!r}, which is {outage.phase.value} since "
+                f"{date_of(outage.since_us):%Y-%m-%d %H:%M:%S} UTC: see `holdfast outages list`"
+            )
+            found.append(WaitView("outage", text))
     if policy.rate is not None:
         rate = f"{policy.rate.count} per {format_seconds(policy.rate.per_seconds)}"
         found.append(WaitView("limit", f"perhaps queue {queue!r}, which starts at most {rate}"))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.model.job import DEFAULT_TASK_TIMEOUT_SECONDS
+from holdfast.model.outage import DEFAULT_OUTAGE_MAX_SECONDS
 from holdfast.model.redaction import masked
 from holdfast.model.retry import (
     DEFAULT_BASE_BACKOFF_SECONDS,
@@ -87,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: float = DEFAULT_JITTER
     """The share of a wait that is random: with 0.5 a wait is never below half of its length, 0 is
     no jitter, 1 is full jitter."""
+    outage_max_seconds: float = DEFAULT_OUTAGE_MAX_SECONDS
+    """For how long failures cost jobs no attempt while what they need is out."""
     remember_seconds: float = 86_400.0
     """How long finished jobs are kept and their ids refused."""
     max_history_bytes: int = 1 << 30

@@ -236,6 +236,7 @@ PARSERS: Mapping[str, Parser] = {
     "base_backoff_seconds": _seconds(zero=True),
     "max_backoff_seconds": _seconds(zero=True),
     "backoff_jitter": _jitter,
+    "outage_max_seconds": _seconds(),
     "remember_seconds": _seconds(),
     "max_history_bytes": _size(64 * 1024),
     "keep_payload": _switch,

@@ -57,6 +57,7 @@ async def own_journal(
         max_history_bytes=settings.max_history_bytes,
         keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
+        outage_max_seconds=settings.outage_max_seconds,
         sync=SyncMode(settings.sync),
         history=DamagedHistory(settings.history),
         keep_log_bytes=settings.keep_log_bytes or 0,
@@ -136,6 +137,7 @@ def postgres_options(settings: Settings) -> PostgresOptions:
         max_history_bytes=settings.max_history_bytes,
         keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
+        outage_max_seconds=settings.outage_max_seconds,
         schema=settings.schema,
         max_connections=settings.max_connections,
         statement_timeout_seconds=settings.statement_timeout_seconds,
@@ -151,4 +153,5 @@ def _engine_options(settings: Settings) -> EngineOptions:
         max_history_bytes=settings.max_history_bytes,
         keep_payload=settings.keep_payload,
         max_processing_seconds=settings.max_processing_seconds,
+        outage_max_seconds=settings.outage_max_seconds,
     )

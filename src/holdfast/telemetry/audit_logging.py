@@ -15,10 +15,12 @@ from holdfast.model.actions import AnyAction, NoteJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.fleet import WorkerCommand
+from holdfast.model.group_life import GroupChange
 from holdfast.model.job import MICROSECONDS, Edit, Job, JobRef
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
+from holdfast.model.search import FailureGroup, Filter
 
 from .operation_logging import OperationLog
 
@@ -147,6 +149,27 @@ class AuditLoggingEngine(ForwardingEngine):
             name, schedule, attribution, expected=expected, caller=caller
         )
         self._log("set_schedule", attribution, resource=f"schedule {name}")
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        found = await self.engine.set_group(group_id, change, attribution, caller=caller)
+        self._log("set_group", attribution, resource=f"group {group_id}")
+        return found
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        outage = await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
+        self._log("set_outage", attribution, resource=f"outage {dependency}")
+        return outage
 
     async def command(
         self,

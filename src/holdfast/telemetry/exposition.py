@@ -98,6 +98,13 @@ def _stored(metrics: Metrics, figures: StoreMetrics) -> Iterator[Found]:
             name,
             [((queue,), max((value(*one) for one in ones), default=0)) for queue, ones in queues],
         )
+    yield (
+        "holdfast_outage_seconds",
+        [
+            ((metrics.queue_name(name),), max(0, survey.now_us - since_us) / 1_000_000)
+            for name, since_us in sorted(survey.outages.items())
+        ],
+    )
     yield "queue_recovery_seconds", [((), figures.recovery_seconds)]
     yield "holdfast_history_backlog", [((), figures.history_backlog)]
     yield "holdfast_history_failing", [((), figures.history_failing)]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.engines.clock import monotonic
+from holdfast.engines.clock import SystemClock, monotonic
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
     AdminResult,
@@ -19,6 +19,7 @@ from holdfast.engines.contract import (
     Reclaim,
     Renewal,
 )
+from holdfast.engines.outages import outage_retry_at_us
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import effects as fx
 from holdfast.model import lifecycle
@@ -29,6 +30,12 @@ from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
 from holdfast.model.operation import OperationStep
+from holdfast.model.outage import (
+    DEFAULT_OUTAGE_MAX_SECONDS,
+    DependencyReport,
+    Outage,
+    OutageUpdate,
+)
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
@@ -59,9 +66,12 @@ class InstrumentedEngine(AuditLoggingEngine):
         now_us: int = 0,
         *,
         logs_audit: bool = True,
+        outage_max_seconds: float = DEFAULT_OUTAGE_MAX_SECONDS,
     ) -> None:
         """Take the jobs that workers ``held`` across a restart."""
         super().__init__(engine, logs_audit=logs_audit)
+        self._out: dict[str, Outage] = {}
+        self._outage_max_seconds = outage_max_seconds
         self.metrics = metrics
         metrics.operations_running = lambda: self.operation_log.running
         now = monotonic()
@@ -199,6 +209,22 @@ class InstrumentedEngine(AuditLoggingEngine):
             self.metrics.operation_members[step.operation.action.name] += step.acted
         return step
 
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        found = await self.engine.outages(ended=ended)
+        self._know(found)
+        return found
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        update = await self.engine.report_outage(reports)
+        self._know(update.outages)
+        return update
+
+    def _know(self, outages: Iterable[Outage]) -> None:
+        """Remember the outages that last: their failures kill nothing. Workers ask every second."""
+        self._out = {outage.dependency: outage for outage in outages if outage.active}
+
     # --- count -------------------------------------------------------------------------------
 
     def count_lost(self, jobs: Iterable[Job]) -> None:
@@ -266,7 +292,9 @@ class InstrumentedEngine(AuditLoggingEngine):
 
     def _ended(self, job: Job, outcome: Outcome) -> fx.Effect:
         """Count the end of an attempt that did not complete; return what comes of it."""
-        effect = lifecycle.settle(job, outcome, 0)
+        now_us = SystemClock().now_us()
+        retry_at_us = outage_retry_at_us(self._out, job, outcome, now_us, self._outage_max_seconds)
+        effect = lifecycle.settle(job, outcome, 0, retry_at_us)
         numbers, failure = self.metrics.queue(job.queue), outcome.failure
         if failure is not None:
             self.metrics.attempt_failed(job.queue, job.task, failure.error_reason)

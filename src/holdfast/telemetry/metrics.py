@@ -176,7 +176,8 @@ _ALL = (
     _store_gauge("queue_paused", "1 if an operator has paused the queue."),
     _store_gauge(
         "queue_outage",
-        "1 while the queue runs one job at a time, because something that it depends on is down.",
+        "1 while claims from the queue are held back, because what it depends on is out or "
+        "recovering.",
     ),
     _store_gauge(
         "outbox_lag",
@@ -193,6 +194,13 @@ _ALL = (
         "stuck_processing_events",
         "Jobs whose lease expired and is not reclaimed yet. Worry when it stays above zero: the "
         "lease loop does not run.",
+    ),
+    Metric(
+        "holdfast_outage_seconds",
+        "gauge",
+        "For how long a dependency has been out or recovering; absent while it works."
+        + _SAME_EVERYWHERE,
+        ("dependency",),
     ),
     Metric(
         "queue_recovery_seconds",

@@ -24,6 +24,7 @@ from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
 from holdfast.worker.operation_loop import OperationLoop
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Registry
 from holdfast.worker.schedules import ScheduleLoop
 from holdfast.worker.worker import Worker
@@ -220,6 +221,7 @@ class Rehearsal:
         self._worker = Worker(self._gate, registry, "own/testing", options)
         loops: list[Loop] = [
             LeaseLoop(self._engine, self._worker, 1.0),
+            OutageLoop(self._engine, self._worker.outage_detector, registry.health_checks),
             ScheduleLoop(
                 list(registry.schedules.values()),
                 lambda jobs, on_duplicate: self._engine.enqueue(jobs, on_duplicate=on_duplicate),

@@ -135,6 +135,7 @@ async def _snapshot(engine: Engine) -> object:
         "groups": [await engine.groups(caller=caller) for caller in CALLERS],
         "histories": [await engine.history(IDS, tenant=tenant) for tenant in TENANTS],
         "settings": [await engine.policies(), await engine.flags(), await engine.schedules()],
+        "outages": await engine.outages(ended=True),
         "audit": await engine.audited(limit=MAX_PAGE),
     }
     return {name: plain(part) for name, part in seen.items()}

@@ -192,6 +192,9 @@ class SimDisk:
     def forget_cached(self, fd: int) -> None:
         """Do nothing: there is no cache."""
 
+    samples = ":memory:"
+    """The database of samples: expendable, so no crash is simulated on it."""
+
     def database(self) -> SimDatabase:
         """Return the database of this disk."""
         return self._database

@@ -31,6 +31,7 @@ from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Edit, Job, NewJob, State
+from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import MAX_PAGE, Filter
@@ -326,7 +327,8 @@ class EngineMachine(EngineComparison):
         """Set a policy, or set a flag and a schedule and write an audit entry."""
         what = data.draw(st.sampled_from(["policy", "policy", "policy", "outage", "other"]))
         if what == "outage":
-            policy = QueuePolicy(outage_until_us=self.clock.now_us() + 10_000_000)
+            self._outage(data, queue)
+            return
         if what != "other":
             self.both(lambda engine: engine.set_policy(queue, policy, OPERATION))
             return
@@ -335,6 +337,22 @@ class EngineMachine(EngineComparison):
         self.both(lambda engine: engine.set_flag("auto_replay", OPERATION, on=on, caller=caller))
         self.both(lambda engine: engine.set_schedule("daily", schedule, OPERATION, caller=caller))
         self.both(lambda engine: engine.audit(OPERATION.audit, caller=caller))
+
+    def _outage(self, data: st.DataObject, queue: str) -> None:
+        """Start or end an outage, or report what a worker has seen."""
+        how = data.draw(st.sampled_from(["start", "end", "trip", "success", "healthy", "nothing"]))
+        if how in ("start", "end"):
+            self.both(lambda engine: engine.set_outage(queue, OPERATION, on=how == "start"))
+            return
+        report = DependencyReport(
+            queue,
+            successes=int(how == "success"),
+            claimed_at_us=self.clock.now_us() if how == "success" else 0,
+            tripped=how == "trip",
+            has_health_check=how == "healthy",
+            healthy=data.draw(st.sampled_from([None, True, False])) if how == "healthy" else None,
+        )
+        self.both(lambda engine: engine.report_outage([report]))
 
     # --- queries, time and crashes -----------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,8 +11,9 @@ from typing import Protocol
 from holdfast.engines.clock import Clock
 from holdfast.engines.contract import DEFAULT_LEASE_SECONDS, Engine
 from holdfast.engines.structured_log import StructuredLog
-from holdfast.model.errors import DurabilityLost, EngineClosed
+from holdfast.model.errors import DurabilityLost, EngineClosed, Unavailable
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.samples import SAMPLE_SECONDS
 
 from .worker import Worker
 
@@ -135,6 +137,28 @@ class PruneLoop:
         """Prune, unless another process has just done it."""
         await self._engine.prune(every_seconds=self.interval_seconds)
         return now_us + int(self.interval_seconds * MICROSECONDS)
+
+
+class SampleLoop:
+    """Samples the queues; of several processes that share a store, one does."""
+
+    def __init__(self, engine: Engine, interval_seconds: float = SAMPLE_SECONDS) -> None:
+        self.interval_seconds = interval_seconds
+        self._engine = engine
+        self._begun = False
+
+    async def step(self, now_us: int) -> int:
+        """Take a sample if it is time; where that takes long, it is done less often.
+
+        The first one is taken an interval after the start: before, there is no rate.
+        """
+        seconds = self.interval_seconds
+        if not self._begun:
+            self._begun = True
+            return now_us + int(seconds * MICROSECONDS)
+        with contextlib.suppress(Unavailable):  # reported elsewhere
+            seconds = await self._engine.take_sample(every_seconds=self.interval_seconds)
+        return now_us + int(seconds * MICROSECONDS)
 
 
 class Supervisor:

@@ -16,9 +16,11 @@ from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.failure import Classifier
 from holdfast.model.job import DEFAULT_QUEUE, check_name
+from holdfast.model.outage import base_queue, dependency_queue
 from holdfast.model.signals import Retry
 from holdfast.settings import NO_APPLICATION
 
+from .outage_loop import HealthCheck
 from .schedules import Schedule
 from .signature import Signature
 
@@ -55,6 +57,14 @@ class TaskSpec(msgspec.Struct, frozen=True):
     max_processing_seconds: float | None = None
     check: Callable[..., object] | None = None
     """Says whether a call would pass, without doing anything: for ``holdfast dead try``."""
+    dependency: str = ""
+    """What its jobs need, if it names that: they have queues of their own for it."""
+
+    def queue_for(self, queue: str) -> str:
+        """Return the queue for its jobs that are to go to this one."""
+        if not self.dependency or base_queue(queue) != queue:
+            return queue
+        return dependency_queue(queue, self.dependency)
 
 
 def check_times(spec: TaskSpec, cap_seconds: float | None = None, setting: str = "") -> None:
@@ -89,6 +99,8 @@ class Registry:
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
         self.middlewares: list[Middleware] = []
+        self.health_checks: dict[str, HealthCheck] = {}
+        """By dependency."""
         self.classifier = classifier or Classifier()
         self.adopt: Callable[[Engine | None], None] = lambda _engine: None
         """Sets the engine that tasks of this process enqueue with; None restores their own."""
@@ -117,6 +129,13 @@ class Registry:
         if schedule.name in self.schedules:
             raise InvalidInput("name", f"two schedules are named {schedule.name!r}")
         self.schedules[schedule.name] = schedule
+
+    def add_health_check(self, dependency: str, check: HealthCheck) -> None:
+        """Register the health check of a dependency; there may be one."""
+        check_name("dependency", dependency)
+        if dependency in self.health_checks:
+            raise InvalidInput("dependency", f"{dependency!r} has two health checks")
+        self.health_checks[dependency] = check
 
     def task(self, name: str) -> TaskSpec:
         """Return the task of this name, or raise ``UnknownTask``."""

@@ -74,7 +74,9 @@ class SlotPool:
         queues: Callable[[], Sequence[str]],
         size: int,
         options: WorkerOptions,
+        observe: Callable[[Job, Outcome], None] = lambda _job, _outcome: None,
     ) -> None:
+        """``observe`` takes every outcome of an attempt."""
         self.size = size
         self.options = options
         """May be replaced at any time; attempts that run keep their timeout."""
@@ -85,6 +87,7 @@ class SlotPool:
         self._registry = registry
         self._worker = worker
         self._queues = queues
+        self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._ready: deque[tuple[Job, float]] = deque()
         self._slots: dict[int, asyncio.Task[None]] = {}
@@ -406,6 +409,7 @@ class SlotPool:
                 self._timeouts.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
+        self._observe(job, outcome)
         # An attempt that makes the job dead is logged as that, once, when it is recorded.
         dies = isinstance(lifecycle.settle(job, outcome, 0), Died)
         if outcome.failure is not None and not dies:

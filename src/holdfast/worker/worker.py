@@ -10,10 +10,12 @@ from holdfast.engines.contract import Engine
 from holdfast.model.errors import InvalidInput
 from holdfast.model.fleet import MAX_SLOTS, ProcessSlots, RunningAttempt
 from holdfast.model.job import check_size
+from holdfast.model.outage import base_queue
 from holdfast.telemetry.counters import ProcessMetrics
 
 from .executor import Executor
 from .options import WorkerOptions
+from .outage_detector import OutageDetector
 from .registry import Registry
 from .slot_pool import SlotPool
 
@@ -39,6 +41,7 @@ class Worker:
         self._look_again_at = -math.inf
         self._look_seconds = 0.0
         self._draining = False
+        self.outage_detector = OutageDetector(asyncio.get_running_loop().time)
         self._executor = Executor(
             registry,
             options.retry,
@@ -54,6 +57,7 @@ class Worker:
                 queues=queues,
                 size=check_size("workers", size, 1, MAX_SLOTS),
                 options=options,
+                observe=self.outage_detector.observe,
             )
             for label, queues, size in self._pool_specs(options)
         }
@@ -201,19 +205,18 @@ class Worker:
 
     async def look_for_queues(self) -> None:
         """Find queues that have jobs and that no task names."""
-        if self._options.queues is None and self._options.queue_slots is None:
-            loop = asyncio.get_running_loop()
-            if (now := loop.time()) < self._look_again_at:
-                return
-            before = self._look_seconds
-            self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
-            # Where dead rows cannot be vacuumed a look is slow, and must stay a small part of the
-            # work. One slow look may be chance: take the faster of the last two.
-            self._look_seconds = loop.time() - now
-            self._look_again_at = now + 20 * min(self._look_seconds, before)
-            for queue, seen_at in list(self._seen_queues.items()):
-                if seen_at < now - _FORGET_SECONDS:
-                    del self._seen_queues[queue]
+        loop = asyncio.get_running_loop()
+        if (now := loop.time()) < self._look_again_at:
+            return
+        before = self._look_seconds
+        self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
+        # Where dead rows cannot be vacuumed a look is slow, and must stay a small part of the
+        # work. One slow look may be chance: take the faster of the last two.
+        self._look_seconds = loop.time() - now
+        self._look_again_at = now + 20 * min(self._look_seconds, before)
+        for queue, seen_at in list(self._seen_queues.items()):
+            if seen_at < now - _FORGET_SECONDS:
+                del self._seen_queues[queue]
 
     async def stop(self, drain_seconds: float) -> None:
         """Stop claiming, wait for running attempts, release the rest without charging them."""
@@ -226,11 +229,26 @@ class Worker:
         if options.queue_slots is None:
             return [("", self._queues, options.slots)]
         return [
-            (queue, lambda queue=queue: (queue,), size)  # type: ignore[misc]
+            (queue, lambda queue=queue: self._serving([queue]), size)  # type: ignore[misc]
             for queue, size in options.queue_slots.items()
         ]
 
     def _queues(self) -> Sequence[str]:
         if self._options.queues is not None:
-            return self._options.queues
+            return self._serving(self._options.queues)
+        return self._known_queues()
+
+    def _serving(self, queues: Sequence[str]) -> Sequence[str]:
+        """Return these queues, and those of their dependencies that no other slots are for."""
+        named = self.queues or ()
+        return [
+            *queues,
+            *(
+                queue
+                for queue in self._known_queues()
+                if queue not in named and base_queue(queue) in queues
+            ),
+        ]
+
+    def _known_queues(self) -> list[str]:
         return list(dict.fromkeys([*self._registry.queues, *self._seen_queues]))

@@ -10,6 +10,9 @@ from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.embedded.fleet import Fleet
+from holdfast.engines.embedded.outage_book import OutageBook
+from holdfast.engines.embedded.outages import OutageCommands
+from holdfast.engines.embedded.sampler import FlowCounter, MemorySamples
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
@@ -18,6 +21,7 @@ from holdfast.model.audit import Attribution
 from holdfast.model.effects import Claimed, Edited, Enqueued, PolicySet
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.samples import Tier
 from holdfast.model.search import Filter
 
 
@@ -267,3 +271,105 @@ class CommandsUnaudited(MemoryEngine):
 
     async def command(self, command, process_ids, attribution, **fields):
         return await super().command(command, process_ids, replace(attribution, audit=()), **fields)
+
+
+class _NothingIsOut(MemoryState):
+    def claimable(self, queues, tasks, caller, limit, now_us):
+        outages, self.outages = self.outages, OutageBook()
+        try:
+            return super().claimable(queues, tasks, caller, limit, now_us)
+        finally:
+            self.outages = outages
+
+
+class ClaimsGoOn(MemoryEngine):
+    """Hands out the jobs of a dependency that is out."""
+
+    state_type = _NothingIsOut
+
+
+class _ChargingCommands(Commands):
+    def settle(self, outcomes, caller, now_us):
+        book = self._state.outages
+        active, book.active = book.active, {}
+        try:
+            return super().settle(outcomes, caller, now_us)
+        finally:
+            book.active = active
+
+
+class OutagesAreCharged(MemoryEngine):
+    """Charges the failures of an outage."""
+
+    commands_type = _ChargingCommands
+
+
+class _DeafOutages(OutageCommands):
+    def report(self, reports, now_us):
+        return super().report([one for one in reports if not one.successes], now_us)
+
+
+class OutagesLast(MemoryEngine):
+    """Does not hear of successes."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._outages = _DeafOutages(self._core)
+
+
+class _NeverStartsOver(FlowCounter):
+    def take(self):
+        return dict(self._flows)
+
+
+class _CountsOn(EmbeddedCore):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.flows = _NeverStartsOver()
+
+
+class RatesAddUp(MemoryEngine):
+    """Counts what happened once in the rates of every sample after it."""
+
+    core_type = _CountsOn
+
+
+class SamplesOfEveryone(MemoryEngine):
+    """Takes a sample for everyone who asks."""
+
+    async def take_sample(self, **fields):
+        self._sampler._taken_us = None
+        return await super().take_sample(**fields)
+
+
+class _LastOnly(MemorySamples):
+    async def read(self, query):
+        found = await super().read(query)
+        fine = await super().read(replace(query, tier=Tier.SAMPLE, step_us=1))
+        return {
+            queue: [replace(fine[queue][-1], at_us=point.at_us) for point in points]
+            for queue, points in found.items()
+        }
+
+
+class PeaksDisappear(MemoryEngine):
+    """Shows the last sample of a longer time for all of them."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self._sampler.store = _LastOnly()
+
+
+class _TwoHours(MemorySamples):
+    async def add(self, at_us, samples):
+        await super().add(at_us, samples)
+        first_us = at_us - Tier.SAMPLE.kept_us
+        self._samples = [one for one in self._samples if one[0] >= first_us]
+
+
+class MinutesForgotten(MemoryEngine):
+    """Keeps nothing for longer than two hours."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self._sampler.store = _TwoHours()

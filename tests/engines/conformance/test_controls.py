@@ -58,6 +58,17 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.NamesTwice, "test_a_second_live_process_of_a_name_is_refused", ()),
     (broken.LateCommands, "test_a_command_that_nobody_fetched_in_time_is_dropped", ()),
     (broken.CommandsUnaudited, "test_a_command_is_audited", ()),
+    (broken.ClaimsGoOn, "test_while_out_the_next_job_is_a_probe_after_a_pause", ()),
+    (broken.OutagesAreCharged, "test_a_failure_of_the_outage_is_not_charged", ("timeout", "dead")),
+    (broken.OutagesLast, "test_the_success_of_a_probe_opens_it_gradually", ()),
+    (broken.RatesAddUp, "test_rates_are_of_the_time_since_the_last_sample", ()),
+    (broken.SamplesOfEveryone, "test_of_several_that_sample_one_does", ()),
+    (broken.PeaksDisappear, "test_points_have_the_greatest_depth_and_mean_rates", ()),
+    (
+        broken.MinutesForgotten,
+        "test_samples_are_kept_for_two_hours_and_minutes_for_two_days",
+        (),
+    ),
 ]
 
 

@@ -24,7 +24,8 @@ from holdfast.model.audit import Attribution, AuditEntry, AuditHead, chain
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.failure_groups import group_dead_jobs
+from holdfast.model.failure_groups import group_dead_jobs, life_of
+from holdfast.model.group_life import GroupChange, GroupVerb
 from holdfast.model.history import AttemptRecord, History, Note, NoteKind
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outcome import Outcome, OutcomeKind
@@ -45,6 +46,9 @@ POLICY = QueuePolicy(paused=True, rate=Rate(10, 60.0), max_per_key=2)
 SCHEDULE = ScheduleState("* * * * *", "UTC", "t", "mail", paused=True)
 ATTEMPT = AttemptRecord(1, 7, "w", 3, 5, "retry", Failure.of("timeout", "slow"))
 
+GROUPS = group_dead_jobs([replace(JOB, failure=Failure.of("timeout", "slow 7"))], 90)
+CHANGE = GroupChange(GroupVerb.MUTE, until_us=9)
+
 ERRORS = [
     errors.InvalidInput("queue", "is empty"),
     errors.PayloadInvalid("payload", "not a JSON object"),
@@ -54,6 +58,7 @@ ERRORS = [
     errors.LeaseLost("a", 2**62),
     errors.IllegalTransition("a", "dead", "claim"),
     errors.StorageError("the disk is on fire"),
+    errors.UnknownGroup("g-0123456789"),
     errors.StorageFull("no room"),
     errors.DurabilityLost("a sync failed"),
     errors.CorruptLog("1.log", 512, 9, "bad checksum"),
@@ -156,6 +161,7 @@ def test_facts_that_no_message_holds_are_left_out() -> None:
         (messages.SET_POLICY, messages.SetPolicyCall("mail", None, OPERATION)),
         (messages.SET_FLAG, messages.SetFlagCall("f", None, OPERATION)),
         (messages.SET_SCHEDULE, messages.SetScheduleCall("s", SCHEDULE, OPERATION)),
+        (messages.SET_GROUP, messages.SetGroupCall("g-1", CHANGE, OPERATION, CALLER)),
         (messages.AUDIT, messages.AuditCall([ENTRY], CALLER)),
         (messages.AUDITED, messages.AuditedCall(7, 9)),
         (messages.DUMP, messages.DumpCall("session")),
@@ -183,7 +189,8 @@ def test_a_call_arrives_as_it_was_made(verb, call):
         (messages.COUNTS, {"mail": Counts(pending=7)}),
         (messages.VALIDATE, ["something is wrong"]),
         (messages.FIND, Page([JOB], "abc")),
-        (messages.GROUPS, group_dead_jobs([replace(JOB, failure=Failure.of("timeout", "slow 7"))])),
+        (messages.GROUPS, GROUPS),
+        (messages.SET_GROUP, [replace(GROUPS[0], life=life_of(GROUPS[0]))]),
         (
             messages.HISTORY,
             [None, History(JOB, [ATTEMPT], [Note(NoteKind.EDIT, 7, "x", "y", b"{}")])],

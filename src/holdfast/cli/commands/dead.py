@@ -13,7 +13,6 @@ from holdfast.cli.job_actions import OperationCommand, run_operation
 from holdfast.cli.operation_options import Pace, pace_options
 from holdfast.cli.options import (
     NO_LIMIT,
-    by_option,
     check_job,
     check_some,
     confirm_options,
@@ -25,7 +24,7 @@ from holdfast.cli.options import (
     who_options,
     with_ids,
 )
-from holdfast.cli.output import ago, cut, document, lines, note, table
+from holdfast.cli.output import document
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
 from holdfast.model.audit import check_text
@@ -33,6 +32,7 @@ from holdfast.model.job import State
 from holdfast.model.plural import count_of
 from holdfast.model.search import Filter
 
+from . import groups as group_commands
 from .jobs import page_options, print_job, print_page
 
 if TYPE_CHECKING:
@@ -43,47 +43,14 @@ _ARCHIVED = click.option("--archived", is_flag=True, help="Archived ones instead
 
 @click.group("dead", cls=CommandGroup)
 def dead_group() -> None:
-    """List, try, edit, archive and restore dead letters: jobs that failed for good."""
+    """List, group, try, edit, archive and restore dead letters: jobs that failed for good."""
 
 
 dead_group.lazy_commands = {"edit": "fixes:edit_dead", "try": "fixes:try_dead"}
 
 
-@dead_group.command("groups")
-@filter_options()
-@stream_options
-@click.pass_obj
-def groups(context: CommandContext, *, wanted: Filter, as_json: bool, ndjson: bool) -> None:
-    """Count dead letters by reason, queue, error fingerprint and hour, largest first."""
-    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
-
-    found = store_access.read_store(
-        context.settings(), lambda operations: operations.groups(wanted)
-    )
-    if as_json:
-        document(found)
-    elif ndjson:
-        lines(found)
-    elif not found:
-        note("no dead letters")
-    else:
-        table(
-            ("COUNT", "REASON", "CLASS", "QUEUE", "HELD", "FIRST", "LAST", "FINGERPRINT"),
-            [
-                (
-                    f"{group.count:,}",
-                    group.error_reason,
-                    group.failure_class,
-                    group.queue,
-                    f"{group.held_behind:,}",
-                    ago(group.first_at),
-                    ago(group.last_at),
-                    cut(group.fingerprint, 50),
-                )
-                for group in found
-            ],
-            right=("COUNT", "HELD"),
-        )
+for _command in group_commands.COMMANDS:
+    dead_group.add_command(_command)
 
 
 @dead_group.command("list")
@@ -120,19 +87,19 @@ def show_dead(context: CommandContext, job_id: str, tenant: str, *, as_json: boo
     print_job(context, job_id, tenant, as_json=as_json)
 
 
-@dead_group.command("note")
-@click.argument("job_id", metavar="ID")
-@click.argument("text")
-@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The tenant of the job.")
-@by_option
-@json_option
-@click.pass_obj
-def note_dead(
-    context: CommandContext, job_id: str, text: str, *, tenant: str, by: str | None, as_json: bool
+def note_on_job(
+    context: CommandContext,
+    job_id: str,
+    text: str,
+    *,
+    tenant: str | None,
+    by: str | None,
+    as_json: bool,
 ) -> None:
     """Add a note to the history of a job."""
     from holdfast.cli import store_access  # noqa: PLC0415
 
+    tenant = DEFAULT_TENANT if tenant is None else tenant
     check_job(job_id, tenant)
     name = login_name(by)
     wanted = with_ids(Filter(tenant=tenant), (job_id,))

@@ -11,14 +11,17 @@ import click
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import clean, document, lines, note, table
+from holdfast.cli.sparkline import short_age, short_number
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
+from holdfast.model.outage import Outage, dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
 
 if TYPE_CHECKING:
-    from holdfast.engines.contract import Counts
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
+    from holdfast.operations.samples import PointView
+    from holdfast.operations.views import QueueStatus
 
 _UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 
@@ -32,16 +35,23 @@ def queues_group() -> None:
 @stream_options
 @click.pass_obj
 def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List every queue with its counts and limits."""
+    """List every queue with its counts, its age, its rates and its limits.
+
+    Age and rates are of the last sample; a daemon takes one every ten seconds.
+    """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    counts, policies = store_access.read_store(context.settings(), _counts_and_policies)
-    names = sorted({*counts, *policies})
+    queues, policies, out = store_access.read_store(context.settings(), _queues_and_policies)
+    known = {item.queue: item for item in queues}
+    counts = {item.queue: item.counts for item in queues}
+    names = sorted({*known, *policies})
     found = [
         {
             "queue": name,
             "counts": counts.get(name, {}),
             "policy": policy_view(policies.get(name, DEFAULT_POLICY)),
+            "outage": dependency_of(name) in out,
+            **{field: getattr(known.get(name), field, None) for field in _SAMPLED},
         }
         for name in names
     ]
@@ -54,23 +64,106 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
     else:
         states = ("pending", "blocked", "in_flight", "completed", "dead")
         table(
-            ("QUEUE", *(state.upper() for state in states), "LIMITS"),
+            ("QUEUE", *(state.upper() for state in states), *_FLOW, "LIMITS"),
             [
                 (
                     name,
                     *(getattr(counts.get(name), state, 0) for state in states),
-                    limits_text(policies.get(name, DEFAULT_POLICY)),
+                    *_flow(known.get(name)),
+                    _limits_and_outage(name, policies, out),
                 )
                 for name in names
             ],
-            right=[state.upper() for state in states],
+            right=[*(state.upper() for state in states), *_FLOW],
         )
 
 
-async def _counts_and_policies(
+_SAMPLED = ("held", "oldest_age_seconds", "rates", "sampled_at")
+_FLOW = ("OLDEST", "IN/S", "DONE/S")
+
+
+def _flow(item: QueueStatus | None) -> tuple[str, str, str]:
+    if item is None or item.rates is None:
+        return "", "", ""
+    oldest = short_age(item.oldest_age_seconds) if item.counts.pending else ""
+    rates = item.rates
+    return oldest, short_number(rates.enqueued_per_second), short_number(rates.completed_per_second)
+
+
+async def _queues_and_policies(
     operations: Operations,
-) -> tuple[Mapping[str, Counts], Mapping[str, QueuePolicy]]:
-    return await operations.engine.counts(), await operations.policies()
+) -> tuple[list[QueueStatus], Mapping[str, QueuePolicy], Mapping[str, Outage]]:
+    out = {one.dependency: one for one in await operations.engine.outages()}
+    return (await operations.status()).queues, await operations.policies(), out
+
+
+def _limits_and_outage(
+    queue: str, policies: Mapping[str, QueuePolicy], out: Mapping[str, Outage]
+) -> str:
+    """Return the limits of a queue, and whether what it needs is out."""
+    text = limits_text(policies.get(queue, DEFAULT_POLICY))
+    outage = out.get(dependency_of(queue))
+    return text if outage is None else f"{outage.dependency} is {outage.phase.value}; {text}"
+
+
+@queues_group.command("series")
+@click.argument("queue")
+@click.option("--since", default="1h", metavar="DURATION", help="From how long ago; at most 48h.")
+@click.option("--step", metavar="DURATION", help="How far points are apart at least.")
+@stream_options
+@click.pass_obj
+def series(
+    context: CommandContext,
+    queue: str,
+    *,
+    since: str,
+    step: str | None,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """Print how a queue was: depth, oldest age and rates, at most 500 points.
+
+    A daemon takes a sample every ten seconds. They are kept for 2 hours, and points of a minute for
+    48 hours. A point has the greatest depth and age of its time, and mean rates.
+    """
+    from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
+
+    since_seconds = seconds_of("--since", since)
+    step_seconds = 0.0 if step is None else seconds_of("--step", step)
+    found = store_access.read_store(
+        context.settings(),
+        lambda operations: operations.series(queue, since_seconds, step_seconds),
+    )
+    if as_json:
+        document(found)
+    elif ndjson:
+        lines(found)
+    elif not found:
+        note(f"no samples of {queue!r} since {since}: a daemon takes them while it runs")
+    else:
+        cells = [_point_cells(point) for point in found]
+        table(("AT", *_POINT_NAMES), cells, right=_POINT_NAMES)
+
+
+_DEPTH_NAMES = ("PENDING", "BLOCKED", "IN FLIGHT", "DEAD", "HELD")
+_POINT_NAMES = (*_DEPTH_NAMES, "OLDEST", "IN/S", "DONE/S", "RETRY/S", "DEAD/S")
+
+
+def _point_cells(point: PointView) -> tuple[str, ...]:
+    depths = (point.pending, point.blocked, point.in_flight, point.dead, point.held)
+    rates = point.rates
+    flow = (
+        rates.enqueued_per_second,
+        rates.completed_per_second,
+        rates.retried_per_second,
+        rates.dead_per_second,
+    )
+    return (
+        f"{point.at:%Y-%m-%d %H:%M:%S}Z",
+        *(f"{depth:,}" for depth in depths),
+        short_age(point.oldest_age_seconds),
+        *map(short_number, flow),
+    )
 
 
 _NEW = click.option("--new", is_flag=True, help="The queue has no jobs yet, and is meant.")
@@ -97,9 +190,8 @@ def pause(
 def resume(
     context: CommandContext, queue: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Resume a queue, and end its outage mode."""
-    changes = {"paused": False, "outage_until_us": 0}
-    _change(context, queue, changes, who, new=False, as_json=as_json)
+    """Resume a queue. An outage of what it needs goes on: see `holdfast outages`."""
+    _change(context, queue, {"paused": False}, who, new=False, as_json=as_json)
 
 
 @queues_group.command("set")
@@ -197,7 +289,9 @@ def _whole(option: str, text: str) -> int:
 def policy_view(policy: QueuePolicy) -> dict[str, object]:
     """Return a policy for output."""
     view: dict[str, object] = {
-        field: getattr(policy, field) for field in QueuePolicy.__struct_fields__
+        field: getattr(policy, field)
+        for field in QueuePolicy.__struct_fields__
+        if field != "outage_until_us"
     }
     rate = policy.rate
     view["rate"] = None if rate is None else f"{rate.count}/{format_seconds(rate.per_seconds)}"
@@ -217,5 +311,4 @@ def limits_text(policy: QueuePolicy) -> str:
     parts += [] if policy.ordered else ["keys in any order"]
     if policy.keep_payload is not None:
         parts += ["keeps payloads" if policy.keep_payload else "drops payloads"]
-    parts += ["outage: one at a time"] if policy.outage_until_us else []
     return ", ".join(parts) or "no limits"

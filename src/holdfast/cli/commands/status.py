@@ -11,7 +11,7 @@ import click
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note
+from holdfast.cli.output import clean, document, note
 from holdfast.model.durations import format_seconds, seconds_of
 
 if TYPE_CHECKING:
@@ -170,6 +170,8 @@ def _print_status(found: Status, *, as_json: bool) -> None:
         return
     for name in ("pending", "in_flight", "completed", "dead", "blocked"):
         click.echo(f"{name + ':':<11}{getattr(found, name)}")
+    for line in found.outages:
+        click.echo(f"outage:    {clean(line)}")
     if found.unserved:
         note(f"no live worker serves {', '.join(found.unserved)}: see `holdfast doctor`")
 
@@ -187,6 +189,8 @@ def _status_table(found: Status) -> Table:
         table.add_column(name.replace("_", " "), justify="right")
     for item in found.queues:
         table.add_row(item.queue, *(str(getattr(item.counts, name)) for name in names))
+    for line in found.outages:
+        table.add_row(f"  outage of {line}")
     for run in found.running[:20]:
         share = "" if run.progress_share is None else f" {run.progress_share:.0%}"
         table.add_row(f"  {run.task} {run.job_id} for {format_seconds(run.seconds)}{share}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from time import time_ns
 from typing import TYPE_CHECKING
 
 import click
@@ -13,17 +14,16 @@ import msgspec
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import ago, document, table
-from holdfast.model.durations import format_seconds, seconds_of
+from holdfast.cli.output import document
+from holdfast.cli.top_screen import live_screen, print_screen
+from holdfast.model.durations import seconds_of
 from holdfast.model.fleet import RunningAttempt
-from holdfast.model.job import State
+from holdfast.model.job import MICROSECONDS, State
 from holdfast.model.search import Filter
 
 if TYPE_CHECKING:
-    from rich.console import Group as Screen
-
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import Status
+    from holdfast.operations.views import QueueRates, Status
     from holdfast.settings import Settings
 
 MAX_PENDING = 50_000
@@ -34,6 +34,7 @@ RATES = {
     "retried": "queue_jobs_retried",
     "dead": "queue_jobs_dead",
 }
+TREND_MINUTES = 30
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -46,6 +47,23 @@ class QueueRow(msgspec.Struct, frozen=True):
     dead: int
     paused: bool
     oldest_pending_at: datetime | None
+    held: int | None = None
+    oldest_age_seconds: float | None = None
+    rates: QueueRates | None = None
+    trend: list[int] = []
+    """Unfinished jobs in each of the last 30 minutes, the oldest first; empty without samples."""
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A live daemon."""
+
+    worker: str
+    host: str
+    slots: int
+    busy: int
+    draining: bool
+    queues: tuple[str, ...] | None
+    """The queues that it serves; None: all."""
 
 
 class ReasonRow(msgspec.Struct, frozen=True):
@@ -71,6 +89,10 @@ class TopScreen(msgspec.Struct, frozen=True):
     reasons: list[ReasonRow]
     running: list[RunningAttempt]
     rates_per_second: Mapping[str, float] = {}
+    """Of all queues: by their samples, and without any since the last refresh."""
+    workers: list[WorkerRow] = []
+    unserved: list[str] = []
+    """The queues with pending jobs that no live daemon serves."""
 
 
 @click.command("top")
@@ -90,7 +112,7 @@ def top(context: CommandContext, *, interval: str, once: bool, as_json: bool) ->
         if as_json:
             document(found)
         else:
-            _print(found)
+            print_screen(found)
         return
     try:
         if as_json:
@@ -114,11 +136,11 @@ def _live(settings: Settings, pause_seconds: float) -> None:
     from rich.live import Live  # noqa: PLC0415 - only for a terminal
 
     found = _sample(settings, None)
-    with Live(_screen(settings, found), auto_refresh=False, screen=True) as live:
+    with Live(live_screen(settings, found), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(pause_seconds)
             found = _sample(settings, found)
-            live.update(_screen(settings, found), refresh=True)
+            live.update(live_screen(settings, found), refresh=True)
 
 
 def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
@@ -129,7 +151,9 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
 
     status = read_status(settings)
     at = time.monotonic()
-    rows, reasons = store_access.read_store(settings, lambda operations: _rows(operations, status))
+    rows, reasons, workers = store_access.read_store(
+        settings, lambda operations: _rows(operations, status)
+    )
     found = TopScreen(
         at=at,
         running_daemon=bool(status.slots),
@@ -140,8 +164,11 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
         queues=rows,
         reasons=reasons,
         running=status.running,
+        rates_per_second=_sampled_rates(rows),
+        workers=workers,
+        unserved=status.unserved,
     )
-    if before is None or at <= before.at:
+    if found.rates_per_second or before is None or at <= before.at:
         return found
     seconds = at - before.at
     rates = {
@@ -152,7 +179,22 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
     return msgspec.structs.replace(found, rates_per_second=rates)
 
 
-async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow], list[ReasonRow]]:
+def _sampled_rates(rows: Sequence[QueueRow]) -> dict[str, float]:
+    rates = [one.rates for one in rows if one.rates is not None]
+    if not rates:
+        return {}
+    return {name: sum(getattr(one, f"{name}_per_second") for one in rates) for name in RATES}
+
+
+async def _rows(
+    operations: Operations, status: Status
+) -> tuple[list[QueueRow], list[ReasonRow], list[WorkerRow]]:
+    from holdfast.operations.samples import trend_of  # noqa: PLC0415 - imports an engine
+
+    now_us = time_ns() // 1_000
+    series = await operations.engine.samples(
+        from_us=now_us - TREND_MINUTES * 60 * MICROSECONDS, to_us=now_us + 1, step_seconds=60
+    )
     policies = await operations.policies()
     cheap = status.pending <= MAX_PENDING
     rows: list[QueueRow] = []
@@ -162,6 +204,7 @@ async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow],
             wanted = Filter(queues=(item.queue,), states=(State.PENDING,))
             page = await operations.page(wanted, limit=1, newest=False)
             oldest = page.jobs[0].created_at if page.jobs else None
+        trend = trend_of(series, item.queue, TREND_MINUTES, now_us) if item.rates else []
         rows.append(
             QueueRow(
                 item.queue,
@@ -171,96 +214,40 @@ async def _rows(operations: Operations, status: Status) -> tuple[list[QueueRow],
                 item.counts.dead,
                 item.queue in policies and policies[item.queue].paused,
                 oldest,
+                item.held,
+                item.oldest_age_seconds,
+                item.rates,
+                trend,
             )
         )
+    return rows, await _reasons(operations), await _workers(operations)
+
+
+async def _reasons(operations: Operations) -> list[ReasonRow]:
     reasons: dict[tuple[str, str], ReasonRow] = {}
-    for group in await operations.groups():
+    for group in await operations.groups.list():
+        if not group.count:
+            continue
         key = group.error_reason, group.failure_class
         known = reasons.get(key)
         count, last = (0, group.last_at) if known is None else (known.count, known.last_at)
         reasons[key] = ReasonRow(*key, count + group.count, max(last, group.last_at))
-    return rows, sorted(reasons.values(), key=lambda one: -one.count)[:10]
+    return sorted(reasons.values(), key=lambda one: -one.count)[:10]
 
 
-def _head(found: TopScreen) -> str:
-    if not found.running_daemon:
-        return "no daemon is running"
-    drained = " (draining)" if found.draining else ""
-    rates = "  ".join(f"{name} {rate:,.1f}/s" for name, rate in found.rates_per_second.items())
-    return f"slots {found.busy}/{found.slots}{drained}  {rates}".rstrip()
-
-
-_QUEUE_NAMES = ("QUEUE", "PENDING", "BLOCKED", "IN FLIGHT", "DEAD", "OLDEST", "")
-_REASON_NAMES = ("REASON", "CLASS", "DEAD", "LAST")
-_RUN_NAMES = ("RUNNING", "TASK", "FOR", "PROGRESS")
-
-
-def _queue_rows(found: TopScreen) -> list[tuple[str, ...]]:
-    return [
-        (
-            one.queue,
-            f"{one.pending:,}",
-            f"{one.blocked:,}",
-            f"{one.in_flight:,}",
-            f"{one.dead:,}",
-            ago(one.oldest_pending_at),
-            "paused" if one.paused else "",
+async def _workers(operations: Operations) -> list[WorkerRow]:
+    found: list[WorkerRow] = []
+    for entry in await operations.fleet.live():
+        process = entry.process
+        known = [one for one in process.processes.values() if one is not None]
+        found.append(
+            WorkerRow(
+                worker=process.name,
+                host=process.host,
+                slots=sum(one.slots for one in known),
+                busy=sum(one.busy for one in known),
+                draining=process.draining,
+                queues=process.queues,
+            )
         )
-        for one in found.queues
-    ]
-
-
-def _reason_rows(found: TopScreen) -> list[tuple[str, ...]]:
-    return [
-        (one.error_reason, one.failure_class, f"{one.count:,}", ago(one.last_at))
-        for one in found.reasons
-    ]
-
-
-def _run_rows(found: TopScreen) -> list[tuple[str, ...]]:
-    return [
-        (
-            run.job_id,
-            run.task,
-            format_seconds(round(run.seconds, 1)),
-            "" if run.progress_share is None else f"{run.progress_share:.0%}",
-        )
-        for run in found.running[:15]
-    ]
-
-
-def _print(found: TopScreen) -> None:
-    click.echo(_head(found))
-    right = ("PENDING", "BLOCKED", "IN FLIGHT", "DEAD", "FOR")
-    for names, rows in (
-        (_QUEUE_NAMES, _queue_rows(found)),
-        (_REASON_NAMES, _reason_rows(found)),
-        (_RUN_NAMES, _run_rows(found)),
-    ):
-        if rows:
-            click.echo()
-            table(names, rows, right=right)
-
-
-def _screen(settings: Settings, found: TopScreen) -> Screen:
-    from rich.console import Group as Screen  # noqa: PLC0415 - only for a terminal
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    parts: list[Table | Text] = [
-        Text(f"holdfast {settings.store_shown}  {_head(found)}", style="bold")
-    ]
-    for names, rows in (
-        (_QUEUE_NAMES, _queue_rows(found)),
-        (_REASON_NAMES, _reason_rows(found)),
-        (_RUN_NAMES, _run_rows(found)),
-    ):
-        if rows:
-            made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-            for name in names:
-                numbers = name in ("PENDING", "BLOCKED", "IN FLIGHT", "DEAD", "FOR")
-                made.add_column(name, justify="right" if numbers else "left")
-            for row in rows:
-                made.add_row(*(Text(cell) for cell in row))
-            parts += [Text(""), made]
-    return Screen(*parts)
+    return found

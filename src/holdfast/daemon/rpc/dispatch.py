@@ -22,6 +22,8 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SamplePoint
+from holdfast.model.search import FailureGroup
 
 from .dump_sessions import DumpSessions
 
@@ -183,6 +185,17 @@ async def _leases(engine: Engine, call: messages.LeasesCall) -> list[messages.Ex
     return [messages.extend_answer(answer) for answer in answers]
 
 
+async def _samples(engine: Engine, call: messages.SamplesCall) -> dict[str, list[SamplePoint]]:
+    found = await engine.samples(
+        call.queues,
+        from_us=call.from_us,
+        to_us=call.to_us,
+        step_seconds=call.step_seconds,
+        caller=call.caller,
+    )
+    return dict(found)
+
+
 async def _depart(engine: Engine, call: messages.DepartCall) -> messages.Empty:
     await engine.depart(call.process_id)
     return messages.Empty()
@@ -221,6 +234,11 @@ async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messa
         call.name, call.schedule, call.attribution, expected=call.expected, caller=call.caller
     )
     return messages.Empty()
+
+
+async def _set_group(engine: Engine, call: messages.SetGroupCall) -> list[FailureGroup]:
+    found = await engine.set_group(call.group_id, call.change, call.attribution, caller=call.caller)
+    return [] if found is None else [found]
 
 
 _HANDLERS = [
@@ -279,6 +297,14 @@ _HANDLERS = [
     _handler(messages.SET_FLAG, _set_flag),
     _handler(messages.SCHEDULES, _schedules),
     _handler(messages.SET_SCHEDULE, _set_schedule),
+    _handler(messages.OUTAGES, lambda engine, call: engine.outages(ended=call.ended)),
+    _handler(messages.REPORT_OUTAGE, lambda engine, call: engine.report_outage(call.reports)),
+    _handler(
+        messages.SET_OUTAGE,
+        lambda engine, call: engine.set_outage(
+            call.dependency, call.attribution, on=call.on, caller=call.caller
+        ),
+    ),
     _handler(messages.NOW, lambda engine, _call: engine.now_us()),
     _handler(
         messages.START_OPERATION,
@@ -304,6 +330,7 @@ _HANDLERS = [
             call.operation_id, call.change, call.attribution, caller=call.caller
         ),
     ),
+    _handler(messages.SET_GROUP, _set_group),
     _handler(
         messages.ANNOUNCE,
         lambda engine, call: engine.announce(
@@ -323,6 +350,13 @@ _HANDLERS = [
         ),
     ),
     _handler(messages.ANSWERS, lambda engine, call: engine.answers(call.command_id)),
+    _handler(
+        messages.TAKE_SAMPLE,
+        lambda engine, call: engine.take_sample(
+            every_seconds=call.every_seconds, caller=call.caller
+        ),
+    ),
+    _handler(messages.SAMPLES, _samples),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED, lambda engine, call: engine.audited(after=call.after, limit=call.limit)

@@ -23,12 +23,15 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
+    check_may_sample,
     check_names,
     check_operation,
     check_operation_change,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
 )
@@ -50,6 +53,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
+from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
@@ -69,6 +73,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import (
@@ -85,8 +90,10 @@ from holdfast.model.job import (
     encode_payload,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
 
 from .channel import Channel
@@ -456,6 +463,26 @@ class ClientEngine:
         call = messages.SetScheduleCall(name, schedule, attribution, caller, expected)
         await self._call_once(messages.SET_SCHEDULE, call)
 
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._channel.call(messages.OUTAGES, messages.OutagesCall(bool(ended)))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        call = messages.ReportOutageCall(check_reports(reports))
+        return await self._channel.call(messages.REPORT_OUTAGE, call)
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        _check_caller(caller)
+        check_set_outage(dependency, attribution, caller, on=on)
+        call = messages.SetOutageCall(dependency, on, attribution, caller)
+        return await self._call_once(messages.SET_OUTAGE, call)
+
     # --- operations --------------------------------------------------------------------------
 
     async def now_us(self) -> int:
@@ -508,6 +535,22 @@ class ClientEngine:
 
     # --- the fleet ---------------------------------------------------------------------------
 
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetGroupCall(group_id, change, attribution, caller)
+        found = await self._call_once(messages.SET_GROUP, call)
+        return found[0] if found else None
+
     async def announce(
         self,
         process: WorkerProcess,
@@ -548,6 +591,30 @@ class ClientEngine:
         """See ``Engine.answers``."""
         call = messages.AnswersCall(check_id(command_id, "command_id"))
         return await self._channel.call(messages.ANSWERS, call)
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        call = messages.TakeSampleCall(float(every_seconds), caller)
+        return await self._channel.call(messages.TAKE_SAMPLE, call)
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        sample_query(names, from_us, to_us, step_seconds, to_us)  # checks them
+        call = messages.SamplesCall(list(names), from_us, to_us, float(step_seconds), caller)
+        return await self._channel.call(messages.SAMPLES, call)
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""

@@ -20,9 +20,11 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 FORMAT = 1
@@ -86,10 +88,23 @@ class DumpedSchedule(msgspec.Struct, frozen=True, array_like=True, tag="schedule
     schedule: ScheduleState
 
 
+class DumpedOutage(msgspec.Struct, frozen=True, array_like=True, tag="outage"):
+    """An outage of a dependency that lasts, or one of the last that have ended."""
+
+    outage: Outage
+
+
 class DumpedOperation(msgspec.Struct, frozen=True, array_like=True, tag="operation"):
     """An operation, with what it has come to."""
 
     operation: Operation
+
+
+class DumpedGroup(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    """What people did with a group of failures."""
+
+    id: str
+    life: GroupLife
 
 
 class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
@@ -106,8 +121,10 @@ DumpRecord = (
     | DumpedPolicy
     | DumpedFlag
     | DumpedSchedule
+    | DumpedOutage
     | DumpedOperation
     | DumpedAudit
+    | DumpedGroup
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -17,12 +17,14 @@ from secrets import token_bytes
 from msgspec.structs import replace
 
 from holdfast.model.failure import Failure
+from holdfast.model.group_life import GroupLife, GroupVerb
 from holdfast.model.job import Job
 from holdfast.model.policy import QueuePolicy
 
 from .format import (
     DumpedAttempt,
     DumpedAudit,
+    DumpedGroup,
     DumpedJob,
     DumpedNote,
     DumpedOperation,
@@ -80,6 +82,8 @@ def _redacted(record: DumpRecord, pseudonyms: Pseudonyms) -> DumpRecord:
     if isinstance(record, DumpedNote):
         before = None if record.note.before is None else _NOTHING
         return replace(record, note=replace(record.note, text=REDACTED, before=before))
+    if isinstance(record, DumpedGroup):
+        return DumpedGroup(record.id, _life(record.life))
     if isinstance(record, DumpedPolicy):
         return replace(record, policy=replace(record.policy, paused=True))
     return record
@@ -98,6 +102,15 @@ def _job(job: Job, pseudonyms: Pseudonyms) -> Job:
         ties=job.ties if key is None else replace(job.ties, key=pseudonyms.of("key", key)),
         replays=None if replays is None else replace(replays, last_why=REDACTED),
     )
+
+
+def _life(life: GroupLife) -> GroupLife:
+    acts = tuple(
+        replace(act, text=REDACTED, value=REDACTED if act.verb is GroupVerb.FIX else act.value)
+        for act in life.acts
+    )
+    fixed_in = REDACTED if life.fixed_in else ""
+    return replace(life, fingerprint=REDACTED, fixed_in=fixed_in, acts=acts)
 
 
 def _failure(failure: Failure | None) -> Failure | None:

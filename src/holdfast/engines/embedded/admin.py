@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from holdfast.engines.contract import AdminResult
 from holdfast.model import lifecycle
-from holdfast.model.access import Caller
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import DETERMINISTIC, UNIQUE_TAKEN, AnyAction, PurgeJobs, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead
 from holdfast.model.effects import (
     Confirmed,
     Effect,
+    GroupSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
@@ -29,12 +30,23 @@ from holdfast.model.errors import (
     JobNotFound,
     StaleVersion,
     TooLarge,
+    UnknownGroup,
 )
 from holdfast.model.failure import FailureClass
+from holdfast.model.failure_groups import life_of
+from holdfast.model.group_life import GroupChange, change_life, is_over, with_before_and_after
 from holdfast.model.job import Edit, Job, JobRef, State
 from holdfast.model.operation import Operation
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
-from holdfast.model.search import MAX_PAGE, Filter, Place, place_of, without_class
+from holdfast.model.search import (
+    EVERYTHING,
+    MAX_PAGE,
+    FailureGroup,
+    Filter,
+    Place,
+    place_of,
+    without_class,
+)
 
 from .core import EmbeddedCore
 from .dependents import DependentEffects
@@ -83,6 +95,34 @@ class Admin:
         if expected is not None and self._state.schedules.get(name) != expected:
             raise ChangedMeanwhile("schedule", name)
         self.commit_audited(ScheduleSet(now_us, name, schedule), attribution)
+
+    async def set_group(
+        self, group_id: str, change: GroupChange, attribution: Attribution
+    ) -> FailureGroup | None:
+        """Change what is stored about a group; None if it is forgotten."""
+        async with self._core.admin_lock:
+            groups = {one.id: one for one in await self._queries.groups(EVERYTHING, SYSTEM)}
+            group = groups.get(group_id)
+            if group is None:
+                raise UnknownGroup(group_id)
+
+            def decide(now_us: int) -> None:
+                # Some may have died of it since it was read.
+                before = self._state.group_lives.get(group_id)
+                life = before or life_of(group)
+                after = change_life(life, change, attribution.by, attribution.why, now_us)
+                effects: list[Effect] = [GroupSet(now_us, group_id, after)]
+                effects += [
+                    GroupSet(now_us, name, None)
+                    for name, other in self._state.group_lives.items()
+                    if name not in groups and is_over(other, now_us)
+                ]
+                entries = with_before_and_after(attribution.audit, before, after)
+                self._core.commit([*effects, *self._core.audited(entries, now_us)])
+
+            await self._core.answer(decide)
+            found = await self._queries.groups(EVERYTHING, SYSTEM)
+        return next((one for one in found if one.id == group_id), None)
 
     def commit_audited(self, effect: Setting, attribution: Attribution) -> None:
         """Commit a setting together with its audit."""

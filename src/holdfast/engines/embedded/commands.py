@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from holdfast.engines.contract import HeldJob, OnDuplicate, Receipt, Reclaim, Renewal
+from holdfast.engines.outages import changes_between, log_changes, outage_retry_at_us
 from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import Attribution
@@ -108,6 +109,7 @@ class Commands:
         effects: list[Effect] = []
         answers: list[LeaseLost | None] = []
         spent: set[int] = set()
+        outages = self._state.outages.active
         for outcome in outcomes:
             outcome.check()
             job = self._held(outcome, caller)
@@ -115,9 +117,17 @@ class Commands:
                 answers.append(LeaseLost(outcome.id, outcome.token))
                 continue
             spent.add(outcome.token)
-            effects.append(lifecycle.settle(job, outcome, now_us))
+            retry_at_us = None
+            if outages:
+                retry_at_us = outage_retry_at_us(
+                    outages, job, outcome, now_us, self._core.options.outage_max_seconds
+                )
+            effects.append(lifecycle.settle(job, outcome, now_us, retry_at_us))
             answers.append(None)
+        before = dict(outages)
         self._core.commit(self.with_dependents(effects, now_us))
+        if before:
+            log_changes(changes_between(before, outages), now_us)
         self.leases_refused += len(answers) - len(effects)
         return answers
 

@@ -14,11 +14,14 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditEntry, AuditHead
 from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 
 from .history import HistoryStore, StateCounts
+from .outage_book import OutageBook
+from .sampler import FlowCounter
 from .waiters import ClaimWaiters
 
 T = TypeVar("T")
@@ -38,6 +41,9 @@ class WorkState(Protocol):
     policies: dict[str, QueuePolicy]
     flags: dict[str, bool]
     schedules: dict[str, ScheduleState]
+    group_lives: dict[str, GroupLife]
+    """What people did with groups of failures, by id."""
+    outages: OutageBook
     audit_head: AuditHead
     operations: OperationLedger
 
@@ -157,6 +163,7 @@ class EmbeddedCore:
         self.options = options
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
         self.waiters = ClaimWaiters(clock)
+        self.flows = FlowCounter()
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -218,6 +225,7 @@ class EmbeddedCore:
             # The log may have what the state has not, after an interrupt too: stop for good.
             self.log.stop(error)
             raise
+        self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs
@@ -226,11 +234,15 @@ class EmbeddedCore:
         """Wake the waiting claims for which there may be work now."""
         kinds: set[tuple[str, str]] = set()
         queues: set[str] = set()
+        outages = self.state.outages
         for effect, job in zip(effects, jobs, strict=True):
             if job is None:
                 if isinstance(effect, Purged) and effect.key is not None:
                     queues.add(effect.queue)  # it may have held others
                 continue
+            if outages.active and job.state is not State.IN_FLIGHT and outages.of(job.queue):
+                self.waiters.wake_all()  # any queue of its dependency may have the next probe
+                return
             if job.state is State.PENDING:
                 kinds.add((job.queue, job.task))
             if job.state is not State.IN_FLIGHT and (

@@ -16,12 +16,15 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
+    check_may_sample,
     check_names,
     check_operation,
     check_operation_change,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
     for_states,
@@ -42,6 +45,7 @@ from holdfast.engines.contract import (
     Renewal,
 )
 from holdfast.engines.dump.format import DumpRecord
+from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
@@ -55,6 +59,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import (
     MAX_LEASE_SECONDS,
@@ -68,8 +73,10 @@ from holdfast.model.job import (
     check_size,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     FailureGroup,
@@ -88,7 +95,9 @@ from .core import CommitLog, EmbeddedCore, WorkState
 from .fleet import Fleet
 from .history import HistoryStore
 from .operation_steps import OperationSteps
+from .outages import OutageCommands
 from .queries import Queries
+from .sampler import MemorySamples, Sampler, SampleStore
 
 
 class EmbeddedEngine:
@@ -109,14 +118,19 @@ class EmbeddedEngine:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
+        samples: SampleStore | None = None,
     ) -> None:
         self.capabilities = capabilities
         self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
         self._commands = self.commands_type(self._core)
         self._queries = Queries(self._core)
         self._admin = self.admin_type(self._core, self._queries)
+        self._outages = OutageCommands(self._core)
         self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
+        self._sampler = Sampler(
+            samples or MemorySamples(), self.survey, self._core.flows, clock.now_us()
+        )
         self._enqueue_batcher = EnqueueBatcher(self._commands.enqueue_batch, log.durable_future)
 
     @property
@@ -276,7 +290,9 @@ class EmbeddedEngine:
         Jobs that finished too long ago may still be counted.
         """
         now_us = self._core.now_us()
-        return StoreStats(now_us, self._core.state.survey(now_us))
+        state = self._core.state
+        out = {name: outage.since_us for name, outage in state.outages.active.items()}
+        return StoreStats(now_us, state.survey(now_us), out)
 
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM
@@ -392,6 +408,26 @@ class EmbeddedEngine:
             lambda now: self._admin.set_schedule(name, schedule, expected, attribution, now)
         )
 
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._core.answer(lambda _now: self._core.state.outages.all(ended=ended))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        checked = check_reports(reports)
+        return await self._core.answer(lambda now: self._outages.report(checked, now))
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        check_set_outage(dependency, attribution, caller, on=on)
+        return await self._core.answer(
+            lambda now: self._outages.set(dependency, attribution, now, on=on)
+        )
+
     # --- operations --------------------------------------------------------------------------
 
     async def now_us(self) -> int:
@@ -435,6 +471,19 @@ class EmbeddedEngine:
         check_id(operation_id, "operation")
         check_operation_change(change, attribution)
         return await self._operations.change(operation_id, change, attribution, caller)
+
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        _check_may_set("group", group_id, attribution, caller)
+        return await self._admin.set_group(group_id, change, attribution)
 
     # --- the fleet ---------------------------------------------------------------------------
 
@@ -481,6 +530,32 @@ class EmbeddedEngine:
         self._core.check_open()
         return self._fleet.answers(check_id(command_id, "command_id"))
 
+    # --- samples -----------------------------------------------------------------------------
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        self._core.check_open()
+        return await self._sampler.take(every_seconds, self._core.clock.now_us())
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        self._core.check_open()
+        query = sample_query(names, from_us, to_us, step_seconds, self._core.now_us())
+        return await self._sampler.store.read(query)
+
     # --- keep --------------------------------------------------------------------------------
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -514,6 +589,7 @@ class EmbeddedEngine:
         self._enqueue_batcher.decide()
         core.closed = True
         core.waiters.wake_all()
+        await self._sampler.store.close()
         try:
             await core.history.close()
         finally:

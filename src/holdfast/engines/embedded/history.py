@@ -65,8 +65,11 @@ class HistoryStore(Protocol):
     ) -> list[Job]:
         """Return the first finished jobs after this place, by ``place_of``, or the last before."""
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-        """Return the dead letters in groups, largest first, without ``held_behind``."""
+    async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
+        """Return the dead letters in groups at this time, largest first.
+
+        What is held behind them and what people did with them is left out.
+        """
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """Return the attempts and notes of a job, oldest first."""

@@ -74,15 +74,16 @@ class MemoryHistory:
         del wanted, caller, after, limit, newest
         return []
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
+    async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
-        return group_dead_jobs(
+        dead = (
             job
             for job in self.jobs.values()
             if job.state is State.DEAD
             and wanted.matches(job)
             and caller.can_access(job.tenant, job.scope)
         )
+        return group_dead_jobs(dead, now_us)
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``HistoryStore.history``."""

@@ -14,15 +14,18 @@ from holdfast.engines.contract import Counts
 from holdfast.engines.dump.format import (
     BLOCK_RECORDS,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
     DumpRecord,
 )
 from holdfast.model.access import Caller
-from holdfast.model.failure_groups import GroupKey, group_key, key_of
+from holdfast.model.failure_groups import key_of, with_lives
+from holdfast.model.group_life import GroupKey, group_key
 from holdfast.model.history import History
 from holdfast.model.job import Job
 from holdfast.model.search import (
@@ -88,7 +91,8 @@ class Queries:
         self._core.check_open()
         await self._core.durable()
         await self._history.flush()
-        groups = await self._history.groups(wanted, caller)
+        now_us = self._core.now_us()
+        groups = await self._history.groups(wanted, caller, now_us)
         held: defaultdict[GroupKey | None, dict[tuple[str, str | None], int]] = defaultdict(dict)
         for job, behind in self._state.held_behind():
             if wanted.matches(job) and caller.can_access(job.tenant, job.scope):
@@ -96,7 +100,8 @@ class Queries:
                 keys, key = held[group_key(job)], (job.tenant, job.ties.key)
                 keys[key] = max(keys.get(key, 0), behind)
         await self._core.durable()
-        return [replace(group, held_behind=sum(held[key_of(group)].values())) for group in groups]
+        groups = [replace(one, held_behind=sum(held[key_of(one)].values())) for one in groups]
+        return with_lives(groups, self._state.group_lives, wanted, caller, now_us)
 
     async def history(
         self, ids: Sequence[str], tenant: str, caller: Caller
@@ -127,7 +132,9 @@ class Queries:
             rest: list[DumpRecord] = [DumpedPolicy(*one) for one in state.policies.items()]
             rest += [DumpedFlag(*one) for one in state.flags.items()]
             rest += [DumpedSchedule(*one) for one in state.schedules.items()]
+            rest += [DumpedOutage(one) for one in state.outages.all()]
             rest += [DumpedOperation(one) for one in state.operations]
+            rest += [DumpedGroup(*one) for one in state.group_lives.items()]
             history = self._history.dump()
         await core.durable()
         yield [head, *rest]

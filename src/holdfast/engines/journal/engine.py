@@ -32,6 +32,7 @@ from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .opening import open_files
 from .options import JournalOptions
+from .samples.store import SqliteSamples
 from .snapshots.compaction import (
     KEPT_SNAPSHOTS,
     CompactionRequest,
@@ -98,8 +99,9 @@ class JournalEngine(EmbeddedEngine):
             max_bytes=options.max_history_bytes,
             threads=self._threads,
         )
+        samples = SqliteSamples(disk.samples, None if options.inline else self._threads)
         super().__init__(
-            capabilities, state, self.commit, self._history, clock, random_bytes, options
+            capabilities, state, self.commit, self._history, clock, random_bytes, options, samples
         )
         self._disk = disk
         self._writer = writer

@@ -15,7 +15,9 @@ import msgspec
 
 from holdfast.engines.dump.format import (
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -314,6 +316,8 @@ def _salvaged(
     records += [DumpedPolicy(*one) for one in state.policies.items()]
     records += [DumpedFlag(*one) for one in state.flags.items()]
     records += [DumpedSchedule(*one) for one in state.schedules.items()]
+    records += [DumpedGroup(*one) for one in state.group_lives.items()]
+    records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:

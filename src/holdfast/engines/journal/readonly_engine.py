@@ -28,6 +28,7 @@ from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_o
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .history.writer import KEPT
+from .samples.store import SqliteSamples
 from .state.state import JournalState
 from .wal.disk import Disk
 from .wal.recovery import covered_seq, recover
@@ -65,6 +66,7 @@ async def open_readonly(
         clock or SystemClock(),
         random_bytes,
         options or EngineOptions(),
+        SqliteSamples(disk.samples, writes=False),
     )
 
 
@@ -142,10 +144,10 @@ class ReadonlyHistory(HistoryFeed):
         found = await super().find(wanted, caller, after, most, newest=newest)
         return [job for job in found if (job.tenant, job.id) not in self._purged][:limit]
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
+    async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
         if not self._late:
-            return await super().groups(wanted, caller)
+            return await super().groups(wanted, caller, now_us)
         if wanted.states and State.DEAD not in wanted.states:
             return []
         wanted = replace(wanted, states=(State.DEAD,))
@@ -159,7 +161,7 @@ class ReadonlyHistory(HistoryFeed):
             page = await self.find(wanted, caller, after, MAX_PAGE, newest=False)
             dead += [job for job in page if self._state.get(job.tenant, job.id) is None]
             if len(page) < MAX_PAGE:
-                return group_dead_jobs(dead)
+                return group_dead_jobs(dead, now_us)
             after = place_of(page[-1])
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:

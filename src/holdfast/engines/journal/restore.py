@@ -10,8 +10,10 @@ from typing import NamedTuple
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -20,8 +22,10 @@ from holdfast.engines.dump.format import (
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, State
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 from .history.store import SqliteHistory
@@ -46,7 +50,9 @@ class _SnapshotRecords:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.outages: list[Outage] = []
         self.operations: list[Operation] = []
+        self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
 
     def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
@@ -70,8 +76,12 @@ class _SnapshotRecords:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOutage):
+            self.outages.append(record.outage)
         elif isinstance(record, DumpedOperation):
             self.operations.append(record.operation)
+        elif isinstance(record, DumpedGroup):
+            self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -111,7 +121,9 @@ def restore(
             flags=snapshot.flags,
             schedules=snapshot.schedules,
             audit_head=snapshot.audit_head,
+            outages=snapshot.outages,
             operations=snapshot.operations,
+            group_lives=snapshot.group_lives,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

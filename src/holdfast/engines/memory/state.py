@@ -12,8 +12,10 @@ from holdfast.engines.contract import Counts, EngineOptions
 from holdfast.engines.dump.format import (
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -21,6 +23,7 @@ from holdfast.engines.dump.format import (
 )
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.engines.queue_stats import QueueStats, count_jobs
 from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
@@ -28,18 +31,23 @@ from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
     Audited,
     Claimed,
+    Died,
     Effect,
     Enqueued,
     FlagSet,
+    GroupSet,
     JobEffect,
     OperationSet,
+    OutageSet,
     PolicySet,
     ScheduleSet,
     ScheduleState,
     job_key,
 )
+from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
+from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 T = TypeVar("T")
@@ -57,6 +65,8 @@ class MemoryState:
         self.policies: dict[str, QueuePolicy] = {}
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.group_lives: dict[str, GroupLife] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
         self._history = history
@@ -108,8 +118,12 @@ class MemoryState:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
+        elif isinstance(effect, GroupSet):
+            _put(self.group_lives, effect.id, effect.life)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -130,6 +144,9 @@ class MemoryState:
             self._jobs.pop(name, None)
             return None
         self._jobs[name] = job
+        if isinstance(effect, Died):
+            count_death(self.group_lives, job)
+        self.outages.follow(old, effect)
         policy = self.policies.get(job.queue)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
@@ -154,8 +171,12 @@ class MemoryState:
             self.flags[record.name] = record.on
         elif isinstance(record, DumpedSchedule):
             self.schedules[record.name] = record.schedule
+        elif isinstance(record, DumpedOutage):
+            self.outages.set(record.outage)
         elif isinstance(record, DumpedOperation):
             self.operations.put(record.operation)
+        elif isinstance(record, DumpedGroup):
+            self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
 
@@ -230,10 +251,13 @@ class MemoryState:
         ]
         in_flight = list(self._in(State.IN_FLIGHT))
         turns, spent_us = dict(self._turns), dict(self._spent_until_us)
+        out = dict(self.outages.active)
         picked: list[Job] = []
         while len(picked) < limit:
             offers = [
-                self._offer(queue, due, in_flight, turns, spent_us, now_us) for queue in queues
+                self._offer(queue, due, in_flight, turns, spent_us, now_us)
+                for queue in queues
+                if (outage := out.get(dependency_of(queue))) is None or room(outage, now_us)
             ]
             best = min(filter(None, offers), key=_order, default=None)
             if best is None:
@@ -244,6 +268,8 @@ class MemoryState:
             turns[best.queue, best.tenant] = 2**62 + len(picked)
             policy = self._policy(best.queue)
             spent_us[best.queue] = policy.spend(spent_us.get(best.queue, 0), now_us)
+            if (outage := out.get(dependency_of(best.queue))) is not None:
+                out[outage.dependency] = claimed(outage, now_us)
         return picked
 
     def _offer(
@@ -310,6 +336,10 @@ class MemoryState:
             opens_us = self._policy(queue).opens_at_us(spent_us, now_us)
             if opens_us is not None:
                 moments.append(opens_us)
+            outage = self.outages.of(queue)
+            opens_us = None if outage is None else opens_at_us(outage, now_us)
+            if opens_us is not None:
+                moments.append(opens_us)
         return min(moments, default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
@@ -368,7 +398,7 @@ class MemoryState:
                 job.state is State.IN_FLIGHT and job.lease_until_us <= now_us for job in jobs
             ),
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=self.outages.of(queue) is not None,
         )
 
     def _is_held(self, job: Job) -> bool:

@@ -11,9 +11,11 @@ from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedNote,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
@@ -21,6 +23,7 @@ from holdfast.engines.dump.format import (
 )
 
 from . import rows
+from .admin.groups import lives_of
 from .admin.operations import with_outcomes
 from .call_context import CallContext
 from .connection.database import Database
@@ -72,9 +75,13 @@ class _TableDump:
         first += [DumpedFlag(name, on_) for name, on_ in await self._all("list_flags")]
         for name, schedule in await self._all("list_schedules"):
             first.append(DumpedSchedule(name, rows.SCHEDULE.decode(schedule)))
+        for [outage] in await self._all("list_outages", {"ended": True}):
+            first.append(DumpedOutage(rows.OUTAGE.decode(outage)))
         everything = {"ids": None, "running": False, "limit": None}
         for record, counts in await self._all("list_operations", everything):
             first.append(DumpedOperation(with_outcomes(record, counts)))
+        lives = lives_of(await self._all("list_group_lives"))
+        first += [DumpedGroup(*one) for one in lives.items()]
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

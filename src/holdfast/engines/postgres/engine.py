@@ -13,12 +13,15 @@ from holdfast.engines.argument_checks import (
     check_command,
     check_edit,
     check_filter,
+    check_group_change,
     check_limit,
+    check_may_sample,
     check_names,
     check_operation,
     check_operation_change,
     check_policy,
     check_process,
+    check_sampling,
     check_schedule,
     check_switch,
     for_states,
@@ -40,6 +43,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.histogram import Histogram
+from holdfast.engines.outages import OutageChange, check_reports, check_set_outage, log_changes
 from holdfast.engines.queue_stats import StoreMetrics, StoreStats
 from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
@@ -54,6 +58,7 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.ids import RANDOM_BYTES, rising_uuid7s
 from holdfast.model.job import (
@@ -67,8 +72,10 @@ from holdfast.model.job import (
     check_size,
 )
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     MAX_PAGE,
@@ -82,9 +89,11 @@ from holdfast.model.search import (
 )
 from holdfast.model.uniform_batch import UniformBatch
 
-from . import dump, rows
+from . import dump, outages, rows
 from .admin import actions, audit, fleet, operations, queries
+from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
+from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
@@ -278,7 +287,9 @@ class PostgresEngine:
     ) -> list[FailureGroup]:
         """See ``Engine.groups``."""
         wanted = check_filter(wanted)
-        return await self._database.read(lambda: queries.groups(wanted, caller, self._context()))
+        return await self._database.read(
+            lambda: failure_groups.groups(wanted, caller, self._context())
+        )
 
     async def history(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -440,6 +451,22 @@ class PostgresEngine:
             ),
         )
 
+    async def set_group(
+        self,
+        group_id: str,
+        change: GroupChange,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> FailureGroup | None:
+        """See ``Engine.set_group``."""
+        check_group_change(group_id, change)
+        _check_unlimited("group", group_id, attribution, caller)
+        return await self._resources.perform_once(
+            "set_group",
+            lambda: failure_groups.set_group(group_id, change, attribution, self._context()),
+        )
+
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``."""
         if not caller.unlimited:
@@ -450,6 +477,40 @@ class PostgresEngine:
         return await self._resources.perform_once(
             "audit", lambda: audit.add_audit_now(checked, self._context())
         )
+
+    # --- outages -----------------------------------------------------------------------------
+
+    async def outages(self, *, ended: bool = False) -> list[Outage]:
+        """See ``Engine.outages``."""
+        return await self._database.read(lambda: outages.read_outages(ended=ended))
+
+    async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
+        """See ``Engine.report_outage``."""
+        checked = check_reports(reports)
+        changes, update = await self._database.perform(
+            lambda: outages.report(checked, self._context()), idempotent=True
+        )
+        self._outages_changed(changes)
+        return update
+
+    async def set_outage(
+        self, dependency: str, attribution: Attribution, *, on: bool, caller: Caller = SYSTEM
+    ) -> Outage:
+        """See ``Engine.set_outage``."""
+        check_set_outage(dependency, attribution, caller, on=on)
+        change = await self._resources.perform_once(
+            "set_outage",
+            lambda: outages.set_outage(dependency, attribution, self._context(), on=on),
+        )
+        self._outages_changed([change])
+        return change.after
+
+    def _outages_changed(self, changes: Sequence[OutageChange]) -> None:
+        """Log changes, and wake the claims of this process; others poll."""
+        if changes:
+            log_changes(changes, self._resources.clock.now_us())
+            self._resources.watermarks.forget()
+            self._resources.waiters.wake_all()
 
     # --- operations --------------------------------------------------------------------------
 
@@ -556,6 +617,31 @@ class PostgresEngine:
         """See ``Engine.answers``."""
         check_id(command_id, "command_id")
         return await self._database.read(lambda: fleet.answers(command_id))
+
+    # --- samples -----------------------------------------------------------------------------
+
+    async def take_sample(
+        self, *, every_seconds: float = SAMPLE_SECONDS, caller: Caller = SYSTEM
+    ) -> float:
+        """See ``Engine.take_sample``."""
+        check_sampling(every_seconds, caller)
+        return await sampling.take(self._database, every_seconds, self._context())
+
+    async def samples(
+        self,
+        queues: Collection[str] = (),
+        *,
+        from_us: int,
+        to_us: int,
+        step_seconds: float = 0.0,
+        caller: Caller = SYSTEM,
+    ) -> Series:
+        """See ``Engine.samples``."""
+        names = check_names("queues", queues)
+        check_may_sample(caller)
+        now_us = self._resources.clock.now_us()
+        query = sample_query(names, from_us, to_us, step_seconds, now_us)
+        return await self._database.read(lambda: sampling.read(query))
 
     # --- maintain ----------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AuditAltered
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.history import AttemptRecord, Note
+from holdfast.model.group_life import GroupLife
+from holdfast.model.history import RETRIED, AttemptRecord, Note
 from holdfast.model.job import NO_TIES, Job, Replays, State, Ties, Whole
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 from .connection.sansio import Row, Statement
@@ -55,6 +57,8 @@ ATTEMPT = msgspec.msgpack.Decoder(AttemptRecord)
 NOTE = msgspec.msgpack.Decoder(Note)
 POLICY = msgspec.msgpack.Decoder(QueuePolicy)
 SCHEDULE = msgspec.msgpack.Decoder(ScheduleState)
+GROUP_LIFE = msgspec.msgpack.Decoder(GroupLife)
+OUTAGE = msgspec.msgpack.Decoder(Outage)
 _AUDIT_RECORD = msgspec.msgpack.Decoder(AuditRecord)
 
 
@@ -143,6 +147,7 @@ def failure_columns(jobs: Sequence[Job]) -> dict[str, object]:
         "failure_classes": [failure.failure_class.value for failure in failures],
         "fingerprints": [without_nul(fingerprint(failure.message)) for failure in failures],
         "messages": [without_nul(failure.message) for failure in failures],
+        "statuses": [failure.status for failure in failures],
     }
 
 
@@ -162,13 +167,27 @@ def names(jobs: Iterable[tuple[str, str]]) -> dict[str, object]:
     return {"tenants": [name[0] for name in listed], "ids": [name[1] for name in listed]}
 
 
-def add_attempts(attempts: Sequence[tuple[str, str, int, AttemptRecord]]) -> Statement:
-    """Return the statement that records attempts, each with its job's tenant, id and creation."""
+def add_attempts(
+    attempts: Sequence[tuple[str, str, int, AttemptRecord]], queues: Sequence[str] | None = None
+) -> Statement:
+    """Return the statement that records attempts, each with its job's tenant, id and creation.
+
+    With the queue of each, those whose job is tried again count in the rates of its queue.
+    """
     tenants, ids, made_us, records = map(list, zip(*attempts, strict=True))
     columns = {"tenants": tenants, "ids": ids, "made_us": made_us}
-    tokens = [record.token for record in records]
+    retried_us = [
+        record.ended_at_us if queues and record.ending in RETRIED else None for record in records
+    ]
     return Statement(
-        "add_attempts", {**columns, "tokens": tokens, "attempts": [pack(one) for one in records]}
+        "add_attempts",
+        {
+            **columns,
+            "tokens": [record.token for record in records],
+            "attempts": [pack(one) for one in records],
+            "queues": [None] * len(records) if queues is None else list(queues),
+            "retried_us": retried_us,
+        },
     )
 
 

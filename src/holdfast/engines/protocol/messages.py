@@ -35,11 +35,14 @@ from holdfast.model.fleet import (
     WorkerEntry,
     WorkerProcess,
 )
+from holdfast.model.group_life import GroupChange
 from holdfast.model.history import History
 from holdfast.model.job import Edit, Job, NewJob
 from holdfast.model.operation import NewOperation, Operation, OperationChange, OperationStep
+from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Filter, Page
 
 VERSION = 1
@@ -207,6 +210,36 @@ class SetScheduleCall(msgspec.Struct, frozen=True, array_like=True):
     expected: ScheduleState | None = None
 
 
+class SetGroupCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_group``."""
+
+    group_id: str
+    change: GroupChange
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class OutagesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.outages``."""
+
+    ended: bool = False
+
+
+class ReportOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.report_outage``."""
+
+    reports: list[DependencyReport] = []
+
+
+class SetOutageCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_outage``."""
+
+    dependency: str
+    on: bool
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
 class StartOperationCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.start_operation``."""
 
@@ -273,6 +306,23 @@ class AnswersCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.answers``."""
 
     command_id: str
+
+
+class TakeSampleCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.take_sample``."""
+
+    every_seconds: float
+    caller: Caller = SYSTEM
+
+
+class SamplesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.samples``."""
+
+    queues: list[str]
+    from_us: int
+    to_us: int
+    step_seconds: float = 0.0
+    caller: Caller = SYSTEM
 
 
 class AuditCall(msgspec.Struct, frozen=True, array_like=True):
@@ -385,17 +435,23 @@ FLAGS = Verb("flags", Empty, dict[str, bool])
 SET_FLAG = Verb("set_flag", SetFlagCall, Empty)
 SCHEDULES = Verb("schedules", Empty, dict[str, ScheduleState])
 SET_SCHEDULE = Verb("set_schedule", SetScheduleCall, Empty)
+OUTAGES = Verb("outages", OutagesCall, list[Outage])
+REPORT_OUTAGE = Verb("report_outage", ReportOutageCall, OutageUpdate)
+SET_OUTAGE = Verb("set_outage", SetOutageCall, Outage)
 NOW = Verb("now", Empty, int)
 START_OPERATION = Verb("start_operation", StartOperationCall, Operation)
 ADVANCE_OPERATION = Verb("advance_operation", OperationCall, OperationStep)
 OPERATIONS = Verb("operations", OperationsCall, list[Operation])
 OPERATION = Verb("operation", OperationCall, Operation)
 CHANGE_OPERATION = Verb("change_operation", ChangeOperationCall, Operation)
+SET_GROUP = Verb("set_group", SetGroupCall, list[FailureGroup])
 ANNOUNCE = Verb("announce", AnnounceCall, list[SentCommand])
 DEPART = Verb("depart", DepartCall, Empty)
 WORKERS = Verb("workers", WorkersCall, list[WorkerEntry])
 COMMAND = Verb("command", CommandCall, str)
 ANSWERS = Verb("answers", AnswersCall, list[CommandAnswer])
+TAKE_SAMPLE = Verb("take_sample", TakeSampleCall, float)
+SAMPLES = Verb("samples", SamplesCall, dict[str, list[SamplePoint]])
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

@@ -22,18 +22,21 @@ from .enqueue import EnqueueRules
 from .find import FindRules
 from .fixture import EngineFixture
 from .fleet import CommandRules, LeaseReadingRules, RegistryRules
+from .group_lives import GroupLifeRules
 from .groups import GroupRules
 from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
 from .operations import OperationPaceRules, OperationRules
+from .outages import OutageRules
 from .policies import PolicyRules
 from .reach import ReachRules
 from .replay import ReplayRules
 from .retention import RetentionRules
+from .samples import SampleRules
 from .settle import SettleRules
-from .turns import FairShareRules, OutageRules, RateRules
+from .turns import FairShareRules, RateRules
 
 __all__ = ["EngineConformance", "EngineFixture"]
 
@@ -50,8 +53,8 @@ class LimitRules(PolicyRules, RateRules, OutageRules, FairShareRules):
     """Limits of a queue: policies, rates, outages, fair share."""
 
 
-class QueryRules(FindRules, GroupRules, HistoryRules, RetentionRules):
-    """Find, groups, history, and what is kept of it."""
+class QueryRules(FindRules, GroupRules, GroupLifeRules, HistoryRules, RetentionRules, SampleRules):
+    """Find, groups, history, what is kept of it, and samples."""
 
 
 class AdminRules(ReplayRules, CancelRules, ArchiveRules, PurgeRules, EditRules):

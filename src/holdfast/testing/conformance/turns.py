@@ -1,14 +1,12 @@
-"""Rates, outages and fair share between tenants."""
+"""Rates, and fair share between tenants."""
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.model.access import Caller
-from holdfast.model.outcome import completed, dead, release
+from holdfast.model.outcome import completed, release
 from holdfast.model.policy import Rate
 
-from .fixture import FAILURE, OPERATION, EngineFixture, Suite, WaitingClaim, on_engine
+from .fixture import EngineFixture, Suite, WaitingClaim, on_engine
 
 
 class RateRules(Suite):
@@ -66,60 +64,6 @@ class RateRules(Suite):
         await waiting.still_waits()
         fixture.clock.advance(10)
         assert await waiting.ids() == ["c"]
-
-
-class OutageRules(Suite):
-    """One at a time, until the outage is over."""
-
-    @on_engine
-    async def test_an_outage_lets_one_through_at_a_time(self, fixture: EngineFixture) -> None:
-        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
-        await fixture.put(*"abc")
-        [probe] = await fixture.take(9)
-        assert await fixture.take_ids() == []
-        await fixture.settle(release(probe))
-        [probe] = await fixture.take(9)
-        assert (probe.id, probe.attempt) == ("a", 1)
-        await fixture.settle(completed(probe))
-        assert await fixture.take_ids() == ["b"]
-
-    @on_engine
-    async def test_an_outage_passes_by_itself(self, fixture: EngineFixture) -> None:
-        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
-        await fixture.put(*"abc")
-        await fixture.take()
-        fixture.clock.advance(60)
-        assert await fixture.take_ids() == ["b", "c"]
-
-    @on_engine
-    async def test_work_under_way_when_the_outage_begins_counts(
-        self, fixture: EngineFixture
-    ) -> None:
-        await fixture.put(*"abc")
-        jobs = await fixture.take(2)
-        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 60_000_000)
-        await fixture.settle(dead(jobs[0], FAILURE))
-        assert await fixture.take_ids() == []
-        await fixture.settle(dead(jobs[1], FAILURE))
-        assert await fixture.take_ids() == ["c"]
-
-    @pytest.mark.parametrize("end", ["settled", "passed", "lifted"])
-    @on_engine
-    async def test_a_waiting_claim_is_woken_when_more_is_let_through(
-        self, fixture: EngineFixture, end: str
-    ) -> None:
-        await fixture.set_policy(outage_until_us=fixture.clock.now_us() + 30_000_000)
-        await fixture.put(*"ab")
-        [probe] = await fixture.take()
-        waiting = WaitingClaim(fixture)
-        await waiting.still_waits()
-        if end == "settled":
-            await fixture.settle(completed(probe))
-        elif end == "passed":
-            fixture.clock.advance(30)
-        else:
-            await fixture.engine.set_policy("default", None, OPERATION)
-        assert await waiting.ids() == ["b"]
 
 
 class FairShareRules(Suite):

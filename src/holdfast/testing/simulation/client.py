@@ -33,6 +33,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.operation import NewOperation, OperationChange
+from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter
@@ -80,6 +81,7 @@ class Client:
             (2, self._note),
             (4, self._set_policy),
             (2, self._set_flag_and_schedule),
+            (2, self._outages),
             (2, self._audit),
             (1, self._force_reclaim),
             (5, self._start_operation),
@@ -224,6 +226,7 @@ class Client:
         await self.call("flags", engine.flags(), sorted)
         await self.call("schedules", engine.schedules(), sorted)
         await self.call("audited", engine.audited(limit=5), len)
+        await self._sample()
         held = [job for job in page.jobs if job.state is State.IN_FLIGHT]
         await self.call("leases", engine.leases(held), len)
 
@@ -340,6 +343,19 @@ class Client:
         call = self.engine.set_schedule("s", state, self._operation("schedule"))
         await self.call("set_schedule", call)
 
+    async def _outages(self) -> None:
+        """Report an outage, start one by hand, or end one."""
+        rng, engine = self._rng, self.engine
+        active = await self.call("outages", engine.outages(), len)
+        dependency = rng.choice(QUEUES)
+        report = DependencyReport(dependency, tripped=rng.random() < 0.5)
+        await self.call(
+            "report_outage", engine.report_outage([report]), lambda got: len(got.outages)
+        )
+        on = dependency not in [one.dependency for one in active]
+        call = engine.set_outage(dependency, self._operation("outage"), on=on)
+        await self.call("set_outage", call, lambda outage: f"{dependency} {outage.phase.value}")
+
     async def _audit(self) -> None:
         entry = AuditEntry("look", "job", "some", self._name)
         head = await self.call("audit", self.engine.audit([entry]), lambda head: head.count)
@@ -351,6 +367,15 @@ class Client:
         if page.jobs:
             call = self.engine.reclaim(forced=page.jobs)
             await self.call("reclaim", call, lambda got: f"{len(got.lost)} {len(got.expired)}")
+
+    async def _sample(self) -> None:
+        """Take a sample, if it is time, and look at all of them: no rate is negative."""
+        now_us = self._process.clock.now_us()
+        await self.call("take_sample", self.engine.take_sample(every_seconds=2.0), lambda _due: "")
+        found = await self.call("samples", self.engine.samples(from_us=1, to_us=now_us + 1), len)
+        for point in (point for points in found.values() for point in points):
+            if min(point.enqueued_per_second, point.completed_per_second) < 0:
+                self._world.trace.broken(f"a rate is negative: {point}")
 
     async def _command_workers(self) -> None:
         """Send every live process a command; look for the answers later."""

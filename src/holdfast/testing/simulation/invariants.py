@@ -70,8 +70,13 @@ class InvariantChecker:
             elif isinstance(effect, fx.Audited):
                 self._trace.note(f"log.{what}", owner, str(effect.record.number))
                 self._audited(effect)
+            elif isinstance(effect, fx.OutageSet):
+                outage = effect.outage
+                self._trace.note(f"log.{what}", owner, f"{outage.dependency} {outage.phase.value}")
             elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.GroupSet):
+                self._trace.note(f"log.{what}", owner, effect.id)
             elif isinstance(effect, fx.OperationSet):
                 operation = decode(effect.record)
                 detail = f"{operation.id} {operation.state} {operation.acted}"

@@ -246,6 +246,8 @@ class Simulation:
 async def _lift_policies(engine: ClientEngine) -> None:
     for queue in await engine.policies():
         await engine.set_policy(queue, None, OPERATION)
+    for outage in await engine.outages():
+        await engine.set_outage(outage.dependency, OPERATION, on=False)
 
 
 async def _enqueue(engine: ClientEngine, jobs: list[NewJob]) -> None:

@@ -249,8 +249,26 @@ def test_errors_of_the_database_are_ours(disk, world):
         world.feed(store)
 
 
+def as_version_2(file):
+    """Make the database one of version 2, whose groups had no task and no HTTP status."""
+    for sql in (
+        """CREATE TABLE old (kind INTEGER PRIMARY KEY, queue, error_reason, failure_class, count,
+           UNIQUE (queue, error_reason, failure_class))""",
+        """INSERT INTO old SELECT min(kind), queue, error_reason, failure_class, sum(count)
+           FROM kinds GROUP BY 2, 3, 4""",
+        """UPDATE dead SET kind = (SELECT old.kind FROM kinds JOIN old
+           USING (queue, error_reason, failure_class) WHERE kinds.kind = dead.kind)""",
+        *("DROP TABLE kinds", "ALTER TABLE old RENAME TO kinds", "DROP TABLE group_hours"),
+        *("DELETE FROM groups", "DELETE FROM group_tenants", "DELETE FROM group_scopes"),
+        "ALTER TABLE groups ADD COLUMN hour_us INTEGER NOT NULL DEFAULT 0",
+        "PRAGMA user_version = 2",
+    ):
+        change(file, sql)
+
+
 def as_version_1(file):
     """Make the database one of version 1, which did not know how many bytes it has."""
+    as_version_2(file)
     change(file, "DROP TABLE done_size")
     change(file, "PRAGMA user_version = 1")
 
@@ -276,7 +294,31 @@ def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file,
         store.close()
     said = [line.getMessage() for line in caplog.records if "migrated" in line.getMessage()]
     assert len(said) == 1
-    assert "from_schema=1 to_schema=2" in said[0]
+    assert "from_schema=1 to_schema=3" in said[0]
+
+
+def test_groups_of_version_2_get_their_task(disk, file, world):
+    store = SqliteHistory.open(disk.database())
+    for number in range(6):
+        world.dead(f"more-{number}", task=f"t{number % 3}", tenant=f"tenant-{number % 2}")
+    world.feed(store)
+    before = store.groups(Filter(), SYSTEM, world.now_us)
+    assert len(before) >= 3
+    store.close()
+    as_version_2(file)
+    reader = SqliteHistory.open(disk.database(), upgrade=False)
+    assert verify(reader) == []
+    assert reader.groups(Filter(), SYSTEM, world.now_us) == before
+    reader.close()
+    store = SqliteHistory.open(disk.database())
+    assert verify(store) == []
+    assert store.groups(Filter(), SYSTEM, world.now_us) == before
+    found = store.find(Filter(tasks=("t1",)), SYSTEM, None, 9, newest=False)
+    assert [job.id for job in found] == ["more-1", "more-4"]
+    world.dead("later", task="t1")
+    world.feed(store)
+    assert verify(store) == []
+    store.close()
 
 
 def test_the_size_follows_what_is_stored_forgotten_and_purged(disk, file, world):

@@ -22,7 +22,7 @@ EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "40"))
 FAILURES = (
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 30 s"),
     Failure("timeout", FailureClass.TRANSIENT, "no answer after 31 s"),
-    Failure("timeout", FailureClass.UNKNOWN, "something else"),
+    Failure("timeout", FailureClass.UNKNOWN, "no answer after 32 s", status=504),
     Failure("nul\0reason", FailureClass.UNKNOWN, "nul \0 here"),
 )
 MOVES = [
@@ -110,7 +110,7 @@ def forget(world: World, store: SqliteHistory) -> None:
 def check(world: World, store: SqliteHistory) -> None:
     finished = world.finished()
     dead = [job for job in finished if job.state is State.DEAD]
-    assert store.groups(EVERYTHING, SYSTEM) == group_dead_jobs(dead)
+    assert store.groups(EVERYTHING, SYSTEM, world.now_us) == group_dead_jobs(dead, world.now_us)
     assert store.tallies() == Counter((job.tenant, job.queue, job.state) for job in finished)
     found = store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
     assert sorted(found, key=lambda job: (job.tenant, job.id)) == sorted(
@@ -158,6 +158,8 @@ def test_groups_within_a_filter_and_a_reach(steps, asked, queue):
         (Filter(fingerprint="no answer after <number> s"), SYSTEM),
         (Filter(fingerprint="", classes=(FailureClass.UNKNOWN,)), SYSTEM),
         (Filter(text="ANSWER"), SYSTEM),
+        (Filter(statuses=(504,)), SYSTEM),
+        (Filter(statuses=(0,), tasks=("t0", "t1")), SYSTEM),
         (Filter(states=(State.ARCHIVED,)), SYSTEM),
     ]
     for wanted, caller in asked:
@@ -168,7 +170,7 @@ def test_groups_within_a_filter_and_a_reach(steps, asked, queue):
             and wanted.matches(job)
             and caller.can_access(job.tenant, job.scope)
         ]
-        assert store.groups(wanted, caller) == group_dead_jobs(dead)
+        assert store.groups(wanted, caller, world.now_us) == group_dead_jobs(dead, world.now_us)
     store.close()
 
 
@@ -178,7 +180,7 @@ def test_the_first_and_the_last_of_a_group_are_right_after_they_left(store, worl
     world.replay(jobs[0])
     world.purge(jobs[4])
     world.feed(store)
-    (group,) = store.groups(EVERYTHING, SYSTEM)
+    (group,) = store.groups(EVERYTHING, SYSTEM, world.now_us)
     assert (group.first_at_us, group.last_at_us) == (
         jobs[1].finished_at_us,
         jobs[3].finished_at_us,

@@ -20,8 +20,8 @@ from .rows import Kind, kind_of, shape_of
 from .statements import as_json, ask, run, statement
 
 MOST_REMEMBERED = 20_000
-GroupId = tuple[int, int, int]
-"""Kind, shape, and the hour."""
+GroupNumbers = tuple[int, int]
+"""Kind and shape."""
 
 _PAIRS = msgspec.json.Decoder(list[tuple[int, int]])
 _LEFT = msgspec.json.Decoder(list[tuple[int, str, str, str, str, int, int, int, str]])
@@ -98,9 +98,10 @@ class AggregateChanges:
     def __init__(self) -> None:
         self.tallies: Counter[tuple[str, str, str]] = Counter()
         self._kinds: Counter[int] = Counter()
-        self._groups: dict[GroupId, _GroupChange] = {}
-        self._tenants: Counter[tuple[int, int, int, str]] = Counter()
-        self._scopes: Counter[tuple[int, int, int, str, str]] = Counter()
+        self._groups: dict[GroupNumbers, _GroupChange] = {}
+        self._tenants: Counter[tuple[int, int, str]] = Counter()
+        self._scopes: Counter[tuple[int, int, str, str]] = Counter()
+        self._hours: Counter[tuple[int, int, int]] = Counter()
 
     def enter(self, job: Job, kind: int, shape: int) -> None:
         """Count a job that enters the dead table."""
@@ -122,13 +123,14 @@ class AggregateChanges:
     def _group(
         self, kind: int, shape: int, at_us: int, tenant: str, scope: str, by: int
     ) -> _GroupChange:
-        group_id = kind, shape, at_us // HOUR_US * HOUR_US
-        group = self._groups.get(group_id)
+        numbers = kind, shape
+        group = self._groups.get(numbers)
         if group is None:
-            group = self._groups[group_id] = _GroupChange()
+            group = self._groups[numbers] = _GroupChange()
         group.count += by
-        self._tenants[*group_id, tenant] += by
-        self._scopes[*group_id, tenant, scope] += by
+        self._tenants[*numbers, tenant] += by
+        self._scopes[*numbers, tenant, scope] += by
+        self._hours[*numbers, at_us // HOUR_US * HOUR_US] += by
         return group
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -153,6 +155,8 @@ class AggregateChanges:
             for group, change in self._groups.items()
         ]
         run(connection, "count_groups", {"changes": as_json(changes)})
+        hours = [(*hour, by) for hour, by in self._hours.items() if by]
+        run(connection, "count_group_hours", {"changes": as_json(hours)})
         left = [group for group, change in self._groups.items() if change.left]
         if left:
             values = {"groups": as_json(left)}
@@ -160,7 +164,8 @@ class AggregateChanges:
             if empty != b"[]":
                 for table in ("groups", "group_tenants", "group_scopes"):
                     run(connection, f"drop_{table}", {"groups": empty})
-            run(connection, "bound_groups", {**values, "hour_us": HOUR_US})
+            run(connection, "bound_groups", values)
+            run(connection, "drop_empty_group_hours", values)
 
 
 def write_tallies(
@@ -177,8 +182,8 @@ def write_tallies(
 def _write_hits(
     connection: sqlite3.Connection,
     table: str,
-    hits: Mapping[tuple[int, int, int, str], int] | Mapping[tuple[int, int, int, str, str], int],
-) -> Counter[GroupId]:
+    hits: Mapping[tuple[int, int, str], int] | Mapping[tuple[int, int, str, str], int],
+) -> Counter[GroupNumbers]:
     """Write which tenants or scopes each group affects; return how many more than before."""
     changed = [(hit, by) for hit, by in hits.items() if by]
     found = ask(
@@ -187,12 +192,12 @@ def _write_hits(
         {"hits": as_json([hit for hit, _by in changed])},
     )
     before = dict(_PAIRS.decode(found))
-    more: Counter[GroupId] = Counter()
+    more: Counter[GroupNumbers] = Counter()
     rows: list[tuple[object, ...]] = []
     for at, (hit, by) in enumerate(changed):
         was = before.get(at, 0)
         now = was + by
-        more[hit[:3]] += (now > 0) - (was > 0)
+        more[hit[:2]] += (now > 0) - (was > 0)
         rows.append((*hit, now))
     run(connection, f"write_{table}", {"rows": as_json(rows)})
     return more

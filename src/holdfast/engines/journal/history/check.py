@@ -12,7 +12,7 @@ from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.job import Job
 
-from .database import is_measured, quick_check
+from .database import quick_check
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -38,7 +38,9 @@ _RECOUNTS = {
     "recount_groups": "groups",
     "recount_group_tenants": "group_tenants",
     "recount_group_scopes": "group_scopes",
+    "recount_group_hours": "group_hours",
     "recount_bodies": "dead_bodies",
+    "recount_done_size": "done_size",
 }
 _ROWS: msgspec.json.Decoder[list[list[object]]] = msgspec.json.Decoder(list[list[object]])
 
@@ -68,10 +70,7 @@ def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[
     )
     yield from (found[-1] for found in _kept_in(store, connection, "notes", NOTES) if found[-1])
     yield from _audit(store, connection)
-    recounts = dict(_RECOUNTS)
-    if is_measured(connection):
-        recounts["recount_done_size"] = "done_size"
-    for name, table in recounts.items():
+    for name, table in _RECOUNTS.items():
         for row in _ROWS.decode(ask(connection, statement(name))):
             yield f"{store.file}: table {table} disagrees with what is there: {row}"
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import shutil
 import sqlite3
+import tempfile
+import weakref
+from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from holdfast.engines.journal.wal.disk import DatabaseFile
+from holdfast.engines.journal.wal.disk import DatabaseFile, LocalDatabaseFile
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import (
     CorruptHistory,
@@ -25,9 +30,21 @@ log = StructuredLog("holdfast.journal")
 
 APPLICATION_ID = 0x48464344
 """Identifies the file as ours: HFCD."""
-SCHEMA_VERSION = 2
-"""Version 2 knows how many bytes the finished jobs have."""
-_NEW_IN_2 = ("schema/024_done_size", "schema/025_measure_done")
+SCHEMA_VERSION = 3
+"""Version 2 knows how many bytes the finished jobs have, version 3 the task and the HTTP status of
+each group of failures."""
+_STEPS = {
+    1: ("schema/024_done_size", "schema/025_measure_done"),
+    2: (
+        *("upgrade/rename_kinds", "schema/040_kinds", "upgrade/keep_kinds", "upgrade/add_kinds"),
+        *("upgrade/renumber_kinds", "upgrade/drop_old_kinds", "upgrade/drop_groups"),
+        *("upgrade/drop_group_tenants", "upgrade/drop_group_scopes"),
+        *("schema/090_groups", "schema/091_group_tenants", "schema/092_group_scopes"),
+        *("schema/093_group_hours", "upgrade/fill_groups", "upgrade/fill_group_tenants"),
+        *("upgrade/fill_group_scopes", "upgrade/fill_group_hours"),
+    ),
+}
+"""The statements that lead from each version to the next."""
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked completely at every open: it takes about a second."""
 
@@ -70,11 +87,11 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
 
 
 def open_writer(
-    database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int, upgrade: bool
+    database: DatabaseFile, *, expected_seq: int, last_seq: int | None, begin_at: int
 ) -> tuple[sqlite3.Connection, HistoryCheckpoint]:
     """Return the writing connection to an intact database, and its checkpoint.
 
-    With ``upgrade`` an older database gets today's schema; without, it is left as it is.
+    An older database gets today's schema.
     """
     if not database.exists() and expected_seq > 0:
         raise HistoryMissing(database.file, None, expected_seq)
@@ -84,7 +101,7 @@ def open_writer(
             _create(database, connection, expected_seq, begin_at)
         else:
             version = _check_format(database, connection)
-            if upgrade and version < SCHEMA_VERSION:
+            if version < SCHEMA_VERSION:
                 _upgrade(database, connection, version)
         checkpoint = read_checkpoint(connection, database.file)
         _check_reach(database.file, checkpoint.seq, expected_seq, last_seq)
@@ -153,16 +170,43 @@ def _create(
 
 def _upgrade(database: DatabaseFile, connection: sqlite3.Connection, version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for name in _NEW_IN_2:
-        connection.execute(statement(name))
+    for step in range(version, SCHEMA_VERSION):
+        for name in _STEPS[step]:
+            connection.execute(statement(name))
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     database.commit(connection)
-    log.emit("journal.migrated", file=database.file, from_schema=version, to_schema=SCHEMA_VERSION)
+    if not isinstance(database, _TemporaryCopy):
+        to = SCHEMA_VERSION
+        log.emit("journal.migrated", file=database.file, from_schema=version, to_schema=to)
 
 
-def is_measured(connection: sqlite3.Connection) -> bool:
-    """Whether this database knows how many bytes its finished jobs have."""
-    return _pragma(connection, "user_version") > 1
+class _TemporaryCopy(LocalDatabaseFile):
+    """A copy that is removed when nothing uses it any more."""
+
+    def __init__(self, original: DatabaseFile) -> None:
+        directory = Path(tempfile.mkdtemp(prefix="holdfast-"))
+        super().__init__(directory / "cold.sqlite")
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self._original = original.file
+
+    @property
+    def file(self) -> str:
+        """The file that it is a copy of."""
+        return self._original
+
+
+def upgraded_copy(database: DatabaseFile) -> DatabaseFile:
+    """Return a database with today's schema to read from: itself, or a copy of an older one."""
+    with contextlib.closing(connect(database, writes=False)) as connection:
+        if (
+            _pragma(connection, "application_id") != APPLICATION_ID
+            or _pragma(connection, "user_version") >= SCHEMA_VERSION
+        ):
+            return database
+        copy = _TemporaryCopy(database)
+        with contextlib.closing(copy.connect()) as to:
+            connection.backup(to)
+    return copy
 
 
 def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> int:

@@ -289,9 +289,9 @@ class HistoryFeed:
         look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
         return await self._on(self._readers, look)
 
-    async def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
+    async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
-        return await self._on(self._readers, partial(self.store.groups, wanted, caller))
+        return await self._on(self._readers, partial(self.store.groups, wanted, caller, now_us))
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``HistoryStore.history``."""

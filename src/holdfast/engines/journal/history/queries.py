@@ -14,12 +14,12 @@ import msgspec
 from holdfast.model.access import Caller
 from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import AuditAltered, CorruptHistory
-from holdfast.model.failure import FailureClass
-from holdfast.model.failure_groups import group_dead_jobs, key_of
+from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
-from holdfast.model.search import HOUR_US, MAX_PAGE, FailureGroup, Filter, Place, place_of
+from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
 
+from .groups import counted_groups, stored_groups
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -28,7 +28,6 @@ from .rows import (
     NOTES,
     BodyReader,
     only,
-    original,
     storable,
 )
 from .statements import Value, ask, composed, statement
@@ -46,9 +45,6 @@ MOSTLY = 4
 """Search a text in every row if an index would still visit at least one row in so many."""
 
 _COUNTS = msgspec.json.Decoder(list[tuple[int, int]])
-_GROUPS = msgspec.json.Decoder(
-    list[tuple[str, str, FailureClass, str, int, int, int, int, int, int]]
-)
 
 
 class ReadSnapshot(NamedTuple):
@@ -159,8 +155,8 @@ def _statement_for_dead(
     return path
 
 
-def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[FailureGroup]:
-    """Return the dead letters in groups, largest first."""
+def groups(source: ReadSnapshot, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
+    """Return the dead letters in groups at this time, largest first."""
     if not is_storable(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
         return []
     shape = _shape(source, wanted)
@@ -168,29 +164,27 @@ def groups(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Failure
     if conditions is None:
         return []
     if not conditions.exact:
-        return group_dead_jobs(_every_dead(source, wanted, caller))
+        return group_dead_jobs(_every_dead(source, wanted, caller), now_us)
+    asked = on_kinds(wanted)
     if _selects_whole_groups(wanted, caller):
-        kinds = on_kinds(wanted) or WhereClause()
-        if wanted.asks_for_failures and shape is not None:
-            kinds.add("group_shape", shape, "shape")
-        sql, values = composed("find_groups", kinds.where), kinds.values
-    else:
-        asked = on_kinds(wanted)
-        if asked is not None:
-            found = ask(source.connection, composed("find_kinds", asked.where), asked.values)
-            conditions.add_kinds([kind for kind, _count in _COUNTS.decode(found)])
-        sql = composed("find_groups_by_row", conditions.where)
-        values = {**conditions.values, "hour_us": HOUR_US}
-    rows = _GROUPS.decode(ask(source.connection, sql, values))
-    return sorted(map(_group, rows), key=lambda g: (-g.count, -g.last_at_us, key_of(g)))
+        whole = asked or WhereClause()
+        if shape is not None:
+            whole.add("group_shape", shape, "shape")
+        return stored_groups(source.connection, whole, now_us)
+    if asked is not None:
+        found = ask(source.connection, composed("find_kinds", asked.where), asked.values)
+        conditions.add_kinds([kind for kind, _count in _COUNTS.decode(found)])
+    return counted_groups(source.connection, conditions, now_us)
 
 
 def _selects_whole_groups(wanted: Filter, caller: Caller) -> bool:
     """Whether the filter uses only what all members of a group have in common."""
     common = Filter(
         queues=wanted.queues,
+        tasks=wanted.tasks,
         error_reasons=wanted.error_reasons,
         classes=wanted.classes,
+        statuses=wanted.statuses,
         fingerprint=wanted.fingerprint,
         states=wanted.states,
     )
@@ -207,23 +201,6 @@ def _every_dead(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Jo
         found += page
         if len(page) < MAX_PAGE:
             return found
-
-
-def _group(
-    row: tuple[str, str, FailureClass, str, int, int, int, int, int, int],
-) -> FailureGroup:
-    return FailureGroup(
-        queue=row[0],
-        error_reason=original(row[1]),
-        failure_class=row[2],
-        fingerprint=original(row[3]),
-        hour_us=row[4],
-        count=row[5],
-        first_at_us=row[6],
-        last_at_us=row[7],
-        tenants=row[8],
-        scopes=row[9],
-    )
 
 
 def history(

@@ -33,8 +33,8 @@ DONE_ROW_BYTES = 256
 DeadRow = tuple[int, str, str, str, int, int, str, str | None, str, str, int, int, int, str]
 BodyRow = tuple[int, int, str]
 JobBodyRow = tuple[int, str, str, int, int, str]
-Kind = tuple[str, str, str]
-"""Queue, error_reason and class of a dead job; the latter two empty if it has no failure."""
+Kind = tuple[str, str, str, str, int]
+"""Queue, task, error_reason, class and HTTP status of a dead job; empty if it has no failure."""
 
 _ENCODER = msgspec.json.Encoder()
 _encode = _ENCODER.encode
@@ -92,8 +92,10 @@ def dead_row(seq: int, job: Job, kind: int, shape: int) -> DeadRow:
 def kind_of(job: Job) -> Kind:
     """Return the kind of a dead job, as it is stored."""
     if job.failure is None:
-        return job.queue, "", ""
-    return job.queue, storable(job.failure.error_reason), job.failure.failure_class
+        return job.queue, job.task, "", "", 0
+    failure = job.failure
+    reason = storable(failure.error_reason)
+    return job.queue, job.task, reason, failure.failure_class, failure.status or 0
 
 
 def shape_of(job: Job) -> str:

@@ -33,10 +33,10 @@ from .aggregates import InternedNames, write_tallies
 from .database import (
     HistoryCheckpoint,
     connect,
-    is_measured,
     open_writer,
     read_checkpoint,
     translated,
+    upgraded_copy,
     write_checkpoint,
 )
 from .rows import DEAD_BODIES, DONE_BODIES, Name
@@ -72,7 +72,7 @@ class SqliteHistory:
         self._kinds = InternedNames()
         self._oldest_us = 0
         """No job that finished before this is left to forget."""
-        self.size_bytes = read_size(writer) if is_measured(writer) else 0
+        self.size_bytes = read_size(writer)
         """About how many bytes of completed and cancelled jobs are stored."""
 
     @classmethod
@@ -88,16 +88,15 @@ class SqliteHistory:
         """Open the database, or create one whose checkpoint is ``begin_at``.
 
         ``expected_seq`` is what the snapshots rely on it to cover, ``last_seq`` where the log
-        ends. Only with ``upgrade``, which is for the owner, an older database gets today's schema.
+        ends. Only with ``upgrade``, which is for the owner, an older database gets today's schema;
+        without, a temporary copy of it is used.
         Raise ``HistoryMissing``, ``CorruptHistory``, ``UnknownFormat`` or ``StorageError``.
         """
         try:
+            if not upgrade and database.exists():
+                database = upgraded_copy(database)
             writer, checkpoint = open_writer(
-                database,
-                expected_seq=expected_seq,
-                last_seq=last_seq,
-                begin_at=begin_at,
-                upgrade=upgrade,
+                database, expected_seq=expected_seq, last_seq=last_seq, begin_at=begin_at
             )
             return cls(database, writer, checkpoint)
         except (sqlite3.Error, OSError) as error:
@@ -238,11 +237,11 @@ class SqliteHistory:
                 after,
             )
 
-    def groups(self, wanted: Filter, caller: Caller) -> list[FailureGroup]:
+    def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
         with self.reading() as connection:
             source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
-            return queries.groups(source, wanted, caller)
+            return queries.groups(source, wanted, caller, now_us)
 
     def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``HistoryStore.history``."""

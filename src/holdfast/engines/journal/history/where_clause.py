@@ -57,6 +57,8 @@ _FRAGMENTS = {
     # Of the kinds:
     "kind_queues": "queue IN (SELECT value FROM json_each(:queues))",
     "kind_reasons": "error_reason IN (SELECT value FROM json_each(:error_reasons))",
+    "kind_tasks": "task IN (SELECT value FROM json_each(:tasks))",
+    "kind_statuses": "status IN (SELECT value FROM json_each(:statuses))",
     "kind_classes": "failure_class IN (SELECT value FROM json_each(:classes))",
     "kind_failed": "failure_class <> ''",
 }
@@ -114,6 +116,8 @@ def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> WhereClaus
         return None
     found.add("remembered", forget_before_us, "forget_before_us")
     found.values |= _BODY_PATHS
+    if wanted.tasks:
+        found.add("tasks", as_json(wanted.tasks))
     if wanted.queues:
         found.add("queues", as_json(wanted.queues))
     if wanted.keys:
@@ -160,11 +164,15 @@ def on_kinds(wanted: Filter) -> WhereClause | None:
     found = WhereClause()
     if wanted.queues:
         found.add("kind_queues", as_json(wanted.queues), "queues")
+    if wanted.tasks:
+        found.add("kind_tasks", as_json(wanted.tasks), "tasks")
     if wanted.error_reasons:
         reasons = as_json([storable(reason) for reason in wanted.error_reasons])
         found.add("kind_reasons", reasons, "error_reasons")
     if wanted.classes:
         found.add("kind_classes", as_json(wanted.classes), "classes")
+    if wanted.statuses:
+        found.add("kind_statuses", as_json(wanted.statuses), "statuses")
     if wanted.asks_for_failures:
         found.add("kind_failed")
     return None if found.where == "true" else found
@@ -192,10 +200,8 @@ def _on_both(wanted: Filter, caller: Caller, states: Iterable[State]) -> WhereCl
         found.add("caller_tenant", caller.tenant)
     if caller.scopes:
         found.add("caller_scopes", as_json(caller.scopes))
-    for field in ("ids", "tasks"):
-        names: tuple[str, ...] = getattr(wanted, field)
-        if names:
-            found.add(field, as_json(names))
+    if wanted.ids:
+        found.add("ids", as_json(wanted.ids))
     for field in _PLAIN:
         value: Value = getattr(wanted, field)
         if value is not None:

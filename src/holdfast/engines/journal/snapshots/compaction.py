@@ -88,7 +88,9 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         schedules=state.schedules,
         audit_head=state.audit_head,
         last_created_us=state.last_created_us,
+        outages=state.outages.all(),
         operations=list(state.operations),
+        group_lives=state.group_lives,
     )
 
 

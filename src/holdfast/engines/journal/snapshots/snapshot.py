@@ -22,8 +22,10 @@ from holdfast.engines.journal.wal.schema import SCHEMA, RecordReader
 from holdfast.model.audit import AuditHead
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptLog, InvariantViolation, UnknownFormat
+from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
 SUFFIX = ".snap"
@@ -55,7 +57,10 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     audit_head: AuditHead = AuditHead()
     last_created_us: Whole = 0
     """When the job that was enqueued last was created; it may be finished or purged."""
+    outages: list[Outage] = []
+    """Those that last, and the last ones that have ended."""
     operations: list[Operation] = []
+    group_lives: dict[str, GroupLife] = {}
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.engines.embedded.history import AppliedEffect
+from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.model import folding, operation
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import (
@@ -19,15 +20,18 @@ from holdfast.model.effects import (
     WHOLE,
     Archived,
     Claimed,
+    Died,
     Edited,
     Effect,
     Enqueued,
     Extended,
     FlagSet,
     Freed,
+    GroupSet,
     JobEffect,
     Noted,
     OperationSet,
+    OutageSet,
     PolicySet,
     Purged,
     Replayed,
@@ -38,6 +42,7 @@ from holdfast.model.effects import (
     Unblocked,
 )
 from holdfast.model.errors import InvariantViolation
+from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
@@ -88,6 +93,8 @@ class JournalIndex:
         """The highest token that any job here has had."""
         self.flags: dict[str, bool] = {}
         self.schedules: dict[str, ScheduleState] = {}
+        self.group_lives: dict[str, GroupLife] = {}
+        self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
         self.limits = QueueLimits()
@@ -141,9 +148,17 @@ class JournalIndex:
             self._replace_keyed(tenant, old, job, effect)
         else:
             self._replace(tenant, old, job, effect)
-        if job is not None and type(effect) is Claimed:
-            self.limits.claimed(job, effect.at_us)
+        if job is not None:
+            self._count_effect(job, effect)
+        self.outages.follow(old, effect)
         return job
+
+    def _count_effect(self, job: Job, effect: JobEffect) -> None:
+        """Count a claim or a death where there is something that counts it."""
+        if type(effect) is Claimed:
+            self.limits.claimed(job, effect.at_us)
+        elif self.group_lives and type(effect) is Died:
+            count_death(self.group_lives, job)
 
     def _kept(self, job: Job | None) -> Job | None:
         """Return the job without its payload, if it is finished and does not keep it."""
@@ -201,8 +216,12 @@ class JournalIndex:
             _put(self.flags, effect.name, effect.on)
         elif isinstance(effect, ScheduleSet):
             _put(self.schedules, effect.name, effect.schedule)
+        elif isinstance(effect, OutageSet):
+            self.outages.set(effect.outage)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
+        elif isinstance(effect, GroupSet):
+            _put(self.group_lives, effect.id, effect.life)
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

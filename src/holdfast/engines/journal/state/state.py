@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, islice
 from sys import intern
 
 from msgspec.structs import force_setattr
@@ -19,6 +19,7 @@ from holdfast.model.effects import Enqueued, ScheduleState
 from holdfast.model.errors import InvariantViolation
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation import Operation
+from holdfast.model.outage import Outage, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .index import JournalIndex
@@ -186,22 +187,48 @@ class JournalState(JournalIndex):
         """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
         if now_us > self._due_us:
             self._promote(now_us)
-        limited_queues = self.limits.limited
-        plain = [one for one in queues if one not in limited_queues] if limited_queues else queues
+        limited_queues, out = self.limits.limited, self.outages.active
+        plain = queues
+        if limited_queues or out:
+            plain = [
+                one for one in queues if one not in limited_queues and not self.outages.of(one)
+            ]
         source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
         if len(plain) < len(queues):
             limited = [
                 self._limited(queue, tasks, caller, now_us)
                 for queue in queues
-                if queue in limited_queues
+                if queue in limited_queues and not self.outages.of(queue)
             ]
-            source = heapq.merge(source, *limited, key=_order)
+            probes = [
+                self._probes(outage, queues, tasks, caller, now_us) for outage in out.values()
+            ]
+            source = heapq.merge(source, *limited, *probes, key=_order)
         found: list[Job] = []
         for job in source:
             found.append(job)
             if len(found) == limit:
                 break
         return found
+
+    def _probes(
+        self,
+        outage: Outage,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        now_us: int,
+    ) -> Iterator[Job]:
+        """Yield what the outage of a dependency allows of these queues, without a further look."""
+        allowed = room(outage, now_us)
+        if not allowed:
+            return iter(())
+        of_queues = [
+            self._limited(queue, tasks, caller, now_us)
+            for queue in queues
+            if dependency_of(queue) == outage.dependency
+        ]
+        return islice(heapq.merge(*of_queues, key=_order), allowed)
 
     def _limited(
         self, queue: str, tasks: Collection[str] | None, caller: Caller, now_us: int
@@ -250,6 +277,9 @@ class JournalState(JournalIndex):
         moments = [self._scheduled.next_us(self._tenants)]
         if self.policies:
             moments += [self.limits.opens_at_us(queue, now_us) for queue in queues]
+        if self.outages.active:
+            held = [outage for queue in queues if (outage := self.outages.of(queue))]
+            moments += [opens_at_us(outage, now_us) for outage in held]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def overdue(self, limit: int, caller: Caller, now_us: int) -> list[Job]:
@@ -309,7 +339,7 @@ class JournalState(JournalIndex):
                 ),
                 stuck=stuck[queue],
                 paused=policy.paused,
-                outage=now_us < policy.outage_until_us,
+                outage=self.outages.of(queue) is not None,
             )
         return found
 

@@ -19,6 +19,7 @@ from holdfast.model.errors import DirectoryInUse, StorageError
 LOG = "log"
 SNAPSHOTS = "snapshots"
 DATABASE = "cold.sqlite"
+SAMPLES = "samples.sqlite"
 _BUSY_SECONDS = 10.0
 
 
@@ -107,6 +108,10 @@ class Disk(Protocol):
 
     def forget_cached(self, fd: int) -> None:
         """Ask the system to read the file from the device the next time."""
+
+    @property
+    def samples(self) -> str:
+        """The path of the database of samples; ``:memory:`` if they are not kept."""
 
     def database(self) -> DatabaseFile:
         """Return the store's database, in the root; it need not be there yet."""
@@ -285,6 +290,11 @@ class LocalDisk:
         """Ask the system to read the file from the device the next time."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    @property
+    def samples(self) -> str:
+        """The path of the database of samples."""
+        return str(self._root / SAMPLES)
 
     def database(self) -> LocalDatabaseFile:
         """Return the store's database."""

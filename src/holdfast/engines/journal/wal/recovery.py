@@ -225,6 +225,8 @@ def newest_snapshot(
         def load(jobs: Iterator[Job], head: SnapshotHead, into: JournalState = state) -> None:
             into.last_token = head.last_token
             into.last_created_us = head.last_created_us
+            into.group_lives.update(head.group_lives)
+            into.outages.load(head.outages)
             into.load_settings(
                 head.policies,
                 head.gates,

@@ -31,7 +31,8 @@ SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS, 2: _AS_IT_IS, 3: _AS_IT_IS}
 """By the version that they start from. Version 2 added fields at the end, effects, and history: a
 snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false). Version 3 added
 ``keep_payload`` to policies, and ``last_created_us`` to the heads of snapshots. Version 4 added
-operations."""
+operations, outages, ``status`` of failures, the failure of ``Snoozed``, and what people did with
+groups of failures."""
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from holdfast.model.job import Job, State
 from holdfast.model.search import MAX_PAGE, Filter, Place, place_of, without_class
 
 from .audit import add_audit
-from .queries import find, get, groups
+from .groups import groups
+from .queries import find, get
 
 Decide = Callable[[Job, int], Effect]
 """Returns the effect on a job at this time."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
-
 from holdfast.engines.contract import Counts
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.engines.postgres.jobs.unit_of_work import Name
 from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.failure import FailureClass
-from holdfast.model.failure_groups import key_of
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
 from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
-from holdfast.model.search import FailureGroup, Filter, Place, place_of
+from holdfast.model.search import Filter, Place, place_of
 
 _DEAD = frozenset({State.DEAD, State.ARCHIVED})
 _DONE = frozenset({State.COMPLETED, State.CANCELLED})
@@ -49,7 +46,7 @@ def find(
     while len(found) < limit:
         size = limit - len(found)
         page = yield from execute(
-            name, **_conditions(wanted, caller, context), **_place(after), limit=size
+            name, **conditions_of(wanted, caller, context), **_place(after), limit=size
         )
         jobs = [rows.job_of(row) for row in page]
         # Failures of jobs that are not dead have no columns: they are matched here.
@@ -60,7 +57,8 @@ def find(
     return found
 
 
-def _conditions(wanted: Filter, caller: Caller, context: CallContext) -> dict[str, object]:
+def conditions_of(wanted: Filter, caller: Caller, context: CallContext) -> dict[str, object]:
+    """Return a filter and the reach of a caller as parameters."""
     states = frozenset(wanted.states or State)
     asks_when_finished = wanted.finished_from_us is not None or wanted.finished_to_us is not None
     return {
@@ -81,6 +79,7 @@ def _conditions(wanted: Filter, caller: Caller, context: CallContext) -> dict[st
         "finished_to_us": wanted.finished_to_us,
         "error_reasons": list(wanted.error_reasons) or None,
         "classes": [one.value for one in wanted.classes] or None,
+        "statuses": list(wanted.statuses) or None,
         "fingerprint": None if wanted.fingerprint is None else rows.without_nul(wanted.fingerprint),
         "text": None if wanted.text is None else rows.without_nul(wanted.text),
         "failed": wanted.asks_for_failures,
@@ -117,58 +116,31 @@ def queue_stats(context: CallContext) -> SansIO[StoreStats]:
     """Return the statistics of every queue at this moment."""
     [[[now_us]]] = yield from execute_all(context.now())
     counted = yield from counts(SYSTEM, context)
-    stats, packed = yield from execute_all(
-        Statement("read_queue_stats", {"now_us": context.now_us}), Statement("list_policies", {})
+    stats, held_of, packed, outages = yield from execute_all(
+        Statement("read_queue_stats", {"now_us": context.now_us}),
+        Statement("count_held", {}),
+        Statement("list_policies", {}),
+        Statement("list_outages", {"ended": False}),
     )
+    active = [rows.OUTAGE.decode(outage) for (outage,) in outages]
+    out = {outage.dependency: outage.since_us for outage in active}
     by_queue = {row[0]: row[1:] for row in stats}
+    held: dict[str, int] = dict(held_of)
     policies = {queue: rows.POLICY.decode(policy) for queue, policy in packed}
     found: dict[str, QueueStats] = {}
     for queue in sorted({*counted, *policies}):
-        scheduled, held, oldest_due_us, stuck = by_queue.get(queue, (0, 0, None, 0))
+        scheduled, oldest_due_us, stuck = by_queue.get(queue, (0, None, 0))
         policy = policies.get(queue, DEFAULT_POLICY)
         found[queue] = QueueStats(
             counts=counted.get(queue, Counts()),
             scheduled=scheduled,
-            held=held,
+            held=held.get(queue, 0),
             oldest_due_us=oldest_due_us,
             stuck=stuck,
             paused=policy.paused,
-            outage=now_us < policy.outage_until_us,
+            outage=dependency_of(queue) in out,
         )
-    return StoreStats(now_us, found)
-
-
-def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:
-    """Return dead letters in groups, the largest first."""
-    conditions = _conditions(wanted, caller, context)
-    grouped, holding = yield from execute_all(
-        Statement("group_dead", conditions), Statement("count_held_behind", conditions)
-    )
-    held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
-    for *group, tenant, key, behind in holding:
-        # Of several dead letters of a key the first holds all that the others hold.
-        keys = held[tuple(group)]
-        keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
-    found = [_group(row) for row in grouped]
-    return sorted(
-        (replace(group, held_behind=sum(held[key_of(group)].values())) for group in found),
-        key=lambda group: (-group.count, -group.last_at_us, key_of(group)),
-    )
-
-
-def _group(row: Row) -> FailureGroup:
-    return FailureGroup(
-        queue=row[0],
-        error_reason=row[1],
-        failure_class=FailureClass(row[2]),
-        fingerprint=row[3],
-        hour_us=row[4],
-        count=row[5],
-        first_at_us=row[6],
-        last_at_us=row[7],
-        tenants=row[8],
-        scopes=row[9],
-    )
+    return StoreStats(now_us, found, out)
 
 
 def history(

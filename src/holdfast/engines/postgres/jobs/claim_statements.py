@@ -39,7 +39,11 @@ class Watermark(NamedTuple):
 
 
 class QueueHeads(NamedTuple):
-    """What was read before a claim: the time, the watermarks, and the queues that have limits."""
+    """What was read before a claim: the time, the watermarks, and the queues that have limits.
+
+    A limit is a queue, its line, how far its rate is spent, its policy, and the outage of its
+    dependency; both may be None.
+    """
 
     now_us: int
     watermarks: list[Watermark]
@@ -152,7 +156,7 @@ def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
 def survey_of(found: Sequence[Row]) -> QueueHeads:
     """Return what ``read_watermarks`` found."""
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
-    limits = [(row[1], *row[5:]) for row in found if row[7] is not None]
+    limits = [(row[1], *row[5:]) for row in found if row[5] is not None]
     return QueueHeads(found[0][0], watermarks, limits)
 
 

@@ -14,8 +14,11 @@ from holdfast.engines.contract import MAX_CLAIM
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.outages import outage_lock, put_outages
 from holdfast.model import lifecycle
+from holdfast.model import outage as outage_rules
 from holdfast.model.job import Job
+from holdfast.model.outage import Outage, dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
 from .claim_statements import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
@@ -35,9 +38,15 @@ class ClaimBudget:
         self.policies: dict[str, QueuePolicy] = {}
         self.spent_until_us: dict[str, int] = {}
         self.by_tenant: list[str] = []
-        for queue, line, spent_until_us, policy in limits:
-            self.policies[queue] = rows.POLICY.decode(policy)
-            self.spent_until_us[queue] = spent_until_us
+        self.outages: dict[str, Outage] = {}
+        self.taken_from: set[str] = set()
+        """The dependencies with an outage of which jobs are handed out."""
+        for queue, line, spent_until_us, policy, outage in limits:
+            if policy is not None:
+                self.policies[queue] = rows.POLICY.decode(policy)
+                self.spent_until_us[queue] = spent_until_us
+            if outage is not None:
+                self.outages[dependency_of(queue)] = rows.OUTAGE.decode(outage)
             if line == 2:
                 self.by_tenant.append(queue)
         self.in_flight: Counter[str] = Counter()
@@ -55,6 +64,9 @@ class ClaimBudget:
 
     def open(self, queue: str, now_us: int) -> bool:
         """Whether a queue may hand out another job."""
+        outage = self.outages.get(dependency_of(queue)) if self.outages else None
+        if outage is not None and not outage_rules.room(outage, now_us):
+            return False
         spent_us = self.spent_until_us.get(queue, 0)
         return self.policy(queue).room(self.in_flight[queue], spent_us, now_us) != 0
 
@@ -71,6 +83,10 @@ class ClaimBudget:
         self.turns[job.queue, job.tenant] = _LATER + number
         spent_us = self.spent_until_us.get(job.queue, 0)
         self.spent_until_us[job.queue] = self.policy(job.queue).spend(spent_us, now_us)
+        outage = self.outages.get(dependency_of(job.queue)) if self.outages else None
+        if outage is not None:
+            self.outages[outage.dependency] = outage_rules.claimed(outage, now_us)
+            self.taken_from.add(outage.dependency)
 
     def _add_in_flight(self, queue: str, tenant: str, key: str | None, count: int) -> None:
         self.in_flight[queue] += count
@@ -132,7 +148,9 @@ class DueJobs:
 def claim_with_limits(request: ClaimRequest, context: CallContext) -> SansIO[list[Job]]:
     """Claim from queues some of which have limits; see ``Engine.claim``."""
     queues = {"queues": list(request.queues)}
-    yield from execute("lock_keys", names=[f"queue/{queue}" for queue in request.queues])
+    locks = [f"queue/{queue}" for queue in request.queues]
+    locks += [outage_lock(dependency_of(queue)) for queue in request.queues]
+    yield from execute("lock_keys", names=locks)
     yield from execute("realign_lines", **queues)
     found, in_flight, turns = yield from execute_all(
         read_watermarks(request, context),
@@ -216,6 +234,7 @@ def _hand_out(
         if (job.tenant, job.id) in jobs:
             turns[job.queue, job.tenant] = claim.token
     yield from execute("put_turns", **_turn_columns(turns), **_spent(budget))
+    yield from put_outages([budget.outages[name] for name in sorted(budget.taken_from)])
     return [jobs[job.tenant, job.id] for job in picked if (job.tenant, job.id) in jobs]
 
 
@@ -236,14 +255,15 @@ def _spent(budget: ClaimBudget) -> dict[str, object]:
     return {"spent_queues": list(spent), "spent_until_us": list(spent.values())}
 
 
-def opens_at_us(policies: Iterable[Row], now_us: int) -> int | None:
-    """Return when a rate or pause of these queues next allows a claim, if time alone does that."""
-    moments = [
-        opens_us
-        for _queue, _line, spent_until_us, policy in policies
-        if (opens_us := rows.POLICY.decode(policy).opens_at_us(spent_until_us, now_us)) is not None
-    ]
-    return min(moments, default=None)
+def opens_at_us(limits: Iterable[Row], now_us: int) -> int | None:
+    """Return when a rate or an outage next allows a claim, if time alone does that."""
+    moments: list[int | None] = []
+    for _queue, _line, spent_until_us, policy, outage in limits:
+        if policy is not None:
+            moments.append(rows.POLICY.decode(policy).opens_at_us(spent_until_us, now_us))
+        if outage is not None:
+            moments.append(outage_rules.opens_at_us(rows.OUTAGE.decode(outage), now_us))
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _order(job: Job) -> tuple[int, int, int]:

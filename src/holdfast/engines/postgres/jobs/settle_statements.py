@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.engines.contract import HeldJob, Renewal
 from holdfast.engines.embedded.dependents import DependentEffects
+from holdfast.engines.outages import OutageChange
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import (
@@ -17,7 +18,7 @@ from holdfast.engines.postgres.connection.sansio import (
     execute_all,
     execute_and_commit,
 )
-from holdfast.model import lifecycle
+from holdfast.engines.postgres.outages import OutageFailures
 from holdfast.model.access import Caller
 from holdfast.model.effects import (
     SETTINGS,
@@ -30,6 +31,7 @@ from holdfast.model.effects import (
 )
 from holdfast.model.errors import LeaseLost
 from holdfast.model.job import DEFAULT_CAP_SECONDS, MAX_LEASE_SECONDS, MICROSECONDS, Job
+from holdfast.model.outage import is_outage_failure
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .unit_of_work import Name, UnitOfWork, lock_keys
@@ -101,22 +103,26 @@ def settle_simple(
 
 def settle_full(
     outcomes: Sequence[Outcome], caller: Caller, context: CallContext
-) -> SansIO[tuple[set[Lease], UnitOfWork]]:
-    """Settle outcomes with all consequences; return the leases that this ended."""
+) -> SansIO[tuple[set[Lease], UnitOfWork, list[OutageChange]]]:
+    """Settle outcomes with all consequences; return the leases that this ended, and the changes."""
     first = first_of_each(outcomes)
     names = rows.names(lease[:2] for lease in first)
     [[[now_us]], keys] = yield from execute_all(context.now(), Statement("find_keys", names))
     yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
+    outages = OutageFailures(context.options.outage_max_seconds)
+    if any(is_outage_failure(outcome.failure) for outcome in first.values()):
+        yield from outages.lock()
     found = yield from execute("lock_held", **lease_columns(first), **rows.reach(caller))
     jobs = {(job.tenant, job.id, job.token): job for job in map(rows.job_of, found)}
     ended = [
-        (job, lifecycle.settle(job, outcome, max(now_us, job.claimed_at_us)))
+        (job, outages.settle(job, outcome, max(now_us, job.claimed_at_us)))
         for lease, outcome in first.items()
         if (job := jobs.get(lease)) is not None
     ]
     changes = yield from write_effects(ended, now_us, context)
+    yield from outages.write()
     yield from after_changes(changes, context)
-    return set(jobs), changes
+    return set(jobs), changes, outages.changes()
 
 
 def write_effects(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from holdfast.engines.outages import log_changes
 from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model.access import SYSTEM, Caller
@@ -43,10 +44,11 @@ class Settler:
         resources = self._resources
         verb = lambda: settle_full(outcomes, caller, resources.context())
         try:
-            done, changes = await resources.database.perform(verb)
+            done, changes, outages = await resources.database.perform(verb)
         except CommitUnknown:
             resources.lost_replies.add(outcomes)
-            done, changes = await resources.perform_once("settle", verb)
+            done, changes, outages = await resources.perform_once("settle", verb)
+        log_changes(outages, resources.clock.now_us())
         resources.announce(changes)
         return done
 

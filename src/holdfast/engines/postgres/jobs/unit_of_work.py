@@ -24,6 +24,8 @@ from holdfast.model.history import AttemptRecord, Note, attempt_of, note_of
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation import ended_member
 
+from .group_deaths import count_deaths
+
 Name = tuple[str, str]
 """A job's tenant and id."""
 Key = tuple[str, str, str]
@@ -43,6 +45,8 @@ class UnitOfWork:
         self._after: dict[Name, Job | None] = {}
         self._purged: list[Job] = []
         self._attempts: list[tuple[str, str, int, AttemptRecord]] = []
+        self._attempts_of: list[str] = []
+        """The queue of each attempt."""
         self._notes: list[tuple[str, str, int, Note]] = []
 
     def add(self, job: Job | None, effect: JobEffect) -> Job | None:
@@ -62,6 +66,7 @@ class UnitOfWork:
         if of is not None:
             if (attempt := attempt_of(job, effect)) is not None:
                 self._attempts.append((*name, of.created_at_us, attempt))
+                self._attempts_of.append(of.queue)
             if (note := note_of(effect)) is not None:
                 self._notes.append((*name, of.created_at_us, note))
         return after
@@ -148,6 +153,9 @@ class UnitOfWork:
         done = [job for job in changed if job.state in FORGETTABLE]
         if dead:
             yield Statement("put_dead", {**rows.columns(dead), **rows.failure_columns(dead)})
+        died = [job for job in self.finished() if job.state is State.DEAD]
+        if died:
+            yield count_deaths(died)
         if done:
             yield Statement(
                 "put_history", {**rows.columns(done), "keep_payload": self._keep_payload}
@@ -156,7 +164,7 @@ class UnitOfWork:
     def _records(self) -> Iterable[Statement]:
         """Yield the statements that record attempts, notes and outcomes of operations."""
         if self._attempts:
-            yield rows.add_attempts(self._attempts)
+            yield rows.add_attempts(self._attempts, self._attempts_of)
         if self._notes:
             yield rows.add_notes(self._notes)
         ends = (ended_member(before, self._after[name]) for name, before in self._before.items())

@@ -77,6 +77,7 @@ class Pruner:
         for name in ("forget_listeners", "forget_workers", "forget_commands"):
             await self._execute(name, context, after_us=after_us)
         await self._execute("fold_operation_outcomes", context)
+        await self._execute("sum_group_deaths", context)
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), context)
         before_us = await self._bound(context.options.max_history_bytes)
         old = await self._database.read(

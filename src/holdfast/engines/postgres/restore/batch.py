@@ -9,18 +9,22 @@ from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
     DumpedFlag,
+    DumpedGroup,
     DumpedJob,
     DumpedNote,
     DumpedOperation,
+    DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
     DumpHead,
     DumpRecord,
 )
 from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.admin.groups import put_life
 from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
+from holdfast.engines.postgres.outages import outage_columns
 from holdfast.model.job import Job, State
 
 _FIRST = (
@@ -36,7 +40,7 @@ _COPIED: Mapping[str, tuple[str, ...]] = {
     "copy_jobs": (*_FIRST, "payloads", *_THEN, "lines", "tied"),
     "copy_dead": (
         *(*_FIRST, "payloads", *_THEN, "finished_at_us"),
-        *("error_reasons", "failure_classes", "fingerprints", "messages"),
+        *("error_reasons", "failure_classes", "fingerprints", "messages", "statuses"),
     ),
     "copy_history": (*_FIRST, "kept_payloads", "results", *_THEN, "finished_at_us"),
 }
@@ -98,8 +102,12 @@ class RestoreBatch:
         elif isinstance(record, DumpedSchedule):
             parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
             self._settings.append(Statement("set_schedule", parameters))
+        elif isinstance(record, DumpedOutage):
+            self._settings.append(Statement("add_outage", outage_columns(record.outage)))
         elif isinstance(record, DumpedOperation):
             self._settings.append(put_statement(record.operation))
+        elif isinstance(record, DumpedGroup):
+            self._settings.append(put_life(record.id, record.life))
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the COPY statements, and their rows."""

@@ -1,5 +1,5 @@
 -- Claim the first due jobs from these watermarks on, under tokens in their order.
--- Queues with limits are left out, and so is a guessed watermark with jobs before it.
+-- Queues with limits or an outage are left out, and so is a guessed watermark with jobs before it.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -29,6 +29,10 @@ due AS (
     WHERE NOT EXISTS (
         SELECT FROM holdfast.policies AS p WHERE p.queue = l.queue AND p.limited
     )
+        AND NOT EXISTS (
+            SELECT FROM holdfast.outages AS o
+            WHERE o.dependency = holdfast.dependency_of(l.queue) AND o.ended_at_us IS NULL
+        )
         AND (NOT %(guessed)s::boolean OR coalesce((
             SELECT (-f.priority, f.run_at_us, f.seq) >= (-l.priority, l.run_at_us, l.seq)
             FROM holdfast.jobs AS f

@@ -1,7 +1,7 @@
 -- Dead letters that match a filter and hold back jobs of their key, and how many.
 SELECT
-    d.queue, d.error_reason, d.failure_class, d.fingerprint,
-    d.finished_at_us / 3600000000 * 3600000000, d.tenant, d.key, b.behind
+    d.queue, d.task, d.error_reason, coalesce(d.status, 0), d.fingerprint, d.tenant, d.key,
+    b.behind
 FROM holdfast.dead AS d
 LEFT JOIN holdfast.policies AS p ON p.queue = d.queue
 CROSS JOIN LATERAL (

@@ -17,4 +17,6 @@ SELECT 'flags' WHERE EXISTS (SELECT FROM holdfast.flags)
 UNION ALL
 SELECT 'schedules' WHERE EXISTS (SELECT FROM holdfast.schedules)
 UNION ALL
+SELECT 'outages' WHERE EXISTS (SELECT FROM holdfast.outages)
+UNION ALL
 SELECT 'waiting' WHERE EXISTS (SELECT FROM holdfast.waiting AS w WHERE w.until_us > holdfast.now_us())

@@ -1,5 +1,5 @@
 -- What a claim has to know about these queues: the time; the first job of each priority, due or
--- not; and the policies with limits, with how far their rates are spent.
+-- not; the policies with limits, with how far their rates are spent; and the outages.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -28,10 +28,17 @@ watermarks AS (
 )
 SELECT
     c.now_us, l.queue, l.priority, l.run_at_us, l.seq,
-    NULL::smallint AS line, NULL::bigint AS spent_until_us, NULL::bytea AS policy
+    NULL::smallint AS line, NULL::bigint AS spent_until_us, NULL::bytea AS policy,
+    NULL::bytea AS outage
 FROM clock AS c
 LEFT JOIN watermarks AS l ON true
 UNION ALL
-SELECT c.now_us, p.queue, NULL, NULL, NULL, p.line, p.spent_until_us, p.policy
+SELECT
+    c.now_us, q.queue, NULL, NULL, NULL,
+    coalesce(p.line, 1::smallint), coalesce(p.spent_until_us, 0), p.policy, o.outage
 FROM clock AS c
-JOIN holdfast.policies AS p ON p.queue = ANY (%(queues)s::text[]) AND p.limited
+CROSS JOIN unnest(%(queues)s::text[]) AS q (queue)
+LEFT JOIN holdfast.policies AS p ON p.queue = q.queue
+LEFT JOIN holdfast.outages AS o
+    ON o.dependency = holdfast.dependency_of(q.queue) AND o.ended_at_us IS NULL
+WHERE p.limited OR o.outage IS NOT NULL

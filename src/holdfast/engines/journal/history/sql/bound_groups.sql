@@ -3,15 +3,11 @@ UPDATE groups SET
   first_at_us = (
     SELECT min(dead.finished_at_us) FROM dead INDEXED BY dead_by_group
     WHERE dead.state = 'dead' AND dead.kind = groups.kind AND dead.shape = groups.shape
-    AND dead.finished_at_us >= groups.hour_us AND dead.finished_at_us < groups.hour_us + :hour_us
   ),
   last_at_us = (
     SELECT max(dead.finished_at_us) FROM dead INDEXED BY dead_by_group
     WHERE dead.state = 'dead' AND dead.kind = groups.kind AND dead.shape = groups.shape
-    AND dead.finished_at_us >= groups.hour_us AND dead.finished_at_us < groups.hour_us + :hour_us
   )
-WHERE (kind, shape, hour_us) IN (
-  SELECT
-    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
-  FROM json_each(:groups)
+WHERE (kind, shape) IN (
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:groups)
 )

@@ -1,6 +1,6 @@
 SELECT dead.seq, json_array(
-  dead.seq, tenant, id, scope, queue, error_reason, failure_class, fingerprint, task, key,
-  replay_run, state, attempt, created_at_us, finished_at_us, message
+  dead.seq, tenant, id, scope, queue, kinds.task, error_reason, failure_class, status, fingerprint,
+  dead.task, key, replay_run, state, attempt, created_at_us, finished_at_us, message
 ), crc, body
 FROM dead
 JOIN dead_bodies ON dead_bodies.seq = dead.seq

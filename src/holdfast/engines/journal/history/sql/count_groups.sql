@@ -1,8 +1,8 @@
-INSERT INTO groups (kind, shape, hour_us, count, first_at_us, last_at_us, tenants, scopes)
+INSERT INTO groups (kind, shape, count, first_at_us, last_at_us, tenants, scopes)
 SELECT
   json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
   json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
-  json_extract(value, '$[6]'), json_extract(value, '$[7]')
+  json_extract(value, '$[6]')
 FROM json_each(:changes)
 WHERE true
 ON CONFLICT DO UPDATE SET

@@ -1,6 +1,4 @@
 DELETE FROM groups
-WHERE (kind, shape, hour_us) IN (
-  SELECT
-    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
-  FROM json_each(:groups)
+WHERE (kind, shape) IN (
+  SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:groups)
 )

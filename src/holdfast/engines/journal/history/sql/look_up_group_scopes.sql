@@ -3,6 +3,5 @@ FROM json_each(:hits) AS hit
 CROSS JOIN group_scopes
   ON group_scopes.kind = json_extract(hit.value, '$[0]')
   AND group_scopes.shape = json_extract(hit.value, '$[1]')
-  AND group_scopes.hour_us = json_extract(hit.value, '$[2]')
-  AND group_scopes.tenant = json_extract(hit.value, '$[3]')
-  AND group_scopes.scope = json_extract(hit.value, '$[4]')
+  AND group_scopes.tenant = json_extract(hit.value, '$[2]')
+  AND group_scopes.scope = json_extract(hit.value, '$[3]')

@@ -3,5 +3,4 @@ FROM json_each(:hits) AS hit
 CROSS JOIN group_tenants
   ON group_tenants.kind = json_extract(hit.value, '$[0]')
   AND group_tenants.shape = json_extract(hit.value, '$[1]')
-  AND group_tenants.hour_us = json_extract(hit.value, '$[2]')
-  AND group_tenants.tenant = json_extract(hit.value, '$[3]')
+  AND group_tenants.tenant = json_extract(hit.value, '$[2]')

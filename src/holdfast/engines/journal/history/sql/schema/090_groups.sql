@@ -2,11 +2,10 @@
 CREATE TABLE groups (
   kind INTEGER NOT NULL,
   shape INTEGER NOT NULL,
-  hour_us INTEGER NOT NULL,
   count INTEGER NOT NULL,
   first_at_us INTEGER NOT NULL,
   last_at_us INTEGER NOT NULL,
   tenants INTEGER NOT NULL,
   scopes INTEGER NOT NULL,
-  PRIMARY KEY (kind, shape, hour_us)
+  PRIMARY KEY (kind, shape)
 ) WITHOUT ROWID

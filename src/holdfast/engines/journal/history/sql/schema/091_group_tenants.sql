@@ -2,8 +2,7 @@
 CREATE TABLE group_tenants (
   kind INTEGER NOT NULL,
   shape INTEGER NOT NULL,
-  hour_us INTEGER NOT NULL,
   tenant TEXT NOT NULL,
   count INTEGER NOT NULL,
-  PRIMARY KEY (kind, shape, hour_us, tenant)
+  PRIMARY KEY (kind, shape, tenant)
 ) WITHOUT ROWID

@@ -1,0 +1,1 @@
+DROP TABLE old_kinds

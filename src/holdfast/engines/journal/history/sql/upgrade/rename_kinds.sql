@@ -1,0 +1,1 @@
+ALTER TABLE kinds RENAME TO old_kinds

@@ -1,0 +1,1 @@
+"""Samples of the queues, in an expendable file of their own."""

@@ -1,0 +1,131 @@
+"""Groups of dead letters, and what people did with them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from holdfast.engines.postgres import rows
+from holdfast.engines.postgres.call_context import CallContext
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, Statement, execute, execute_all
+from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.audit import Attribution
+from holdfast.model.errors import UnknownGroup
+from holdfast.model.failure import FailureClass
+from holdfast.model.failure_groups import (
+    key_of,
+    life_of,
+    sorted_groups,
+    trend_of,
+    trend_since_us,
+    with_lives,
+)
+from holdfast.model.group_life import (
+    GroupChange,
+    GroupKey,
+    GroupLife,
+    change_life,
+    group_id,
+    is_over,
+    with_before_and_after,
+)
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter
+
+from .audit import add_audit
+from .queries import conditions_of
+
+
+def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:
+    """Return dead letters in groups, the largest first."""
+    [[[now_us]], packed] = yield from execute_all(context.now(), Statement("list_group_lives", {}))
+    lives = lives_of(packed)
+    conditions = conditions_of(wanted, caller, context)
+    grouped, by_hour, holding = yield from execute_all(
+        Statement("group_dead", conditions),
+        Statement("group_dead_by_hour", {**conditions, "since_us": trend_since_us(now_us)}),
+        Statement("count_held_behind", conditions),
+    )
+    hours: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    for *group, hour_us, count in by_hour:
+        hours[tuple(group)].append((hour_us, count))
+    held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
+    for *group, tenant, key, behind in holding:
+        # Of several dead letters of a key the first holds all that the others hold.
+        keys = held[tuple(group)]
+        keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
+    found = (_group(row, trend_of(hours[tuple(row[:5])], now_us)) for row in grouped)
+    complete = sorted_groups(
+        replace(group, held_behind=sum(held[key_of(group)].values())) for group in found
+    )
+    return with_lives(complete, lives, wanted, caller, now_us)
+
+
+def _group(row: Row, trend: tuple[int, ...]) -> FailureGroup:
+    key = GroupKey(*row[:5])
+    return FailureGroup(
+        id=group_id(key),
+        queue=key.queue,
+        task=key.task,
+        error_reason=key.error_reason,
+        status=key.status or None,
+        failure_class=FailureClass(row[5]),
+        fingerprint=key.fingerprint,
+        count=row[6],
+        first_at_us=row[7],
+        last_at_us=row[8],
+        tenants=row[9],
+        scopes=row[10],
+        trend=trend,
+    )
+
+
+def lives_of(found: Iterable[Row]) -> dict[str, GroupLife]:
+    """Return what people did with groups, by id."""
+    return {
+        name: replace(
+            rows.GROUP_LIFE.decode(packed), first_at_us=first_us, last_at_us=last_us, total=total
+        )
+        for name, first_us, last_us, total, packed in found
+    }
+
+
+def set_group(
+    name: str, change: GroupChange, attribution: Attribution, context: CallContext
+) -> SansIO[FailureGroup | None]:
+    """Change what is stored about a group; None if it is forgotten."""
+    yield from execute("lock_keys", names=["groups"])
+    known = {one.id: one for one in (yield from groups(EVERYTHING, SYSTEM, context))}
+    if name not in known:
+        raise UnknownGroup(name)
+    [[[now_us]], packed] = yield from execute_all(context.now(), Statement("list_group_lives", {}))
+    before = known[name].life
+    life = life_of(known[name])
+    after = change_life(life, change, attribution.by, attribution.why, now_us)
+    over = [
+        other
+        for other, old in lives_of(packed).items()
+        if other not in known and is_over(old, now_us)
+    ]
+    if after is None:
+        over.append(name)
+    else:
+        yield from execute_all(put_life(name, after))
+    if over:
+        yield from execute("drop_group_lives", ids=over)
+    yield from add_audit(with_before_and_after(attribution.audit, before, after), now_us)
+    found = yield from groups(EVERYTHING, SYSTEM, context)
+    return next((one for one in found if one.id == name), None)
+
+
+def put_life(name: str, life: GroupLife) -> Statement:
+    """Return the statement that stores what people did with a group."""
+    columns = {
+        "id": name,
+        "first_at_us": life.first_at_us,
+        "last_at_us": life.last_at_us,
+        "total": life.total,
+        "life": rows.pack(life),
+    }
+    return Statement("put_group_life", columns)

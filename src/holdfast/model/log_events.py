@@ -511,18 +511,18 @@ _ALL = (
     ),
     _info(
         "operation.completed",
-        "operation action user acted skipped failed_again why",
+        "operation action acted skipped failed_again why",
         "A stored operation has acted on all of its jobs and, if it waits for outcomes, has them.",
     ),
     _warning(
         "operation.aborted",
-        "operation action user acted skipped failed_again why",
+        "operation action acted skipped failed_again why",
         "A stored operation was ended early: by a person, or because too many jobs failed again.",
         "See why in `holdfast operations show`; what was not acted on is as it was.",
     ),
     _warning(
         "operation.paused",
-        "operation action user acted skipped failed_again why",
+        "operation action acted why",
         "A stored operation waits for a person: one paused it, or no canary has finished.",
         "`holdfast operations resume` or `abort`.",
     ),

@@ -100,47 +100,32 @@ class BulkOperations:
         Dead letters are counted by their groups, however many there are; why one is left alone is
         looked up for up to a thousand.
         """
-        new = _new_operation("op-plan", request)
-        new.check()
+        _new_operation("op-plan", request).check()
         now_us = await self._engine.now_us()
         as_of_us = now_us if request.as_of_us is None else request.as_of_us
-        action, wanted = (
-            request.action,
-            operations.members(request.action, request.wanted, as_of_us),
-        )
+        wanted = operations.members(request.action, request.wanted, as_of_us)
         running = await self._engine.operations(running=True, caller=caller)
         running.sort(key=lambda one: (one.started_at_us, one.id))
         groups: list[FailureGroup] = []
         if State.DEAD in wanted.states:
             # Until now is the same as all, and all is counted faster.
             counted = request.wanted if request.as_of_us is None else wanted
-            groups = await self._engine.groups(
-                replace(counted, states=(State.DEAD,)), caller=caller
-            )
-        members = _Members(action, wanted, running)
-        excluded = 0
+            dead = replace(counted, states=(State.DEAD,))
+            groups = await self._engine.groups(dead, caller=caller)
+        members, excluded, exact = _Members(request.action, wanted, running), 0, True
         if wanted.ids:
             await self._read_named(members, request.wanted, caller)
-            found, exact = members.looked_at, True
+            found = members.looked_at
         else:
-            if isinstance(action, ReplayJobs) and not action.fixed:
-                wrong = FailureClass.DETERMINISTIC
-                excluded = sum(one.count for one in groups if one.failure_class is wrong)
-                wanted = without_class(wanted, wrong)
-            page = await self._engine.find(wanted, limit=MAX_PAGE, caller=caller)
-            for job in page.jobs:
-                members.add(job)
-            found, exact = members.looked_at, True
-            if page.cursor:
-                of_groups = sum(one.count for one in groups) - excluded
-                found, exact = await self._count(wanted, of_groups, caller)
+            excluded = _deterministic(request.action, groups)
+            found, exact = await self._read(members, wanted, groups, excluded, caller)
         skipped = members.skipped + Counter({DETERMINISTIC: excluded})
         would = max(len(members.jobs), found - sum(members.skipped.values()))
         if request.limit is not None:
             would = min(would, request.limit)
         first = members.jobs[:would]
         return OperationPlan(
-            action=action.name,
+            action=request.action.name,
             as_of=date_of(as_of_us),
             would=would,
             matched=found + excluded,
@@ -155,6 +140,28 @@ class BulkOperations:
             jobs=[JobView.of(job) for job in first[:SAMPLES]],
             ids=[job.id for job in first[:MAX_NAMED_IDS]],
         )
+
+    async def _read(
+        self,
+        members: _Members,
+        wanted: Filter,
+        groups: list[FailureGroup],
+        excluded: int,
+        caller: Caller,
+    ) -> tuple[int, bool]:
+        """Look at the first members; return how many there are, and whether these are all.
+
+        ``excluded`` dead letters of the groups are no members.
+        """
+        if excluded:
+            wanted = without_class(wanted, FailureClass.DETERMINISTIC)
+        page = await self._engine.find(wanted, limit=MAX_PAGE, caller=caller)
+        for job in page.jobs:
+            members.add(job)
+        if not page.cursor:
+            return members.looked_at, True
+        of_groups = sum(one.count for one in groups) - excluded
+        return await self._count(wanted, of_groups, caller)
 
     async def _read_named(self, members: _Members, wanted: Filter, caller: Caller) -> None:
         """Look at every job that is named; those that do not exist are counted too."""
@@ -338,6 +345,14 @@ def _new_operation(operation_id: str, request: OperationRequest) -> NewOperation
         canary=request.canary,
         abort_ratio=request.abort_ratio,
     )
+
+
+def _deterministic(action: AnyAction, groups: list[FailureGroup]) -> int:
+    """Return how many dead letters a replay leaves out, since nothing was fixed."""
+    if not isinstance(action, ReplayJobs) or action.fixed:
+        return 0
+    wrong = FailureClass.DETERMINISTIC
+    return sum(one.count for one in groups if one.failure_class is wrong)
 
 
 def _by_reason(groups: list[FailureGroup]) -> list[ReasonCount]:

@@ -146,7 +146,7 @@ _ALL = (
     Metric(
         "holdfast_operation_members_total",
         "counter",
-        "Jobs that stored operations acted on, by action: replay, archive, cancel, …",
+        "Jobs that stored operations acted on, by action such as replay or archive.",
         ("action",),
     ),
     Metric(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.engines.structured_log import StructuredLog
-from holdfast.model.operation import Operation
+from holdfast.model.operation import Operation, Phase
 
 log = StructuredLog("holdfast.operations")
 
@@ -47,14 +47,27 @@ class OperationLog:
             del self._states[operation.id]
         else:
             self._states[operation.id] = state
-        if operation.ended or state == "paused":
+        name, acted, why = operation.action.name, operation.acted, operation.note or None
+        skipped, failed = sum(operation.skipped.values()), operation.outcomes.failed
+        if operation.phase is Phase.COMPLETED:
             log.emit(
-                f"operation.{state}",
+                "operation.completed",
                 operation=operation.id,
-                action=operation.action.name,
-                user=operation.by,
-                acted=operation.acted,
-                skipped=sum(operation.skipped.values()),
-                failed_again=operation.outcomes.failed,
-                why=operation.note or None,
+                action=name,
+                acted=acted,
+                skipped=skipped,
+                failed_again=failed,
+                why=why,
             )
+        elif operation.phase is Phase.ABORTED:
+            log.emit(
+                "operation.aborted",
+                operation=operation.id,
+                action=name,
+                acted=acted,
+                skipped=skipped,
+                failed_again=failed,
+                why=why,
+            )
+        elif operation.paused:
+            log.emit("operation.paused", operation=operation.id, action=name, acted=acted, why=why)

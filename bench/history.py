@@ -24,11 +24,12 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.effects import Completed, Died
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, State
-from holdfast.model.search import HOUR_US, Filter
+from holdfast.model.search import HOUR_US, Filter, Order
 
 BATCH = 5_000
 START_US = 1_800_000_000_000_000
 REASONS, QUEUES, HOURS, SHAPES, TENANTS, SCOPES = 20, 5, 48, 3, 50, 2_000
+END_US = START_US + HOURS * HOUR_US
 CLASSES = list(FailureClass)
 TRACEBACK = "".join(
     f'  File "/srv/app/tasks/step_{n}.py", line {n * 7}, in run\n    self.next(load, depth={n})\n'
@@ -135,8 +136,16 @@ def milliseconds(call: Callable[[], object], times: int = 5) -> float:
     return statistics.median(taken) * 1_000
 
 
+_SUFFIXES = {
+    Order.CREATED: "",
+    Order.NEWEST: "_newest",
+    Order.LAST_FINISHED: "_last_finished",
+    Order.ATTEMPTS: "_attempts",
+}
+
+
 def pages(store: SqliteHistory, count: int) -> dict[str, float]:
-    """Return the milliseconds of a page of 100 by each filter, oldest and newest first."""
+    """Return the milliseconds of a page of 100 by each filter, in several orders."""
     middle_us = START_US + HOURS * HOUR_US // 2
     filters = {
         "everything": Filter(),
@@ -158,16 +167,16 @@ def pages(store: SqliteHistory, count: int) -> dict[str, float]:
     }
     found = {}
     for name, wanted in filters.items():
-        for newest in (False, True):
-            found[f"find_{name}{'_newest' if newest else ''}_ms"] = milliseconds(
-                lambda wanted=wanted, newest=newest: store.find(  # type: ignore[misc]
-                    wanted, SYSTEM, None, 100, newest=newest
+        for order, suffix in _SUFFIXES.items():
+            found[f"find_{name}{suffix}_ms"] = milliseconds(
+                lambda wanted=wanted, order=order: store.find(  # type: ignore[misc]
+                    wanted, SYSTEM, None, 100, order
                 ),
                 times=3,
             )
     scoped = Caller("tenant-7", ("library:7",))
     found["find_scoped_caller_ms"] = milliseconds(
-        lambda: store.find(Filter(), scoped, None, 100, newest=True)
+        lambda: store.find(Filter(), scoped, None, 100, Order.NEWEST)
     )
     return found
 
@@ -190,9 +199,9 @@ def measure(directory: Path, count: int) -> dict[str, float]:
         found["python_us_per_completion"] = (time.perf_counter() - began) / BATCH * 1e6
         found["megabytes"] = disk.database().size() / 1e6
         found |= pages(store, count)
-        found["groups_ms"] = milliseconds(lambda: store.groups(Filter(), SYSTEM))
+        found["groups_ms"] = milliseconds(lambda: store.groups(Filter(), SYSTEM, END_US))
         found["groups_of_tenant_ms"] = milliseconds(
-            lambda: store.groups(Filter(), Caller("tenant-7")), times=1
+            lambda: store.groups(Filter(), Caller("tenant-7"), END_US), times=1
         )
         known = dead(count // 2, count).job
         if known is not None:

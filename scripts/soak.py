@@ -30,7 +30,7 @@ from holdfast.model.actions import ArchiveJobs, CancelJobs, NoteJobs, PurgeJobs,
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job, NewJob, State
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))
 SAMPLES = 30
@@ -236,7 +236,7 @@ class Load:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            await self._others.find(limit=20, newest=True)
+            await self._others.find(limit=20, order=Order.NEWEST)
             await self._others.groups()
             await self._others.audited(limit=10)
 

@@ -96,8 +96,8 @@ def test_a_mute_ends_in_the_future_and_can_be_taken_back() -> None:
         GroupChange(GroupVerb.ASSIGN, "x" * 201),
         GroupChange(GroupVerb.ASSIGN, "half \udcff"),
         GroupChange(GroupVerb.MUTE, until_us=-1),
-        GroupChange("sing"),
-        GroupChange(GroupVerb.ASSIGN, 7),
+        GroupChange("sing"),  # type: ignore[arg-type]
+        GroupChange(GroupVerb.ASSIGN, 7),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_change_is_refused(change):

@@ -1,23 +1,17 @@
 """Filters and cursors."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.model.cursor import read_cursor, write_cursor
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Job, Replays, State, Ties
-from holdfast.model.search import (
-    EVERYTHING,
-    MAX_NAMES,
-    Filter,
-    check_page,
-    folded,
-    place_of,
-    read_cursor,
-    write_cursor,
-)
+from holdfast.model.payload_condition import PayloadCondition
+from holdfast.model.search import EVERYTHING, MAX_NAMES, Filter, Order, check_page, folded, place_of
 
 DEAD = Job(
     "j1",
@@ -185,3 +179,66 @@ def test_a_page_has_a_size(limit: int, good: bool) -> None:
 
 def test_only_ascii_letters_are_folded() -> None:
     assert folded("Straße ÄÖ I 7") == "straße ÄÖ i 7"
+
+
+def test_a_filter_of_a_later_version_is_refused_rather_than_widened() -> None:
+    later = [*msgspec.to_builtins(Filter(queues=("mail",))), ["a new condition"]]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Filter)
+    earlier = msgspec.to_builtins(Filter(queues=("mail",)))[:18]
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(earlier), type=Filter)
+    assert decoded == Filter(queues=("mail",))
+
+
+@pytest.mark.parametrize(
+    ("payload", "path", "value", "met"),
+    [
+        (b'{"a":{"b":[1,{"c":"x"}]}}', ["a", "b", "1", "c"], "x", True),
+        (b'{"a":1}', ["a"], 1.0, True),
+        (b'{"a":1}', ["a"], True, False),
+        (b'{"a":true}', ["a"], 1, False),
+        (b'{"a":"1"}', ["a"], 1, False),
+        (b'{"a":null}', ["a"], None, True),
+        (b"{}", ["a"], None, False),
+        (b'{"a":[]}', ["a", "0"], None, False),
+        (b'{"a":[1]}', ["a", "-1"], 1, False),
+        (b'{"a":{"b":[1,true],"c":2}}', ["a"], {"c": 2, "b": [1.0, True]}, True),
+        (b'{"a":{"b":[1,true],"c":2}}', ["a"], {"c": 2, "b": [1, 1]}, False),
+        (b'{"a":[1]}', ["a"], [1, 2], False),
+        (b"", ["a"], 1, False),
+        (b"{", ["a"], 1, False),
+    ],
+)
+def test_a_payload_is_compared_as_json(payload, path, value, met):
+    wanted = Filter(payload=(PayloadCondition.of(path, value),))
+    wanted.check()
+    assert wanted.matches(replace(DEAD, payload=payload)) is met
+
+
+def test_a_worker_is_met_with_or_without_what_stands_before_it() -> None:
+    job = replace(DEAD, worker="own/host-1")
+    assert Filter(workers=("host-1",)).matches(job)
+    assert Filter(workers=("x", "own/host-1")).matches(job)
+    assert not Filter(workers=("host", "ost-1", "own")).matches(job)
+
+
+def test_without_excludes_what_meets_any_of_its_filters() -> None:
+    wanted = Filter(without=(Filter(queues=("x",)), Filter(error_reasons=("timeout",))))
+    wanted.check()
+    assert not wanted.matches(DEAD)
+    assert wanted.matches(PENDING), "it has not failed, so it did not fail for that reason"
+    assert not wanted.matches(replace(PENDING, queue="x"))
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted", "states"),
+    [
+        (Order.CREATED, Filter(), ()),
+        (Order.FINISHED, Filter(states=(State.DEAD, State.PENDING)), (State.DEAD,)),
+        (Order.RUN_AT, Filter(states=(State.DEAD, State.PENDING)), (State.PENDING,)),
+    ],
+)
+def test_an_order_lists_jobs_that_have_what_it_goes_by(order, wanted, states):
+    assert order.of_listed(wanted).states == states
+    nothing = order.of_listed(Filter(states=(State.DEAD,)))
+    assert nothing.matches(DEAD) is (order is not Order.RUN_AT)

@@ -8,14 +8,14 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from holdfast.model.durations import seconds_of
+from holdfast.model import moments
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import FailureClass
+from holdfast.model.filter_words import OLD_STATES
 from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 NO_LIMIT = 1_000_000_000
-
-OLD_STATES = {
-    "failed": State.DEAD,
-    "processing": State.IN_FLIGHT,
-    "done": State.COMPLETED,
-    "queued": State.PENDING,
-}
-"""The names of states in other systems."""
 
 
 # --- output -------------------------------------------------------------------------------------
@@ -114,9 +106,18 @@ def filter_options(*, states: bool = False) -> Callable[[F], F]:
             wanted = filter_of(named)
             if group is not None:
                 wanted = _narrowed(wanted, str(group))
+            where = options.pop("where")
+            if where is not None:
+                wanted = narrowed(wanted, str(where))
             return command(*args, wanted=wanted, **options)
 
-        decorated: Callable[..., object] = with_filter
+        decorated: Callable[..., object] = click.option(
+            "-q",
+            "--where",
+            metavar="FILTER",
+            help="And by a filter in one line: 'queue:mail age>2h -reason:timeout' ('help' "
+            "explains it).",
+        )(with_filter)
         for names, metavar, multiple, text in reversed(_FILTERS):
             option = click.option(*names, metavar=metavar, multiple=multiple, help=text)
             decorated = option(decorated)
@@ -166,6 +167,58 @@ def filter_of(named: dict[str, object]) -> Filter:
     except InvalidInput as error:
         raise InvalidInput(_OPTIONS.get(error.field, error.field), error.problem) from None
     return wanted
+
+
+def narrowed(wanted: Filter, where: str) -> Filter:
+    """Return the filter for what also matches a filter in one line; 'help' prints how it looks."""
+    from holdfast.model.filter_grammar import compile_filter  # noqa: PLC0415
+    from holdfast.model.filter_intersection import intersection  # noqa: PLC0415
+
+    if where.strip() == "help":
+        click.echo(FILTER_HELP)
+        raise click.exceptions.Exit
+    _check_text("--where", where)
+    try:
+        return intersection(wanted, compile_filter(where, _now_us()))
+    except InvalidInput as error:
+        raise InvalidInput("--where", error.problem) from None
+
+
+FILTER_HELP = """\
+A filter in one line: words with values, all of which must match.
+
+  queue:mail,sms            in one of these queues; a word again also means or
+  -reason:timeout           not that one; also reason!=timeout
+  "connection refused"      with this text in the last error, whatever its case
+
+  status:                   pending, blocked, in_flight (or processing), completed (or done),
+                            cancelled, dead (or failed), archived
+  queue: task: key: id:     one or more names
+  reason: class:            of the last failure; class is transient, deterministic or unknown
+  fingerprint: text:        of the last failure: see dead groups
+  tenant: scope:            one; a scope with everything inside it
+  worker:                   who claimed it last
+  run:                      the replay run or operation that took it
+  attempts:3 :2-5 :3+ >3    how many attempts
+  age>2h                    created more than two hours ago
+  created< finished< died<  2h: within two hours; 2027-01-31: before that day (UTC)
+                            or a range: finished:2027-01-31..2027-02-01
+  payload.user.id=42        a field of the payload is this JSON value; or a word: payload.lang=de
+
+Put a value with spaces or commas in double quotes. More: docs/filters.md."""
+
+
+def only_in(wanted: Filter, *states: State) -> Filter:
+    """Return the filter for jobs in these states; raise ``InvalidInput`` if it wants others."""
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    possible = tuple(state for state in wanted.states or states if state in states)
+    if not possible:
+        names = " or ".join(states)
+        raise InvalidInput(
+            "--where", f"this command is for jobs that are {names}: leave out status"
+        )
+    return replace(wanted, states=possible)
 
 
 _OPTIONS = {names[-1]: names[0] for names, _metavar, _multiple, _text in _FILTERS} | {
@@ -260,30 +313,13 @@ def _attempts(text: str) -> dict[str, int]:
     return {"attempts_from": int(least), "attempts_to": int(most or least) + 1}
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_AGE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:us|ms|s|m|h|d|w))+")
-
-
 def moment_us(field: str, text: str) -> int:
     """Return the time that a person gives: a date, or an age such as ``2h``."""
-    text = text.strip()
-    now = time.time()
-    if text.lower() == "now":
-        return int(now * MICROSECONDS)
-    if _AGE.fullmatch(text):
-        days = re.sub(r"(\d+(?:\.\d+)?)w", lambda weeks: f"{float(weeks[1]) * 7:f}d", text)
-        return max(0, int((now - seconds_of(field, days)) * MICROSECONDS))
-    try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=UTC)
-        return max(0, (found - _EPOCH) // timedelta(microseconds=1))
-    except (ValueError, OverflowError):
-        raise InvalidInput(
-            field,
-            f"{text[:60]!r} is neither a date such as 2027-01-31 or 2027-01-31T08:00:00Z (UTC "
-            "by default) nor an age such as 30m, 2h or 1d12h",
-        ) from None
+    return moments.moment_us(field, text, _now_us())
+
+
+def _now_us() -> int:
+    return int(time.time() * MICROSECONDS)
 
 
 def limit_option(command: F) -> F:

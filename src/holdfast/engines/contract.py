@@ -40,7 +40,7 @@ from holdfast.model.outage import (
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
+from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
 from .dump.format import DumpRecord
 
@@ -264,13 +264,20 @@ class Engine(Protocol):
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
-        """Return a page of jobs, oldest first, or newest first.
+        """Return a page of jobs, by default the oldest first.
 
-        A page's cursor, with the same filter, asks for the next page; no job comes twice.
+        A page's cursor, with the same filter and order, asks for the next page. No job comes twice,
+        unless what its order goes by has changed meanwhile. A cursor of another filter or order is
+        refused; only the times of the filter may be others.
         """
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """Count the jobs that a filter finds, up to ``cap`` and never further."""
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """Return the counts of each queue that has any job."""

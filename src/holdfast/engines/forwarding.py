@@ -24,7 +24,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page
+from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
 from .contract import (
     DEFAULT_LEASE_SECONDS,
@@ -140,13 +140,19 @@ class ForwardingEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         return await self.engine.find(
-            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+            wanted, cursor=cursor, limit=limit, order=order, caller=caller
         )
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        return await self.engine.count(wanted, cap=cap, caller=caller)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""

@@ -1,9 +1,9 @@
-"""Finding jobs: filters, pages, and groups of failures."""
+"""Finding jobs: filters, orders, pages, and groups of failures."""
 
 from __future__ import annotations
 
-import base64
-import binascii
+import enum
+from operator import attrgetter
 
 import msgspec
 
@@ -11,24 +11,94 @@ from .errors import InvalidInput
 from .failure import LEAST_STATUS, MOST_STATUS, FailureClass
 from .fingerprint import fingerprint
 from .group_life import GroupLife, GroupState
-from .job import MAX_TIME_US, MICROSECONDS, Job, State, check_id, check_scope, check_size
+from .job import (
+    MAX_TIME_US,
+    MICROSECONDS,
+    UNFINISHED,
+    Job,
+    State,
+    check_id,
+    check_scope,
+    check_size,
+)
+from .payload_condition import PayloadCondition, payload_matches
 
 MAX_PAGE = 1_000
 MAX_NAMES = 10_000
+MAX_CONDITIONS = 100
+"""How many conditions on the payload, and how many exceptions, a filter may have."""
+MAX_COUNT = 1_000_000
+"""The most that one call counts."""
 HOUR_US = 3_600 * MICROSECONDS
 TREND_HOURS = 24
 TEXT_LIMIT = 200
 
 Place = tuple[int, str, str]
-"""The sort key of a job: its creation time, tenant and id."""
+"""The sort key of a job: the number that its order goes by, its tenant and its id."""
 
 
-class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class Order(enum.StrEnum):
+    """The order of a list. Jobs with the same number are sorted by tenant and id."""
+
+    CREATED = "created"
+    """The oldest first. The only order in which no job changes its place."""
+    NEWEST = "-created"
+    FINISHED = "finished"
+    """Of the jobs that have finished, those that did first come first."""
+    LAST_FINISHED = "-finished"
+    RUN_AT = "run_at"
+    """Of the jobs that have not finished, those that are due first come first."""
+    ATTEMPTS = "-attempts"
+    """The most attempts first."""
+
+    @property
+    def descending(self) -> bool:
+        """Whether the highest number comes first."""
+        return self in _DESCENDING
+
+    @property
+    def field(self) -> str:
+        """The field of a job that it goes by."""
+        return _ORDER_FIELDS[self.value.removeprefix("-")]
+
+    def of_listed(self, wanted: Filter) -> Filter:
+        """Return the filter for the jobs that this order lists."""
+        listed = _ORDER_STATES.get(self.field)
+        if listed is None:
+            return wanted
+        states = tuple(state for state in wanted.states or State if state in listed)
+        if not states:  # then nothing matches
+            return msgspec.structs.replace(wanted, states=tuple(listed), created_to_us=0)
+        return msgspec.structs.replace(wanted, states=states)
+
+
+_ORDER_FIELDS = {
+    "created": "created_at_us",
+    "finished": "finished_at_us",
+    "run_at": "run_at_us",
+    "attempts": "attempt",
+}
+_DESCENDING = frozenset(order for order in Order if order.value.startswith("-"))
+_SORT_KEYS = {order: attrgetter(order.field, "tenant", "id") for order in Order}
+_ORDER_STATES = {
+    "finished_at_us": frozenset(State) - UNFINISHED,
+    "run_at_us": UNFINISHED,
+}
+
+
+class Filter(
+    msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True
+):
     """Which jobs: all of these conditions, each with any of its values. No condition: all jobs.
 
     A ``scope`` is met by itself and everything inside it. Times are from (included) to (not).
     ``text`` is looked for in the last error, whatever its case. An empty ``replay_run`` is met by
-    jobs that no operation has replayed.
+    jobs that no operation has replayed. A worker is the last one that
+    claimed the job; what stands before a slash in its name may be left out. A job that meets any
+    filter in ``without`` does not match; each of those has one condition.
+
+    A filter with conditions that this version does not know cannot be decoded: without them it
+    would find more.
     """
 
     ids: tuple[str, ...] = ()
@@ -51,6 +121,9 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     replay_run: str | None = None
     statuses: tuple[int, ...] = ()
     """HTTP statuses of the failure; 0: without one."""
+    workers: tuple[str, ...] = ()
+    payload: tuple[PayloadCondition, ...] = ()
+    without: tuple[Filter, ...] = ()
 
     def check(self) -> None:
         """Raise ``InvalidInput`` naming the invalid condition."""
@@ -75,6 +148,8 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         for field in _NUMBERS:
             if getattr(self, field) is not None:
                 check_size(field, getattr(self, field), 0, MAX_TIME_US)
+        self._check_payload()
+        self._check_without()
 
     def matches(self, job: Job) -> bool:
         """Whether the job meets every condition."""
@@ -91,6 +166,20 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             and self._finish_matches(job)
             and (self.replay_run is None or replay_run(job) == self.replay_run)
             and (not self.asks_for_failures or self._failure_matches(job))
+            and (
+                not self.workers or f"/{job.worker}".endswith(tuple(f"/{w}" for w in self.workers))
+            )
+            and (not self.payload or payload_matches(self.payload, job.payload))
+            and not (self.without and any(one.matches(job) for one in self.without))
+        )
+
+    @property
+    def conditions(self) -> frozenset[str]:
+        """The fields that have a condition; the two ends of a range count as one."""
+        return frozenset(
+            _RANGES.get(field, field)
+            for field in self.__struct_fields__
+            if getattr(self, field) != getattr(EVERYTHING, field)
         )
 
     @property
@@ -108,6 +197,28 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             or self.fingerprint is not None
             or self.text
         )
+
+    def _check_payload(self) -> None:
+        given = self.payload
+        if type(given) is not tuple or len(given) > MAX_CONDITIONS:
+            raise InvalidInput("payload", f"give a tuple of at most {MAX_CONDITIONS} conditions")
+        for one in given:
+            if not isinstance(one, PayloadCondition):
+                raise InvalidInput("payload", f"{one!r} is not a condition on the payload")
+            one.check()
+        if len({one.path for one in given}) < len(given):
+            raise InvalidInput("payload", "each path may have one condition")
+
+    def _check_without(self) -> None:
+        given = self.without
+        if type(given) is not tuple or len(given) > MAX_CONDITIONS:
+            raise InvalidInput("without", f"give a tuple of at most {MAX_CONDITIONS} filters")
+        for one in given:
+            if not isinstance(one, Filter):
+                raise InvalidInput("without", f"{one!r} is not a filter")
+            if one.without or len(one.conditions) != 1 or len(one.payload) > 1:
+                raise InvalidInput("without", "each of its filters has one condition")
+            one.check()
 
     def _finish_matches(self, job: Job) -> bool:
         if self.finished_from_us is None and self.finished_to_us is None:
@@ -128,7 +239,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         )
 
 
-_NAMES = ("ids", "queues", "tasks", "keys", "error_reasons")
+_NAMES = ("ids", "queues", "tasks", "keys", "error_reasons", "workers")
 _NUMBERS = (
     "attempts_from",
     "attempts_to",
@@ -138,11 +249,26 @@ _NUMBERS = (
     "finished_to_us",
 )
 
+_RANGES = {field: field.partition("_")[0] for field in _NUMBERS}
+TIMES = tuple(field for field in _NUMBERS if field.endswith("_us"))
+
 EVERYTHING = Filter()
 
 
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs a filter finds; ``capped`` if there are more than were counted."""
+
+    value: int
+    capped: bool = False
+
+    @classmethod
+    def of(cls, found: int, cap: int) -> Count:
+        """Return the count of this many, of which more than the cap need not be known."""
+        return cls(min(found, cap), found > cap)
+
+
 class Page(msgspec.Struct, frozen=True):
-    """Some jobs that a filter finds, in the order of their creation.
+    """Some jobs that a filter finds, in the order that was asked for.
 
     ``cursor`` is for the next page; empty if there is none.
     """
@@ -189,9 +315,15 @@ def without_class(wanted: Filter, unwanted: FailureClass) -> Filter:
     return msgspec.structs.replace(wanted, classes=left)
 
 
-def place_of(job: Job) -> Place:
+def place_of(job: Job, order: Order = Order.CREATED) -> Place:
     """Return the sort key of the job."""
-    return job.created_at_us, job.tenant, job.id
+    place: Place = _SORT_KEYS[order](job)
+    return place
+
+
+def is_after(place: Place, after: Place | None, order: Order = Order.CREATED) -> bool:
+    """Whether a place comes after another one; None is the beginning."""
+    return after is None or (place < after if order.descending else place > after)
 
 
 def replay_run(job: Job) -> str:
@@ -207,28 +339,23 @@ def folded(text: str) -> str:
 _SMALL = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
-def write_cursor(place: Place) -> str:
-    """Return the cursor of the page after this place."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).decode().rstrip("=")
-
-
-def read_cursor(cursor: str) -> Place | None:
-    """Return the place of a cursor; None for the first page."""
-    if cursor == "":
-        return None
-    try:
-        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        return _PLACES.decode(raw)
-    except (TypeError, ValueError, binascii.Error, msgspec.MsgspecError):
-        raise InvalidInput("cursor", f"{cursor!r} is not from a page of this engine") from None
-
-
-_PLACES: msgspec.msgpack.Decoder[Place] = msgspec.msgpack.Decoder(Place)
-
-
 def check_page(limit: int) -> None:
     """Raise ``InvalidInput`` unless a page can have this size."""
     check_size("limit", limit, 1, MAX_PAGE)
+
+
+def check_cap(cap: int) -> None:
+    """Raise ``InvalidInput`` unless this many can be counted."""
+    check_size("cap", cap, 1, MAX_COUNT)
+
+
+def check_order(order: Order | str) -> Order:
+    """Return the order, or raise ``InvalidInput`` with those that exist."""
+    try:
+        return Order(order)
+    except ValueError:
+        known = ", ".join(Order)
+        raise InvalidInput("order", f"{repr(order)[:40]} is not one of {known}") from None
 
 
 def _within(value: int, least: int | None, below: int | None) -> bool:

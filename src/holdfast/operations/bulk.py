@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.contract import Counts, Engine
+from holdfast.engines.contract import Engine
 from holdfast.engines.entropy import random_bytes
 from holdfast.model import operation as operations
 from holdfast.model.access import SYSTEM, Caller
@@ -21,7 +21,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation import NewOperation, Operation, OperationChange, Phase
 from holdfast.model.plural import count_of
 from holdfast.model.policy import Rate
-from holdfast.model.search import EVERYTHING, MAX_PAGE, FailureGroup, Filter, without_class
+from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, without_class
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .operation_views import (
@@ -35,8 +35,8 @@ from .operation_views import (
 from .views import JobView, date_of
 
 SAMPLES = 5
-MAX_COUNTED = 10_000
-"""How many jobs are counted one by one at most."""
+MAX_COUNTED = 100_000
+"""How many jobs that are not dead are counted at most."""
 MAX_DRIFT = 0.1
 """By how much of its count a plan may be off when it is started."""
 _POLL_SECONDS = 0.25
@@ -184,19 +184,9 @@ class BulkOperations:
         states = [state for state in wanted.states if state is not State.DEAD]
         if not states:
             return dead, True
-        free = replace(wanted, states=(), queues=(), created_to_us=None, finished_to_us=None)
-        if free == EVERYTHING:
-            counts = await self._engine.counts(caller=caller)
-            queues = [queue for queue in counts if not wanted.queues or queue in wanted.queues]
-            return dead + sum(_in_states(counts[queue], states) for queue in queues), True
-        count, cursor = 0, ""
         others = replace(wanted, states=tuple(states))
-        while count < MAX_COUNTED:
-            page = await self._engine.find(others, cursor=cursor, limit=MAX_PAGE, caller=caller)
-            count, cursor = count + len(page.jobs), page.cursor
-            if not cursor:
-                return dead + count, True
-        return dead + count, False
+        found = await self._engine.count(others, cap=MAX_COUNTED, caller=caller)
+        return dead + found.value, not found.capped
 
     # --- start and carry out -----------------------------------------------------------------
 
@@ -360,8 +350,3 @@ def _by_reason(groups: list[FailureGroup]) -> list[ReasonCount]:
     for group in groups:
         counts[group.error_reason, group.failure_class.value] += group.count
     return [ReasonCount(reason, kind, count) for (reason, kind), count in counts.most_common()]
-
-
-def _in_states(counts: Counts, states: Sequence[State]) -> int:
-    numbers = msgspec.structs.asdict(counts)
-    return sum(int(numbers[state.value]) for state in states)

@@ -31,7 +31,7 @@ from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.model.search import EVERYTHING, MAX_PAGE, Filter
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .bulk import BulkOperations, OperationRequest
@@ -127,11 +127,15 @@ class Operations:
         return HistoryView.of(found, await self._running_attempt(found.job), waits)
 
     async def page(
-        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, newest: bool
+        self, wanted: Filter = EVERYTHING, *, cursor: str = "", limit: int = 100, order: Order
     ) -> JobPage:
         """Return a page of the jobs that a filter finds."""
-        page = await self.engine.find(wanted, cursor=cursor, limit=limit, newest=newest)
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=order)
         return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
+
+    async def count(self, wanted: Filter = EVERYTHING, *, cap: int) -> Count:
+        """Count the jobs that a filter finds, up to a cap."""
+        return await self.engine.count(wanted, cap=cap)
 
     async def audit(self, *, after: int = 0, limit: int = 100) -> list[AuditView]:
         """Return the entries of the audit after this number."""

@@ -16,7 +16,7 @@ from holdfast.model.access import Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.history import AttemptRecord, History
 from holdfast.model.job import Job
-from holdfast.model.search import MAX_PAGE, Filter, Page
+from holdfast.model.search import MAX_PAGE, Filter, Order, Page
 
 from .clock import VirtualClock
 
@@ -142,13 +142,13 @@ async def _snapshot(engine: Engine) -> object:
 
 
 async def pages(
-    engine: Engine, wanted: Filter, limit: int, *, newest: bool = False, caller: Caller
+    engine: Engine, wanted: Filter, limit: int, order: Order = Order.CREATED, *, caller: Caller
 ) -> list[Job]:
     """Return all jobs that a filter finds, page by page."""
     found: list[Job] = []
     cursor = ""
     while True:
-        page = await engine.find(wanted, cursor=cursor, limit=limit, newest=newest, caller=caller)
+        page = await engine.find(wanted, cursor=cursor, limit=limit, order=order, caller=caller)
         found += page.jobs
         cursor = page.cursor
         if not cursor:

@@ -34,7 +34,7 @@ from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.policy import QueuePolicy, Rate
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.search import MAX_PAGE, Filter, Order
 
 from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, pages
 
@@ -356,10 +356,16 @@ class EngineMachine(EngineComparison):
 
     # --- queries, time and crashes -----------------------------------------------------------
 
-    @rule(wanted=filters | searches, limit=st.integers(1, 3), newest=st.booleans(), caller=callers)
-    def look(self, wanted: Filter, limit: int, newest: bool, caller: Caller) -> None:  # noqa: FBT001
-        """Look for some, page by page, and in groups."""
-        self.both(lambda engine: pages(engine, wanted, limit, newest=newest, caller=caller))
+    @rule(
+        wanted=filters | searches,
+        limit=st.integers(1, 3),
+        order=st.sampled_from(list(Order)),
+        caller=callers,
+    )
+    def look(self, wanted: Filter, limit: int, order: Order, caller: Caller) -> None:
+        """Look for some, page by page, count them, and put them in groups."""
+        self.both(lambda engine: pages(engine, wanted, limit, order, caller=caller))
+        self.both(lambda engine: engine.count(wanted, cap=limit, caller=caller))
         self.both(lambda engine: engine.groups(wanted, caller=caller))
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 16.0, 31.0]))

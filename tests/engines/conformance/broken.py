@@ -1,7 +1,9 @@
 """Engines with one mistake each: what the suite and the machine are held against."""
 
+import base64
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.contract import AdminResult
@@ -18,11 +20,12 @@ from holdfast.engines.memory.state import MemoryState
 from holdfast.model.access import SYSTEM
 from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution
+from holdfast.model.cursor import write_cursor
 from holdfast.model.effects import Claimed, Edited, Enqueued, PolicySet
 from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.samples import Tier
-from holdfast.model.search import Filter
+from holdfast.model.search import MAX_COUNT, Filter, Order, check_cap
 
 
 class _LowestPending(MemoryState):
@@ -228,6 +231,40 @@ class ForeignReach(MemoryEngine):
     async def find(self, *args, **fields):
         fields.pop("caller", None)
         return await super().find(*args, **fields)
+
+
+class ExceptionsForgotten(MemoryEngine):
+    """Finds what a filter excludes."""
+
+    async def find(self, wanted=Filter(), **fields):  # noqa: B008
+        return await super().find(replace(wanted, without=()), **fields)
+
+
+class AnyOrder(MemoryEngine):
+    """Lists by creation, whatever the order."""
+
+    async def find(self, *args, order=Order.CREATED, **fields):
+        order = Order.NEWEST if order.descending else Order.CREATED
+        return await super().find(*args, order=order, **fields)
+
+
+class CursorsOfAnything(MemoryEngine):
+    """Takes the cursor of another list."""
+
+    async def find(self, wanted=Filter(), *, cursor="", order=Order.CREATED, **fields):  # noqa: B008
+        if cursor:
+            raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            _digest, *place = msgspec.msgpack.decode(raw)
+            cursor = write_cursor(tuple(place), wanted, order)
+        return await super().find(wanted, cursor=cursor, order=order, **fields)
+
+
+class CountsOn(MemoryEngine):
+    """Counts past the cap."""
+
+    async def count(self, wanted=Filter(), *, cap=10_000, **fields):  # noqa: B008
+        check_cap(cap)
+        return await super().count(wanted, cap=MAX_COUNT, **fields)
 
 
 class _KeepsEveryone(Fleet):

@@ -10,12 +10,13 @@ from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.readonly_engine import open_readonly
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.actions import PurgeJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.group_life import GroupChange, GroupState, GroupVerb
 from holdfast.model.outcome import dead
 from holdfast.testing import SimDisk
-from holdfast.testing.conformance import group_lives as rules
+from holdfast.testing.conformance.fixture import named
 
 from .test_engine import job, opened
 
@@ -91,6 +92,6 @@ async def test_control_without_counting_deaths_a_group_would_not_come_back(monke
     monkeypatch.setattr("holdfast.engines.memory.state.count_death", lambda _lives, _job: None)
     engine = MemoryEngine()
     await live(engine)
-    await engine.operate(rules.PurgeJobs(), rules.named("a", "b", "c"), WHO)
+    await engine.operate(PurgeJobs(), named("a", "b", "c"), WHO)
     [group] = await engine.groups()
     assert group.state is not GroupState.CAME_BACK

@@ -29,7 +29,7 @@ from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import NewJob, State
 from holdfast.model.outcome import completed, dead, retry
 from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 WHY = Attribution("ann", "to see", (AuditEntry("job.test", "job", "", "ann"),))
 IDS = [f"job-{number}" for number in range(24)]
@@ -62,15 +62,16 @@ async def answers(engine: Engine) -> dict[str, Any]:
     }
     for number, wanted in enumerate(FILTERS):
         found[f"groups {number}"] = await engine.groups(wanted)
-        for newest in (False, True):
+        for order in Order:
             jobs, cursor = [], ""
             while True:
-                page = await engine.find(wanted, cursor=cursor, limit=3, newest=newest)
+                page = await engine.find(wanted, cursor=cursor, limit=3, order=order)
                 jobs += page.jobs
                 cursor = page.cursor
                 if not cursor:
                     break
-            found[f"find {number} {newest}"] = jobs
+            found[f"find {number} {order}"] = jobs
+            found[f"count {number}"] = await engine.count(wanted, cap=7)
     return found
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import replace
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.job_actions import OperationCommand, run_operation
@@ -20,6 +19,7 @@ from holdfast.cli.options import (
     json_option,
     limit_option,
     login_name,
+    only_in,
     stream_options,
     who_options,
     with_ids,
@@ -30,10 +30,10 @@ from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
 from holdfast.model.audit import check_text
 from holdfast.model.job import State
 from holdfast.model.plural import count_of
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 from . import groups as group_commands
-from .jobs import page_options, print_job, print_page
+from .jobs import count_options, page_options, print_count, print_job, print_page
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -43,7 +43,7 @@ _ARCHIVED = click.option("--archived", is_flag=True, help="Archived ones instead
 
 @click.group("dead", cls=CommandGroup)
 def dead_group() -> None:
-    """List, group, try, edit, archive and restore dead letters: jobs that failed for good."""
+    """List, count, group, try, edit and archive dead letters: jobs that failed for good."""
 
 
 dead_group.lazy_commands = {"edit": "fixes:edit_dead", "try": "fixes:try_dead"}
@@ -56,7 +56,7 @@ for _command in group_commands.COMMANDS:
 @dead_group.command("list")
 @filter_options()
 @_ARCHIVED
-@page_options(newest=False)
+@page_options(Order.CREATED)
 @stream_options
 @click.pass_obj
 def list_dead(
@@ -64,17 +64,30 @@ def list_dead(
     *,
     wanted: Filter,
     archived: bool,
-    newest: bool,
+    order: Order,
     limit: int,
     cursor: str,
     as_json: bool,
     ndjson: bool,
 ) -> None:
     """List dead letters by any filter, oldest first, as `holdfast replay --limit` takes them."""
-    wanted = replace(wanted, states=(State.ARCHIVED if archived else State.DEAD,))
+    wanted = only_in(wanted, State.ARCHIVED if archived else State.DEAD)
     print_page(
-        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+        context, wanted, order=order, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
     )
+
+
+@dead_group.command("count")
+@filter_options()
+@_ARCHIVED
+@count_options
+@click.pass_obj
+def count_dead(
+    context: CommandContext, *, wanted: Filter, archived: bool, cap: int, as_json: bool
+) -> None:
+    """Count dead letters by any filter."""
+    wanted = only_in(wanted, State.ARCHIVED if archived else State.DEAD)
+    print_count(context, wanted, cap=cap, as_json=as_json)
 
 
 @dead_group.command("show")

@@ -27,7 +27,7 @@ from holdfast.model.actions import EditJobs, RetargetJobs
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, PayloadInvalid
 from holdfast.model.job import Job, State, check_id
 from holdfast.model.payload_paths import Assignment
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -294,7 +294,7 @@ async def _letters(operations: Operations, wanted: Filter, limit: int) -> list[J
         return found
     wanted = replace(wanted, states=(State.DEAD,))
     oldest = (await engine.find(wanted, limit=limit)).jobs
-    newest = (await engine.find(wanted, limit=limit, newest=True)).jobs
+    newest = (await engine.find(wanted, limit=limit, order=Order.NEWEST)).jobs
     half = oldest[: (limit + 1) // 2]
     taken = {(job.tenant, job.id) for job in half}
     rest = [job for job in newest if (job.tenant, job.id) not in taken]

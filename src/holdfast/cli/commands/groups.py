@@ -49,9 +49,9 @@ _GROUP = click.argument("group_id", metavar="GROUP")
 @click.option(
     "--state",
     "group_states",
+    metavar="STATE",
     multiple=True,
-    type=click.Choice([state.value for state in GroupState]),
-    help="Groups in this state; may be repeated.",
+    help="In this state: open, acknowledged, fixed, quiet or came_back; may be repeated.",
 )
 @click.option("--muted", is_flag=True, help="Also those that are muted.")
 @stream_options
@@ -71,7 +71,7 @@ def groups(
     """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
-    asked = frozenset(map(GroupState, group_states))
+    asked = frozenset(_state(word) for words in group_states for word in words.split(","))
     found = store_access.read_store(
         context.settings(), lambda operations: operations.groups.list(wanted, asked)
     )
@@ -81,6 +81,14 @@ def groups(
         lines(found)
     else:
         _print_groups(found, muted=muted)
+
+
+def _state(word: str) -> GroupState:
+    try:
+        return GroupState(word.strip().lower().replace("-", "_"))
+    except ValueError:
+        known = ", ".join(GroupState)
+        raise InvalidInput("--state", f"{word[:60]!r} is not one of {known}") from None
 
 
 def _print_groups(found: Sequence[GroupView], *, muted: bool) -> None:

@@ -1,7 +1,8 @@
-"""``holdfast jobs``: list, show, cancel, purge, confirm, reclaim, edit and retarget."""
+"""``holdfast jobs``: list, count, show, cancel, purge, confirm, reclaim, edit and retarget."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
@@ -25,8 +26,9 @@ from holdfast.cli.options import (
 from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import CancelJobs, PurgeJobs
+from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
-from holdfast.model.search import MAX_PAGE, Filter
+from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_order
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -40,28 +42,51 @@ _TENANT = click.option(
 
 @click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
-    """List, show, cancel, purge, confirm, reclaim, edit and retarget jobs."""
+    """List, count, show, cancel, purge, confirm, reclaim, edit and retarget jobs."""
 
 
 jobs_group.lazy_commands = {"retarget": "fixes:retarget_jobs"}
 
 
-def page_options(*, newest: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options for a part of a list, which has the newest or the oldest jobs first."""
+def page_options(usual: Order) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options for a part of a list; the command gets its ``order``."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        return _with_page_options(command, newest=newest)
+        @functools.wraps(command)
+        def with_order(
+            *args: object, newest: bool | None, order: str | None, **options: object
+        ) -> None:
+            if newest is not None and order is not None:
+                raise InvalidInput("--order", "give it, or --newest or --oldest, not both")
+            by_creation = Order.NEWEST if newest else Order.CREATED
+            chosen = by_creation if newest is not None else usual
+            command(*args, order=chosen if order is None else _order(order), **options)
+
+        return _with_page_options(with_order, usual)
 
     return add
 
 
-def _with_page_options(command: Callable[..., None], *, newest: bool) -> Callable[..., None]:
-    first = "newest" if newest else "oldest"
+def _order(text: str) -> Order:
+    try:
+        return check_order(text)
+    except InvalidInput as error:
+        raise InvalidInput("--order", error.problem) from None
+
+
+def _with_page_options(command: Callable[..., None], usual: Order) -> Callable[..., None]:
+    first = "newest" if usual is Order.NEWEST else "oldest"
     for option in (
         click.option(
+            "--order",
+            metavar="ORDER",
+            help=f"Sort by {', '.join(Order)}; with a minus, the last or the most first. By "
+            "finished only jobs that have finished are listed, by run_at only the others.",
+        ),
+        click.option(
             "--newest/--oldest",
-            default=newest,
-            help=f"Sort order, by when they were created ({first} first).",
+            default=None,
+            help=f"Sort by when they were created ({first} first).",
         ),
         click.option(
             "--limit",
@@ -76,16 +101,28 @@ def _with_page_options(command: Callable[..., None], *, newest: bool) -> Callabl
     return command
 
 
+def count_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command that counts."""
+    cap = click.option(
+        "--cap",
+        type=click.IntRange(1, MAX_COUNT),
+        default=100_000,
+        show_default=True,
+        help="Count no further.",
+    )
+    return json_option(cap(command))
+
+
 @jobs_group.command("list")
 @filter_options(states=True)
-@page_options(newest=True)
+@page_options(Order.NEWEST)
 @stream_options
 @click.pass_obj
 def list_jobs(
     context: CommandContext,
     *,
     wanted: Filter,
-    newest: bool,
+    order: Order,
     limit: int,
     cursor: str,
     as_json: bool,
@@ -96,7 +133,7 @@ def list_jobs(
     WHEN is a date (UTC) or an age: --created-since 2h, --since 2027-01-31.
     """
     print_page(
-        context, wanted, newest=newest, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
+        context, wanted, order=order, limit=limit, cursor=cursor, as_json=as_json, ndjson=ndjson
     )
 
 
@@ -104,7 +141,7 @@ def print_page(
     context: CommandContext,
     wanted: Filter,
     *,
-    newest: bool,
+    order: Order,
     limit: int,
     cursor: str,
     as_json: bool,
@@ -120,7 +157,7 @@ def print_page(
         left, after = limit, cursor
         while True:
             page = await operations.page(
-                wanted, cursor=after, limit=min(left, MAX_PAGE), newest=newest
+                wanted, cursor=after, limit=min(left, MAX_PAGE), order=order
             )
             take(page.jobs)
             left, after = left - len(page.jobs), page.cursor
@@ -137,6 +174,28 @@ def print_page(
         note("no jobs")
     if after:
         note(f"there are more: add --cursor {after}")
+
+
+@jobs_group.command("count")
+@filter_options(states=True)
+@count_options
+@click.pass_obj
+def count_jobs(context: CommandContext, *, wanted: Filter, cap: int, as_json: bool) -> None:
+    """Count jobs by any filter."""
+    print_count(context, wanted, cap=cap, as_json=as_json)
+
+
+def print_count(context: CommandContext, wanted: Filter, *, cap: int, as_json: bool) -> None:
+    """Print how many jobs a filter finds."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
+    found = store_access.read_store(
+        context.settings(), lambda operations: operations.count(wanted, cap=cap)
+    )
+    if as_json:
+        document(found)
+        return
+    click.echo(f"{'more than ' if found.capped else ''}{count_of(found.value)}")
 
 
 @jobs_group.command("show")

@@ -19,7 +19,7 @@ from holdfast.cli.top_screen import live_screen, print_screen
 from holdfast.model.durations import seconds_of
 from holdfast.model.fleet import RunningAttempt
 from holdfast.model.job import MICROSECONDS, State
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 if TYPE_CHECKING:
     from holdfast.operations.operations import Operations
@@ -202,7 +202,7 @@ async def _rows(
         oldest: datetime | None = None
         if item.counts.pending and cheap:
             wanted = Filter(queues=(item.queue,), states=(State.PENDING,))
-            page = await operations.page(wanted, limit=1, newest=False)
+            page = await operations.page(wanted, limit=1, order=Order.CREATED)
             oldest = page.jobs[0].created_at if page.jobs else None
         trend = trend_of(series, item.queue, TREND_MINUTES, now_us) if item.rates else []
         rows.append(

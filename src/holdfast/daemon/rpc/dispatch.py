@@ -23,7 +23,7 @@ from holdfast.model.errors import (
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
-from holdfast.model.search import FailureGroup
+from holdfast.model.search import FailureGroup, Order
 
 from .dump_sessions import DumpSessions
 
@@ -270,9 +270,13 @@ _HANDLERS = [
             call.wanted,
             cursor=call.cursor,
             limit=call.limit,
-            newest=call.newest,
+            order=call.order or (Order.NEWEST if call.newest else Order.CREATED),
             caller=call.caller,
         ),
+    ),
+    _handler(
+        messages.COUNT,
+        lambda engine, call: engine.count(call.wanted, cap=call.cap, caller=call.caller),
     ),
     _handler(messages.GROUPS, lambda engine, call: engine.groups(call.wanted, caller=call.caller)),
     _handler(

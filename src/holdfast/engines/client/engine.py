@@ -58,6 +58,7 @@ from holdfast.engines.protocol import messages
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.cursor import read_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     DuplicateId,
@@ -94,7 +95,17 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Page, check_page, read_cursor
+from holdfast.model.search import (
+    EVERYTHING,
+    Count,
+    FailureGroup,
+    Filter,
+    Order,
+    Page,
+    check_cap,
+    check_order,
+    check_page,
+)
 
 from .channel import Channel
 from .connection import ConnectionBroken
@@ -320,16 +331,26 @@ class ClientEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_filter(wanted)
         check_page(limit)
-        read_cursor(cursor)  # raises for a malformed one
+        order = check_order(order)
+        read_cursor(cursor, wanted, order)  # raises for a wrong one
         _check_caller(caller)
-        call = messages.FindCall(wanted, cursor, limit, newest, caller)
+        call = messages.FindCall(wanted, cursor, limit, order is Order.NEWEST, caller, order)
         return await self._channel.call(messages.FIND, call)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_filter(wanted)
+        check_cap(cap)
+        _check_caller(caller)
+        return await self._channel.call(messages.COUNT, messages.CountCall(wanted, cap, caller))
 
     async def groups(
         self, wanted: Filter = EVERYTHING, *, caller: Caller = SYSTEM

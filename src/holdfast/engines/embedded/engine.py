@@ -50,6 +50,7 @@ from holdfast.engines.queue_stats import StoreStats
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import FlagSet, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
 from holdfast.model.fleet import (
@@ -79,13 +80,14 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
+    Count,
     FailureGroup,
     Filter,
+    Order,
     Page,
+    check_cap,
+    check_order,
     check_page,
-    place_of,
-    read_cursor,
-    write_cursor,
 )
 
 from .admin import Admin
@@ -264,17 +266,24 @@ class EmbeddedEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_page(limit)
-        after = read_cursor(cursor)
+        wanted, order = check_filter(wanted), check_order(order)
+        after = read_cursor(cursor, wanted, order)
+        listed = order.of_listed(wanted)
+        jobs = await self._queries.matching(listed, after, limit + 1, caller, order)
+        return page_of(jobs, limit, wanted, order)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_cap(cap)
         wanted = check_filter(wanted)
-        jobs = await self._queries.matching(wanted, after, limit + 1, caller, newest=newest)
-        if len(jobs) <= limit:
-            return Page(jobs)
-        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+        return Count.of(await self._queries.count(wanted, cap + 1, caller), cap)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""

@@ -18,7 +18,7 @@ from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import Audited, JobEffect
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, State
-from holdfast.model.search import FailureGroup, Filter, Place
+from holdfast.model.search import FailureGroup, Filter, Order, Place
 
 
 class AppliedEffect(msgspec.Struct, frozen=True, gc=False):
@@ -61,9 +61,12 @@ class HistoryStore(Protocol):
         """Return the finished job. Fast enough for the event loop."""
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
-        """Return the first finished jobs after this place, by ``place_of``, or the last before."""
+        """Return the first finished jobs after this place, in this order."""
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """Count the finished jobs that match, up to this many."""
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """Return the dead letters in groups at this time, largest first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 
 from holdfast.engines.dump.format import DumpedAttempt, DumpedAudit, DumpedNote, DumpRecord
 from holdfast.model.access import Caller
@@ -13,7 +14,7 @@ from holdfast.model.effects import Audited, Purged, job_key
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, attempt_of, completing_attempt, note_of
 from holdfast.model.job import Job, State
-from holdfast.model.search import FailureGroup, Filter, Place
+from holdfast.model.search import FailureGroup, Filter, Order, Place
 
 from .history import AppliedEffect, StateCounts
 
@@ -68,11 +69,22 @@ class MemoryHistory:
         """Return None: all jobs are in the state."""
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """Return nothing: all jobs are in the state."""
-        del wanted, caller, after, limit, newest
+        del wanted, caller, after, limit, order
         return []
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        matching = (
+            job
+            for job in self.jobs.values()
+            if job.state.finished
+            and wanted.matches(job)
+            and caller.can_access(job.tenant, job.scope)
+        )
+        return sum(1 for _job in islice(matching, most))
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -27,11 +28,13 @@ from holdfast.model.access import Caller
 from holdfast.model.failure_groups import key_of, with_lives
 from holdfast.model.group_life import GroupKey, group_key
 from holdfast.model.history import History
-from holdfast.model.job import Job
+from holdfast.model.job import Job, State
 from holdfast.model.search import (
     FailureGroup,
     Filter,
+    Order,
     Place,
+    is_after,
     place_of,
 )
 
@@ -77,6 +80,53 @@ class Queries:
         with self._history.pinned():
             finished = await self._history.count(caller)
             return await core.answer(lambda _now: _sum(self._state.counts(caller), finished))
+
+    async def count(self, wanted: Filter, most: int, caller: Caller) -> int:
+        """Count the jobs that a filter finds, up to this many."""
+        core = self._core
+        core.check_open()
+        core.now_us()
+        await core.forget()
+        if _is_tallied(wanted) and not caller.scopes:
+            return await self._count_by_tally(wanted, caller)
+        await core.durable()
+        found = 0
+        if not wanted.states_are_unfinished:
+            await self._history.flush()
+            found = await self._history.count_matching(wanted, caller, most)
+        if found < most and any(not state.finished for state in wanted.states or State):
+            found += await self._count_unfinished(wanted, most - found, caller)
+        await core.durable()
+        return found
+
+    async def _count_by_tally(self, wanted: Filter, caller: Caller) -> int:
+        if caller.tenant is not None and wanted.tenant not in (None, caller.tenant):
+            return 0
+        counts = await self._core.answer(
+            lambda _now: self._state.counts(Caller(caller.tenant or wanted.tenant))
+        )
+        return sum(
+            count
+            for queue, states in counts.items()
+            for state, count in msgspec.structs.asdict(states).items()
+            if _tally_matches(wanted, queue, State(state))
+        )
+
+    async def _count_unfinished(self, wanted: Filter, most: int, caller: Caller) -> int:
+        found = 0
+        jobs = list(self._state.jobs())
+        for start in range(0, len(jobs), _SLICE):
+            if start:
+                await asyncio.sleep(0)
+            found += sum(
+                not job.state.finished
+                and wanted.matches(job)
+                and caller.can_access(job.tenant, job.scope)
+                for job in jobs[start : start + _SLICE]
+            )
+            if found >= most:
+                return most
+        return found
 
     def queues(self, caller: Caller) -> list[str]:
         """Return the queues that have unfinished jobs, in order."""
@@ -153,8 +203,8 @@ class Queries:
         after: Place | None,
         limit: int,
         caller: Caller,
+        order: Order = Order.CREATED,
         *,
-        newest: bool = False,
         flush: bool = True,
     ) -> list[Job]:
         """Return the first matching jobs after this place, from memory and from history.
@@ -170,43 +220,45 @@ class Queries:
         found: list[Job] = []
         there_is_more = True
         while there_is_more and len(found) < limit:
-            stretch, after = await self._stretch(
-                wanted, after, limit - len(found), caller, newest=newest
-            )
+            stretch, after = await self._stretch(wanted, after, limit - len(found), caller, order)
             found += stretch
             there_is_more = after is not None
         await core.durable()  # memory may hold newer changes
         return found
 
     async def _stretch(
-        self, wanted: Filter, after: Place | None, limit: int, caller: Caller, *, newest: bool
+        self, wanted: Filter, after: Place | None, limit: int, caller: Caller, order: Order
     ) -> tuple[list[Job], Place | None]:
         """Return up to this many jobs, and the place up to which they are complete; None is all."""
         with self._history.pinned():  # no job leaves memory while history is read
-            kept = await self._history.find(wanted, caller, after, limit, newest=newest)
-            ours = await self._in_memory(wanted, after, limit, caller, newest=newest)
+            kept = await self._history.find(wanted, caller, after, limit, order)
+            ours = await self._in_memory(wanted, after, limit, caller, order)
             found: dict[tuple[str, str], Job] = {}
             for job in (*kept, *ours):
                 # Memory is newer: the job may have been replayed or moved on since it was read.
                 now = self._state.get(job.tenant, job.id) or (job if job.state.finished else None)
                 if now is not None and wanted.matches(now) and not self._core.forgotten(now):
                     found[job.tenant, job.id] = now
-        ends = [place_of(some[-1]) for some in (kept, ours) if len(some) == limit]
-        jobs = sorted(found.values(), key=place_of, reverse=newest)
-        if not ends:
-            return jobs, None
-        until = max(ends) if newest else min(ends)
-        return [
-            job for job in jobs if (place_of(job) >= until if newest else place_of(job) <= until)
-        ], until
+        ends = [place_of(some[-1], order) for some in (kept, ours) if len(some) == limit]
+        places = {place_of(job, order): job for job in found.values()}
+        until = (max(ends) if order.descending else min(ends)) if ends else None
+        # What was read may have moved to another place since.
+        jobs = [
+            places[place]
+            for place in sorted(places, reverse=order.descending)
+            if is_after(place, after, order)
+            and (until is None or not is_after(place, until, order))
+        ]
+        return jobs, until
 
     async def _in_memory(
-        self, wanted: Filter, after: Place | None, limit: int, caller: Caller, *, newest: bool
+        self, wanted: Filter, after: Place | None, limit: int, caller: Caller, order: Order
     ) -> list[Job]:
         finished_only = bool(wanted.states) and all(state.finished for state in wanted.states)
         jobs = list(self._state.finished() if finished_only else self._state.jobs())
         best: list[Job] = []
-        pick = heapq.nlargest if newest else heapq.nsmallest
+        place = partial(place_of, order=order)
+        pick = heapq.nlargest if order.descending else heapq.nsmallest
         for start in range(0, len(jobs), _SLICE):
             if start:
                 await asyncio.sleep(0)
@@ -215,10 +267,25 @@ class Queries:
                 for job in jobs[start : start + _SLICE]
                 if wanted.matches(job)
                 and caller.can_access(job.tenant, job.scope)
-                and (after is None or (place_of(job) < after if newest else place_of(job) > after))
+                and is_after(place_of(job, order), after, order)
             ]
-            best = pick(limit, [*best, *matching], key=place_of)
+            best = pick(limit, [*best, *matching], key=place)
         return best
+
+
+def _is_tallied(wanted: Filter) -> bool:
+    """Whether the filter uses only what jobs are counted by: tenant, queue and state."""
+    return wanted.conditions <= {"tenant", "queues", "states", "without"} and all(
+        one.conditions <= {"queues", "states"} for one in wanted.without
+    )
+
+
+def _tally_matches(wanted: Filter, queue: str, state: State) -> bool:
+    return (
+        (not wanted.queues or queue in wanted.queues)
+        and (not wanted.states or state in wanted.states)
+        and not any(queue in one.queues or state in one.states for one in wanted.without)
+    )
 
 
 def _sum(counts: Mapping[str, Counts], tally: StateCounts) -> Mapping[str, Counts]:

@@ -22,8 +22,8 @@ from holdfast.model.effects import Audited, Effect, Purged
 from holdfast.model.errors import EngineClosed
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
-from holdfast.model.job import Job, State
-from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
+from holdfast.model.job import MAX_TIME_US, Job, State
+from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Order, Place, place_of
 
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
@@ -137,12 +137,18 @@ class ReadonlyHistory(HistoryFeed):
         return None if (tenant, job_id) in self._purged else super().get(tenant, job_id)
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """See ``HistoryStore.find``."""
         most = limit + len(self._purged)
-        found = await super().find(wanted, caller, after, most, newest=newest)
+        found = await super().find(wanted, caller, after, most, order)
         return [job for job in found if (job.tenant, job.id) not in self._purged][:limit]
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        if not self._late:
+            return await super().count_matching(wanted, caller, most)
+        return len(await self._finished(wanted, caller, most))
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""
@@ -150,19 +156,24 @@ class ReadonlyHistory(HistoryFeed):
             return await super().groups(wanted, caller, now_us)
         if wanted.states and State.DEAD not in wanted.states:
             return []
-        wanted = replace(wanted, states=(State.DEAD,))
-        dead = [
+        dead = await self._finished(replace(wanted, states=(State.DEAD,)), caller)
+        return group_dead_jobs(dead, now_us)
+
+    async def _finished(self, wanted: Filter, caller: Caller, most: int = MAX_TIME_US) -> list[Job]:
+        """Return about this many of the matching finished jobs, as the log leaves them."""
+        found = [
             job
             for job in self._state.finished()
             if wanted.matches(job) and caller.can_access(job.tenant, job.scope)
         ]
         after: Place | None = None
-        while True:
-            page = await self.find(wanted, caller, after, MAX_PAGE, newest=False)
-            dead += [job for job in page if self._state.get(job.tenant, job.id) is None]
+        while len(found) < most:
+            page = await self.find(wanted, caller, after, MAX_PAGE, Order.CREATED)
+            found += [job for job in page if self._state.get(job.tenant, job.id) is None]
             if len(page) < MAX_PAGE:
-                return group_dead_jobs(dead, now_us)
+                break
             after = place_of(page[-1])
+        return found[:most]
 
     async def history(self, job: Job) -> tuple[list[AttemptRecord], list[Note]]:
         """See ``HistoryStore.history``."""

@@ -49,6 +49,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction, ReplayJobs
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
 from holdfast.model.fleet import (
@@ -79,13 +80,14 @@ from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
     MAX_PAGE,
+    Count,
     FailureGroup,
     Filter,
+    Order,
     Page,
+    check_cap,
+    check_order,
     check_page,
-    place_of,
-    read_cursor,
-    write_cursor,
 )
 from holdfast.model.uniform_batch import UniformBatch
 
@@ -261,18 +263,29 @@ class PostgresEngine:
         *,
         cursor: str = "",
         limit: int = 100,
-        newest: bool = False,
+        order: Order = Order.CREATED,
         caller: Caller = SYSTEM,
     ) -> Page:
         """See ``Engine.find``."""
         check_page(limit)
-        wanted, after = check_filter(wanted), read_cursor(cursor)
+        wanted, order = check_filter(wanted), check_order(order)
+        after = read_cursor(cursor, wanted, order)
+        listed = order.of_listed(wanted)
         jobs = await self._database.read(
-            lambda: queries.find(wanted, after, limit + 1, caller, self._context(), newest=newest)
+            lambda: queries.find(listed, after, limit + 1, caller, self._context(), order)
         )
-        if len(jobs) <= limit:
-            return Page(jobs)
-        return Page(jobs[:limit], write_cursor(place_of(jobs[limit - 1])))
+        return page_of(jobs, limit, wanted, order)
+
+    async def count(
+        self, wanted: Filter = EVERYTHING, *, cap: int = 10_000, caller: Caller = SYSTEM
+    ) -> Count:
+        """See ``Engine.count``."""
+        check_cap(cap)
+        wanted = check_filter(wanted)
+        found = await self._database.read(
+            lambda: queries.count(wanted, cap + 1, caller, self._context())
+        )
+        return Count.of(found, cap)
 
     async def counts(self, *, caller: Caller = SYSTEM) -> Mapping[str, Counts]:
         """See ``Engine.counts``."""

@@ -43,7 +43,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
-from holdfast.model.search import FailureGroup, Filter, Page
+from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
 
 VERSION = 1
 ROOT = "/engine/"
@@ -151,6 +151,16 @@ class FindCall(msgspec.Struct, frozen=True, array_like=True):
     cursor: str
     limit: int
     newest: bool
+    """What clients say that do not know ``order``."""
+    caller: Caller = SYSTEM
+    order: Order | None = None
+
+
+class CountCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.count``."""
+
+    wanted: Filter
+    cap: int
     caller: Caller = SYSTEM
 
 
@@ -425,6 +435,7 @@ COUNTS = Verb("counts", CountsCall, dict[str, Counts])
 QUEUES = Verb("queues", CountsCall, list[str])
 VALIDATE = Verb("validate", Empty, list[str])
 FIND = Verb("find", FindCall, Page)
+COUNT = Verb("count", CountCall, Count)
 GROUPS = Verb("groups", GroupsCall, list[FailureGroup])
 HISTORY = Verb("history", GetCall, list[History | None])
 OPERATE = Verb("operate", OperateCall, AdminResult)

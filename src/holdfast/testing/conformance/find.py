@@ -1,10 +1,12 @@
-"""Finding jobs: filters, pages, reach."""
+"""Finding jobs: filters, orders, pages, counts, reach."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.engines.contract import Engine
 from holdfast.model.access import Caller
@@ -14,7 +16,8 @@ from holdfast.model.failure import FailureClass
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import completed, dead, retry
-from holdfast.model.search import Filter
+from holdfast.model.payload_condition import PayloadCondition
+from holdfast.model.search import MAX_COUNT, Count, Filter, Order
 
 from .fixture import (
     FAILURE,
@@ -59,6 +62,10 @@ CONDITIONS: list[dict[str, object]] = [
     {"finished_to_us": 11_000_000},
     {"finished_from_us": 0},
     {"replay_run": "run1"},
+    {"workers": ("w1",)},
+    {"workers": ("w2", "1")},
+    {"payload": (PayloadCondition.of(["user", "id"], 42, "x"),)},
+    {"payload": (PayloadCondition.of(["user", "id"], 42),), "states": (State.DEAD,)},
     {"states": (State.DEAD,), "queues": ("mail",), "classes": (FailureClass.DETERMINISTIC,)},
     {"states": (State.DEAD,), "tenant": "acme", "text": "503"},
 ]
@@ -85,8 +92,8 @@ class FindRules(Suite):
         await fixture.dead_letter("b10", queues=["default"])
         [job] = await fixture.take(queues=["default"])
         await fixture.settle(retry(job, FAILURE))  # it goes to the tail of its queue
-        assert await _listed(fixture.engine, newest=False) == ids
-        assert await _listed(fixture.engine, newest=True) == ids[::-1]
+        assert await _listed(fixture.engine, Order.CREATED) == ids
+        assert await _listed(fixture.engine, Order.NEWEST) == ids[::-1]
 
     @on_engine
     async def test_a_limit_takes_the_dead_letters_that_a_list_has_first(
@@ -113,52 +120,162 @@ class FindRules(Suite):
     ) -> None:
         began_us = fixture.clock.now_us()
         everything = await _jobs_in_every_state(fixture)
-        shifted = {
-            name: value + began_us if name.endswith("_us") else value  # type: ignore[operator]
-            for name, value in conditions.items()
-        }
+        shifted = dict(_shifted(conditions, began_us))
         expected = [
             job.id for job in everything if all(_matches(job, *one) for one in shifted.items())
         ]
         assert await fixture.find(**shifted) == expected
-        newest = await fixture.engine.find(wanted(**shifted), limit=50, newest=True)
+        newest = await fixture.engine.find(wanted(**shifted), limit=50, order=Order.NEWEST)
         assert [job.id for job in newest.jobs] == expected[::-1]
+        assert await fixture.engine.count(wanted(**shifted)) == Count(len(expected))
 
-    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
+    @pytest.mark.parametrize("excluded", CONDITIONS, ids=str)
+    @on_engine
+    async def test_without_a_filter_the_others_are_found(
+        self, fixture: EngineFixture, excluded: dict[str, object]
+    ) -> None:
+        began_us = fixture.clock.now_us()
+        everything = await _jobs_in_every_state(fixture)
+        without = tuple(Filter(**{name: value}) for name, value in _shifted(excluded, began_us))  # type: ignore[arg-type]
+        for narrowed in ({}, {"states": (State.DEAD,)}, {"queues": ("mail",)}):
+            expected = [
+                job.id
+                for job in everything
+                if all(_matches(job, *one) for one in narrowed.items())
+                and not any(_matches(job, *one) for one in _shifted(excluded, began_us))
+            ]
+            asked = wanted(**narrowed, without=without)
+            page = await fixture.engine.find(asked, limit=50)
+            assert [job.id for job in page.jobs] == expected
+            assert await fixture.engine.count(asked) == Count(len(expected))
+            dead = [job for job in page.jobs if job.state is State.DEAD]
+            groups = await fixture.engine.groups(asked)
+            assert sum(group.count for group in groups) == len(dead)
+
+    @pytest.mark.parametrize("order", Order)
+    @on_engine
+    async def test_each_order_lists_what_has_a_place_in_it(
+        self, fixture: EngineFixture, order: Order
+    ) -> None:
+        everything = await _jobs_in_every_state(fixture)
+        number: Callable[[Job], int] = {
+            "created": lambda job: job.created_at_us,
+            "finished": lambda job: job.finished_at_us,
+            "run_at": lambda job: job.run_at_us,
+            "attempts": lambda job: job.attempt,
+        }[order.value.removeprefix("-")]
+        listed = [
+            job
+            for job in everything
+            if not (order.value.endswith("finished") and not job.state.finished)
+            and not (order is Order.RUN_AT and job.state.finished)
+        ]
+        listed.sort(
+            key=lambda job: (number(job), job.tenant, job.id), reverse=order.value[0] == "-"
+        )
+        assert await _listed(fixture.engine, order) == [job.id for job in listed]
+        wrong = State.DEAD if order is Order.RUN_AT else State.PENDING
+        page = await fixture.engine.find(Filter(states=(wrong,)), order=order)
+        assert [job.id for job in page.jobs] == [job.id for job in listed if job.state is wrong]
+
+    @on_engine
+    async def test_a_cursor_of_another_filter_or_order_is_refused(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.put("a", "b", "c")
+        mail = Filter(queues=("default",), created_to_us=fixture.clock.now_us() + 9)
+        cursor = (await fixture.engine.find(mail, limit=1)).cursor
+        for other, order in (
+            (Filter(), Order.CREATED),
+            (replace(mail, without=(Filter(tasks=("x",)),)), Order.CREATED),
+            (mail, Order.NEWEST),
+        ):
+            with pytest.raises(InvalidInput, match="another filter or order") as refused:
+                await fixture.engine.find(other, cursor=cursor, order=order)
+            assert refused.value.field == "cursor"
+        # An age, in a command that is repeated, has become another time.
+        later = replace(mail, created_to_us=fixture.clock.now_us() + 99)
+        page = await fixture.engine.find(later, cursor=cursor)
+        assert [job.id for job in page.jobs] == ["b", "c"]
+
+    @pytest.mark.parametrize("order", ["", "newest", "created DESC", None])
+    @on_engine
+    async def test_an_unknown_order_is_refused(self, fixture: EngineFixture, order: str) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            await fixture.engine.find(order=order)  # type: ignore[arg-type]
+        assert refused.value.field == "order"
+
+    @on_engine
+    async def test_a_count_ends_at_its_cap(self, fixture: EngineFixture) -> None:
+        await fixture.put(*(f"j{number}" for number in range(9)), payload={"n": 1})
+        await fixture.dead_letter("j0", "j1", "j2")
+        await fixture.complete("j3", "j4")
+        count = fixture.engine.count
+        payload = (PayloadCondition.of(["n"], 1),)
+        for asked, number in (
+            (Filter(), 9),
+            (Filter(payload=payload), 9),
+            (Filter(states=(State.DEAD,)), 3),
+            (Filter(states=(State.DEAD, State.COMPLETED), payload=payload), 5),
+            (Filter(error_reasons=(FAILURE.error_reason,)), 3),
+            (Filter(states=(State.PENDING,), scope="library:1"), 0),
+            (Filter(tenant="other"), 0),
+        ):
+            for cap in (1, 2, 3, 5, 9, 100):
+                assert await count(asked, cap=cap) == Count(min(number, cap), number > cap)
+        outside = Caller("other")
+        assert await count(caller=outside) == Count(0)
+        assert await count(Filter(tenant="default"), caller=outside) == Count(0)
+        assert await count(caller=Caller("default", ("library:1",))) == Count(0)
+        for wrong in (0, MAX_COUNT + 1, 1.5):
+            with pytest.raises(InvalidInput) as refused:
+                await count(cap=wrong)  # type: ignore[arg-type]
+            assert refused.value.field == "cap"
+
+    @on_engine
+    async def test_forgotten_jobs_are_not_counted(self, fixture: EngineFixture) -> None:
+        await fixture.put("old", scope="library:1")
+        await fixture.complete("old")
+        fixture.clock.advance(61)
+        await fixture.put("new", scope="library:1")
+        for asked in (Filter(), Filter(scope="library:1"), Filter(tasks=("mail",))):
+            found = len((await fixture.engine.find(asked)).jobs)
+            assert await fixture.engine.count(asked) == Count(found)
+        assert await fixture.engine.count() == Count(1)
+
+    @pytest.mark.parametrize("order", [Order.CREATED, Order.NEWEST])
     @on_engine
     async def test_pages_have_no_gaps_or_duplicates(
-        self, fixture: EngineFixture, order: str
+        self, fixture: EngineFixture, order: Order
     ) -> None:
-        newest = order == "newest first"
         everything = [job.id for job in await _jobs_in_every_state(fixture)]
         seen: list[str] = []
         cursor = ""
         for _page in itertools.count():
-            page = await fixture.engine.find(cursor=cursor, limit=2, newest=newest)
+            page = await fixture.engine.find(cursor=cursor, limit=2, order=order)
             seen += [job.id for job in page.jobs]
             cursor = page.cursor
             if not cursor:
                 break
             assert len(page.jobs) == 2
-        assert seen == (everything[::-1] if newest else everything)
+        assert seen == (everything[::-1] if order is Order.NEWEST else everything)
 
-    @pytest.mark.parametrize("order", ["oldest first", "newest first"])
+    @pytest.mark.parametrize("order", [Order.CREATED, Order.NEWEST])
     @on_engine
     async def test_a_cursor_stays_valid_while_jobs_change_state(
-        self, fixture: EngineFixture, order: str
+        self, fixture: EngineFixture, order: Order
     ) -> None:
-        newest = order == "newest first"
         names = [f"j{number}" for number in range(6)]
         await fixture.put(*names)
-        page = await fixture.engine.find(limit=3, newest=newest)
+        page = await fixture.engine.find(limit=3, order=order)
         await fixture.complete("j0", "j1")
         await fixture.dead_letter("j2", "j3")
         await fixture.take()
         fixture.clock.advance(1)
         await fixture.put("a_new_one")
-        rest = await fixture.engine.find(limit=9, newest=newest, cursor=page.cursor)
+        rest = await fixture.engine.find(limit=9, order=order, cursor=page.cursor)
         seen = [job.id for job in [*page.jobs, *rest.jobs]]
-        assert seen == (names[::-1] if newest else [*names, "a_new_one"])
+        assert seen == (names[::-1] if order is Order.NEWEST else [*names, "a_new_one"])
 
     @on_engine
     async def test_forgotten_jobs_are_not_found_and_do_not_end_the_pages(
@@ -228,6 +345,11 @@ class FindRules(Suite):
             {"scope": "a//b"},
             {"text": ""},
             {"attempts_from": -1},
+            {"workers": ("",)},
+            {"payload": (PayloadCondition((), ("1",)),)},
+            {"payload": (PayloadCondition(("a",), ("{",)),)},
+            {"without": (Filter(),)},
+            {"without": (Filter(queues=("a",), tasks=("b",)),)},
         ],
         ids=str,
     )
@@ -235,7 +357,7 @@ class FindRules(Suite):
     async def test_a_bad_filter_is_refused_by_name(
         self, fixture: EngineFixture, conditions: dict[str, object]
     ) -> None:
-        for look in (fixture.engine.find, fixture.engine.groups):
+        for look in (fixture.engine.find, fixture.engine.groups, fixture.engine.count):
             with pytest.raises(InvalidInput) as refused:
                 await look(wanted(**conditions))
             assert refused.value.field in conditions
@@ -245,16 +367,16 @@ async def _jobs_in_every_state(fixture: EngineFixture) -> list[Job]:
     """Create jobs in every state, one second apart; return them in order of creation."""
     jobs = [
         new_job(id="done", key="k", scope="library:42"),
-        new_job(id="d1", queue="mail", tenant="acme"),
+        new_job(id="d1", queue="mail", tenant="acme", payload={"user": {"id": 42}}),
         new_job(id="d2", key="k", scope="library:42/book:7"),
         new_job(id="d3", queue="mail", task="other", scope="library:421"),
         new_job(id="aside", tenant="acme"),
         new_job(id="back", scope="library:43"),
         new_job(id="b1", key="k", hold=True, task="other"),
-        new_job(id="p1", queue="mail", delay_seconds=600),
+        new_job(id="p1", queue="mail", delay_seconds=600, payload={"user": {"id": 42.0}}),
         new_job(id="p2", max_attempts=9, scope="library:42"),
-        new_job(id="gone", queue="slow"),
-        new_job(id="fly", queue="slow"),
+        new_job(id="gone", queue="slow", payload={"user": {"id": "42"}}),
+        new_job(id="fly", queue="slow", payload={"user": {"id": 42}, "x": [1]}),
     ]
     for job in jobs:
         await fixture.engine.enqueue([job])
@@ -272,7 +394,7 @@ async def _jobs_in_every_state(fixture: EngineFixture) -> list[Job]:
     await fixture.engine.operate(ArchiveJobs(), named("aside"), OPERATION)
     await fixture.engine.operate(ReplayJobs(run="run1"), named("back"), OPERATION)
     await fixture.engine.operate(CancelJobs(), named("gone"), OPERATION)
-    await fixture.take(queues=["slow"])
+    await fixture.take(queues=["slow"], worker="own/w2")
     found = [
         job
         for tenant in ("default", "acme")
@@ -281,6 +403,14 @@ async def _jobs_in_every_state(fixture: EngineFixture) -> list[Job]:
     ]
     assert {job.state for job in found} == set(State)
     return sorted(found, key=lambda job: job.created_at_us)
+
+
+def _shifted(conditions: dict[str, object], by_us: int) -> list[tuple[str, object]]:
+    """Return the conditions with times that are relative to this one."""
+    return [
+        (name, value + by_us if name.endswith("_us") else value)  # type: ignore[operator]
+        for name, value in conditions.items()
+    ]
 
 
 def _matches(job: Job, name: str, value: object) -> bool:
@@ -310,16 +440,20 @@ def _matches(job: Job, name: str, value: object) -> bool:
         return isinstance(value, int) and number < value
     if name == "tenant":
         return job.tenant == value
+    if name == "workers":
+        return isinstance(value, tuple) and job.worker.rpartition("/")[2] in value
+    if name == "payload":
+        return job.id in ("d1", "p1", "fly")
     own = {"ids": job.id, "states": job.state, "queues": job.queue, "tasks": job.task}
     return isinstance(value, tuple) and own.get(name, job.ties.key) in value
 
 
-async def _listed(engine: Engine, *, newest: bool) -> list[str]:
+async def _listed(engine: Engine, order: Order) -> list[str]:
     """Return the ids of all jobs, a few at a time."""
     found: list[str] = []
     cursor = ""
     while True:
-        page = await engine.find(cursor=cursor, limit=4, newest=newest)
+        page = await engine.find(cursor=cursor, limit=4, order=order)
         found += [job.id for job in page.jobs]
         cursor = page.cursor
         if not cursor:

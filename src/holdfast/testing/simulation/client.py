@@ -36,7 +36,7 @@ from holdfast.model.operation import NewOperation, OperationChange
 from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 
 from .application import FAILURES, QUEUES, TASKS
 from .owner import PATH
@@ -210,7 +210,9 @@ class Client:
         rng, engine = self._rng, self.engine
         page = await self.call(
             "find",
-            engine.find(Filter(queues=(rng.choice(QUEUES),)), limit=20, newest=rng.random() < 0.5),
+            engine.find(
+                Filter(queues=(rng.choice(QUEUES),)), limit=20, order=rng.choice(list(Order))
+            ),
             lambda page: _states(page.jobs),
         )
         self._world.ledger.observed(page.jobs)

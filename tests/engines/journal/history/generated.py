@@ -8,6 +8,7 @@ from holdfast.model.access import Caller
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.job import Job, Replays, State, Ties
+from holdfast.model.payload_condition import PayloadCondition
 from holdfast.model.search import HOUR_US, Filter
 
 TENANTS = ("a", "b", "ü")
@@ -44,6 +45,20 @@ TEXTS = (
     "\ud800",
     "\\z\n",
 )
+WORKERS = ("", "w", "own/w", "own/v", "wow/vw")
+PAYLOADS = (
+    b"",
+    b"\x01",
+    b"{}",
+    b'{"a":1}',
+    b'{"a":{"b":[true,"1"]}}',
+    '{"a":1.0,"ü":null}'.encode(),
+)
+CONDITIONS = (
+    PayloadCondition.of(["a"], 1),
+    PayloadCondition.of(["a", "b", "0"], True, "1"),
+    PayloadCondition.of(["ü"], None),
+)
 FINISHED = (State.COMPLETED, State.CANCELLED, State.DEAD, State.ARCHIVED)
 TIMES = st.integers(0, 3).map(lambda n: n * HOUR_US // 2)
 
@@ -73,7 +88,7 @@ def jobs(draw):
         draw(st.sampled_from(SCOPES)),
         draw(st.sampled_from(QUEUES)),
         draw(st.sampled_from(TASKS)),
-        draw(st.binary(max_size=4)),
+        draw(st.sampled_from(PAYLOADS)),
         0,
         3,
         draw(TIMES),
@@ -81,6 +96,7 @@ def jobs(draw):
         1,
         state=now,
         attempt=draw(st.integers(0, 3)),
+        worker=draw(st.sampled_from(WORKERS)),
         failure=failure,
         finished_at_us=draw(TIMES),
         ties=Ties(draw(st.sampled_from(KEYS))),
@@ -99,28 +115,39 @@ def perhaps(what):
 @st.composite
 def filters(draw):
     """Few conditions at a time: otherwise nothing would ever match."""
-    conditions = {
-        "ids": several(IDS, 4),
-        "tenant": perhaps(st.sampled_from(TENANTS)),
-        "scope": perhaps(st.sampled_from(SCOPES)),
-        "states": several(list(State), 4),
-        "queues": several(QUEUES),
-        "tasks": several(TASKS),
-        "keys": several(KEYS[1:]),
-        "error_reasons": several(REASONS, 3),
-        "classes": several(list(FailureClass)),
-        "fingerprint": perhaps(st.sampled_from([fingerprint(m) for m in MESSAGES] + ["none"])),
-        "text": perhaps(st.sampled_from(TEXTS)),
-        "attempts_from": perhaps(st.integers(0, 3)),
-        "attempts_to": perhaps(st.integers(0, 4)),
-        "created_from_us": perhaps(TIMES),
-        "created_to_us": perhaps(TIMES),
-        "finished_from_us": perhaps(TIMES),
-        "finished_to_us": perhaps(TIMES),
-        "replay_run": perhaps(st.sampled_from(RUNS)),
-    }
-    chosen = draw(st.lists(st.sampled_from(sorted(conditions)), max_size=3, unique=True))
-    return Filter(**{name: draw(conditions[name]) for name in chosen})
+    chosen = draw(st.lists(st.sampled_from(sorted(ALL_CONDITIONS)), max_size=3, unique=True))
+    without = draw(st.lists(excluded(), max_size=2)) if draw(st.booleans()) else ()
+    return Filter(**{name: draw(ALL_CONDITIONS[name]) for name in chosen}, without=tuple(without))
+
+
+@st.composite
+def excluded(draw):
+    name = draw(st.sampled_from(sorted(ALL_CONDITIONS)))
+    return Filter(**{name: draw(ALL_CONDITIONS[name])})
+
+
+ALL_CONDITIONS = {
+    "ids": several(IDS, 4),
+    "tenant": perhaps(st.sampled_from(TENANTS)),
+    "scope": perhaps(st.sampled_from(SCOPES)),
+    "states": several(list(State), 4),
+    "queues": several(QUEUES),
+    "tasks": several(TASKS),
+    "keys": several(KEYS[1:]),
+    "error_reasons": several(REASONS, 3),
+    "classes": several(list(FailureClass)),
+    "fingerprint": perhaps(st.sampled_from([fingerprint(m) for m in MESSAGES] + ["none"])),
+    "text": perhaps(st.sampled_from(TEXTS)),
+    "attempts_from": perhaps(st.integers(0, 3)),
+    "attempts_to": perhaps(st.integers(0, 4)),
+    "created_from_us": perhaps(TIMES),
+    "created_to_us": perhaps(TIMES),
+    "finished_from_us": perhaps(TIMES),
+    "finished_to_us": perhaps(TIMES),
+    "replay_run": perhaps(st.sampled_from(RUNS)),
+    "workers": several(WORKERS[1:]),
+    "payload": several(CONDITIONS),
+}
 
 
 @st.composite

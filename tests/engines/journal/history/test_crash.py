@@ -18,7 +18,7 @@ from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import HoldfastError, StorageError, StorageFull
-from holdfast.model.search import EVERYTHING
+from holdfast.model.search import EVERYTHING, Order
 from holdfast.testing import Fault, SimDisk
 
 from .test_groups import check
@@ -167,7 +167,9 @@ def test_a_real_process_killed_at_random_moments_leaves_a_store_that_is_whole(tm
         finished = sum(store.tallies().values())
         # Three effects to a job: enqueued, claimed, finished.
         assert finished == store.checkpoint // 3
-        assert len(store.find(EVERYTHING, SYSTEM, None, 1_000, newest=True)) == min(1_000, finished)
+        assert len(store.find(EVERYTHING, SYSTEM, None, 1_000, Order.NEWEST)) == min(
+            1_000, finished
+        )
         store.close()
         disk.unlock()
     assert recorded > 0, "the victims really worked"

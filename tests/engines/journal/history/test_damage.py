@@ -18,7 +18,7 @@ from holdfast.model.errors import (
     StorageError,
     UnknownFormat,
 )
-from holdfast.model.search import EVERYTHING, Filter
+from holdfast.model.search import EVERYTHING, Filter, Order, place_of
 from holdfast.testing import SimDisk
 
 from .world import World
@@ -136,7 +136,7 @@ def test_a_damaged_body_is_never_given_out(disk, file, table, body):
     assert any(f"table {table} row" in problem for problem in verify(store))
     if table in ("done", "dead_bodies"):
         with pytest.raises(CorruptHistory):
-            store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
+            store.find(EVERYTHING, SYSTEM, None, 1_000, Order.CREATED)
     store.close()
 
 
@@ -201,7 +201,7 @@ def test_flipped_bytes_are_found_or_harmless(disk, file, world):
             continue
         problems = verify(store)
         try:
-            for job in store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False):
+            for job in store.find(EVERYTHING, SYSTEM, None, 1_000, Order.CREATED):
                 assert job == expected[job.tenant, job.id]
         except StorageError:
             assert problems
@@ -238,7 +238,7 @@ def test_a_simulated_database_is_set_aside_too(world):
     with pytest.raises(HistoryMissing):
         SqliteHistory.open(disk.database(), expected_seq=1)
     fresh = SqliteHistory.open(disk.database())
-    assert fresh.find(Filter(), SYSTEM, None, 9, newest=False) == []
+    assert fresh.find(Filter(), SYSTEM, None, 9, Order.CREATED) == []
 
 
 def test_errors_of_the_database_are_ours(disk, world):
@@ -269,6 +269,8 @@ def as_version_2(file):
 def as_version_1(file):
     """Make the database one of version 1, which did not know how many bytes it has."""
     as_version_2(file)
+    change(file, "DROP INDEX dead_by_finish")
+    change(file, "DROP INDEX dead_by_attempt")
     change(file, "DROP TABLE done_size")
     change(file, "PRAGMA user_version = 1")
 
@@ -286,6 +288,9 @@ def test_a_database_of_version_1_is_upgraded_once_and_that_is_logged(disk, file,
     reader = SqliteHistory.open(disk.database(), upgrade=False)
     assert verify(reader) == []
     assert reader.get("default", "more-0") is not None
+    last = reader.find(EVERYTHING, SYSTEM, None, 1_000, Order.LAST_FINISHED)
+    assert last == sorted(reader.jobs(), key=lambda job: place_of(job, Order.FINISHED))[::-1]
+    assert reader.count_matching(EVERYTHING, SYSTEM, 1_000) == len(last)
     reader.close()
     for _ in range(2):
         store = SqliteHistory.open(disk.database())
@@ -313,7 +318,7 @@ def test_groups_of_version_2_get_their_task(disk, file, world):
     store = SqliteHistory.open(disk.database())
     assert verify(store) == []
     assert store.groups(Filter(), SYSTEM, world.now_us) == before
-    found = store.find(Filter(tasks=("t1",)), SYSTEM, None, 9, newest=False)
+    found = store.find(Filter(tasks=("t1",)), SYSTEM, None, 9, Order.CREATED)
     assert [job.id for job in found] == ["more-1", "more-4"]
     world.dead("later", task="t1")
     world.feed(store)

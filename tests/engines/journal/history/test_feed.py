@@ -13,7 +13,7 @@ from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.errors import DurabilityLost, StorageError, StorageFull
 from holdfast.model.job import State
-from holdfast.model.search import EVERYTHING
+from holdfast.model.search import EVERYTHING, Order
 from holdfast.testing import Fault, SimDisk, VirtualClock, VirtualLoop
 
 from .world import World
@@ -48,7 +48,7 @@ class Owner:
         self._recorded = len(self.world.recorded)
 
     async def found(self):
-        jobs = await self.history.find(EVERYTHING, SYSTEM, None, 99, newest=False)
+        jobs = await self.history.find(EVERYTHING, SYSTEM, None, 99, Order.CREATED)
         return [job.id for job in jobs]
 
 
@@ -71,7 +71,7 @@ async def test_after_a_flush_everything_recorded_is_found(disk, inline):
     assert owner.history.get("default", "a") == dead
     assert owner.history.get("default", "b") == done
     assert (await owner.history.history(dead))[0] == owner.world.attempts["default", "a"]
-    assert (await owner.history.groups(EVERYTHING, SYSTEM))[0].count == 1
+    assert (await owner.history.groups(EVERYTHING, SYSTEM, owner.world.now_us))[0].count == 1
     assert owner.fed == [owner.world.seq]
     await owner.history.close()
 
@@ -484,7 +484,7 @@ def test_what_is_forgotten_is_not_shown_even_before_it_is_swept(store, world):
     world.feed(store)
     store.hide(border_us)
     assert store.get("default", old.id) is None
-    assert [job.id for job in store.find(EVERYTHING, SYSTEM, None, 9, newest=True)] == ["dead"]
+    assert [job.id for job in store.find(EVERYTHING, SYSTEM, None, 9, Order.NEWEST)] == ["dead"]
     store.hide(0)
     assert store.get("default", old.id) is None, "the border never goes back"
 

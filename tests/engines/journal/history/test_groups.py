@@ -12,7 +12,7 @@ from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.job import State
-from holdfast.model.search import EVERYTHING, HOUR_US, Filter
+from holdfast.model.search import EVERYTHING, HOUR_US, Filter, Order
 from holdfast.testing import SimDisk
 
 from .generated import callers, filters
@@ -112,7 +112,7 @@ def check(world: World, store: SqliteHistory) -> None:
     dead = [job for job in finished if job.state is State.DEAD]
     assert store.groups(EVERYTHING, SYSTEM, world.now_us) == group_dead_jobs(dead, world.now_us)
     assert store.tallies() == Counter((job.tenant, job.queue, job.state) for job in finished)
-    found = store.find(EVERYTHING, SYSTEM, None, 1_000, newest=False)
+    found = store.find(EVERYTHING, SYSTEM, None, 1_000, Order.CREATED)
     assert sorted(found, key=lambda job: (job.tenant, job.id)) == sorted(
         finished, key=lambda job: (job.tenant, job.id)
     )

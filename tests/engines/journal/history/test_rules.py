@@ -8,14 +8,14 @@ from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import State
-from holdfast.model.search import Filter
+from holdfast.model.search import Filter, Order
 from holdfast.testing import SimDisk
 
 from .world import World, forget_all
 
 
 def found(store, **conditions):
-    return [job.id for job in store.find(Filter(**conditions), SYSTEM, None, 100, newest=False)]
+    return [job.id for job in store.find(Filter(**conditions), SYSTEM, None, 100, Order.CREATED)]
 
 
 def rows(store, table):
@@ -71,7 +71,7 @@ def test_a_dead_job_is_read_back_exactly(store, world):
     job = world.die(world.claim(world.replay(job, run="run-1")), failure)
     world.feed(store)
     assert store.get("Größe & Co", "ключ-ü") == job
-    assert store.find(Filter(), SYSTEM, None, 9, newest=False) == [job]
+    assert store.find(Filter(), SYSTEM, None, 9, Order.CREATED) == [job]
     assert store.history(job)[0] == world.attempts["Größe & Co", "ключ-ü"]
     assert store.history(job)[1] == world.notes["Größe & Co", "ключ-ü"]
     (group,) = store.groups(Filter(), SYSTEM)
@@ -144,7 +144,7 @@ def test_whatever_happens_within_one_feed_ends_the_same(store, evicted):
     world.purge(d)
     world.note(world.done("e"), "well done")
     world.feed(store)
-    assert {job.id: job for job in store.find(Filter(), SYSTEM, None, 9, newest=False)} == {
+    assert {job.id: job for job in store.find(Filter(), SYSTEM, None, 9, Order.CREATED)} == {
         job.id: job for job in world.finished()
     }
     for job in world.jobs.values():
@@ -254,7 +254,7 @@ def test_what_was_kept_is_there_after_opening_again(disk, world):
     assert again.get("default", "b") == done
     world.dead("c")
     world.feed(again)
-    assert again.groups(Filter(), SYSTEM)[0].count == 2
+    assert again.groups(Filter(), SYSTEM, world.now_us)[0].count == 2
     again.close()
 
 

@@ -12,7 +12,7 @@ from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.job import Job
 
-from .database import quick_check
+from .database import full_check
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -61,7 +61,7 @@ def verify(store: SqliteHistory) -> list[str]:
 
 
 def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[str]:
-    for problem in quick_check(connection):
+    for problem in full_check(connection):
         yield f"{store.file}: {problem}"
     yield from _jobs(store, connection, "done", DONE_BODIES)
     yield from _jobs(store, connection, "dead", DEAD_BODIES)
@@ -71,7 +71,12 @@ def _problems(store: SqliteHistory, connection: sqlite3.Connection) -> Iterator[
     yield from (found[-1] for found in _kept_in(store, connection, "notes", NOTES) if found[-1])
     yield from _audit(store, connection)
     for name, table in _RECOUNTS.items():
-        for row in _ROWS.decode(ask(connection, statement(name))):
+        try:
+            rows = _ROWS.decode(ask(connection, statement(name)))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            yield f"{store.file}: table {table} is not valid text ({error})"
+            continue
+        for row in rows:
             yield f"{store.file}: table {table} disagrees with what is there: {row}"
 
 

@@ -31,8 +31,8 @@ log = StructuredLog("holdfast.journal")
 APPLICATION_ID = 0x48464344
 """Identifies the file as ours: HFCD."""
 SCHEMA_VERSION = 3
-"""Version 2 knows how many bytes the finished jobs have, version 3 the task and the HTTP status of
-each group of failures."""
+"""Version 2 knows how many bytes the finished jobs have; version 3 the task and the HTTP status of
+each group of failures, and lists dead jobs in more orders."""
 _STEPS = {
     1: ("schema/024_done_size", "schema/025_measure_done"),
     2: (
@@ -42,6 +42,7 @@ _STEPS = {
         *("schema/090_groups", "schema/091_group_tenants", "schema/092_group_scopes"),
         *("schema/093_group_hours", "upgrade/fill_groups", "upgrade/fill_group_tenants"),
         *("upgrade/fill_group_scopes", "upgrade/fill_group_hours"),
+        *("schema/037_dead_by_finish", "schema/038_dead_by_attempt"),
     ),
 }
 """The statements that lead from each version to the next."""
@@ -141,10 +142,18 @@ def write_checkpoint(connection: sqlite3.Connection, checkpoint: HistoryCheckpoi
 
 
 def quick_check(connection: sqlite3.Connection) -> list[str]:
-    """Return what SQLite finds wrong with the file."""
-    found = [
-        bytes(row[0]).decode("utf-8", "replace") for row in connection.execute("PRAGMA quick_check")
-    ]
+    """Return what SQLite finds wrong with the file, without a look at what indexes contain."""
+    return _checked(connection, "quick_check")
+
+
+def full_check(connection: sqlite3.Connection) -> list[str]:
+    """Return what SQLite finds wrong with the file: also indexes that differ from their tables."""
+    return _checked(connection, "integrity_check")
+
+
+def _checked(connection: sqlite3.Connection, pragma: str) -> list[str]:
+    rows = connection.execute(f"PRAGMA {pragma}")
+    found = [bytes(row[0]).decode("utf-8", "replace") for row in rows]
     return [] if found == ["ok"] else found
 
 
@@ -207,6 +216,11 @@ def upgraded_copy(database: DatabaseFile) -> DatabaseFile:
         with contextlib.closing(copy.connect()) as to:
             connection.backup(to)
     return copy
+
+
+def has_more_orders(connection: sqlite3.Connection) -> bool:
+    """Whether this database has indexes of the dead jobs by when they finished, and by attempts."""
+    return _pragma(connection, "user_version") > 2
 
 
 def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> int:

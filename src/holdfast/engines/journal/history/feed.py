@@ -20,7 +20,7 @@ from holdfast.model.effects import Completed
 from holdfast.model.errors import DurabilityLost, EngineClosed, HoldfastError, StorageError
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import MAX_TIME_US, Job, State
-from holdfast.model.search import FailureGroup, Filter, Place
+from holdfast.model.search import FailureGroup, Filter, Order, Place
 
 from .bloom import KnownNames
 from .database import translated
@@ -283,11 +283,17 @@ class HistoryFeed:
         return self.store.get(tenant, job_id)
 
     async def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """See ``HistoryStore.find``."""
-        look = partial(self.store.find, wanted, caller, after, limit, newest=newest)
+        look = partial(self.store.find, wanted, caller, after, limit, order)
         return await self._on(self._readers, look)
+
+    async def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        return await self._on(
+            self._readers, partial(self.store.count_matching, wanted, caller, most)
+        )
 
     async def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""

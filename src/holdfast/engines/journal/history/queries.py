@@ -7,6 +7,7 @@ so that a job that moves from one table to another meanwhile is seen once.
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -17,8 +18,9 @@ from holdfast.model.errors import AuditAltered, CorruptHistory
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import Job, State
-from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Place, place_of
+from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Order, Place, place_of
 
+from .database import has_more_orders
 from .groups import counted_groups, stored_groups
 from .rows import (
     ATTEMPTS,
@@ -30,19 +32,28 @@ from .rows import (
     only,
     storable,
 )
-from .statements import Value, ask, composed, statement
+from .statements import Value, ask, bound, composed, statement
 from .where_clause import (
     WhereClause,
-    is_storable,
     on_dead,
     on_done,
     on_kinds,
+    only_storable,
 )
 
 MERGE_MOST = 50_000
 """How many rows may be merged, kind by kind, to find the first few of all."""
+SORT_MOST = 10_000
+"""How many rows may be sorted rather than looking for them among all, in the wanted order."""
 MOSTLY = 4
 """Search a text in every row if an index would still visit at least one row in so many."""
+
+_IN_ORDER = {
+    Order.FINISHED: "find_dead_by_finish",
+    Order.LAST_FINISHED: "find_dead_by_finish",
+    Order.ATTEMPTS: "find_dead_by_attempt",
+}
+BY_CREATION = frozenset({Order.CREATED, Order.NEWEST})
 
 _COUNTS = msgspec.json.Decoder(list[tuple[int, int]])
 
@@ -61,25 +72,26 @@ class PageQuery(NamedTuple):
     filter: Filter
     caller: Caller
     limit: int
-    newest: bool
+    order: Order
 
 
 def find(source: ReadSnapshot, wanted: PageQuery, after: Place | None) -> list[Job]:
     """Return the first matching jobs after this place, or the last before it."""
-    if not is_storable(wanted.filter, wanted.caller):
+    storable_part = only_storable(wanted.filter, wanted.caller)
+    if storable_part is None:
         return []
+    wanted = wanted._replace(filter=storable_part)
     found: list[Job] = []
     done = on_done(wanted.filter, wanted.caller, source.forget_before_us)
     if done is not None:
-        name = _statement_for_done(wanted.filter, done)
+        name = _statement_for_done(wanted, done)
         found += _page(source, wanted, after, name, done, DONE_BODIES)
     dead = on_dead(wanted.filter, wanted.caller, _shape(source, wanted.filter))
     if dead is not None:
         path = _statement_for_dead(source, wanted, dead)
         if path is not None:
             found += _page(source, wanted, after, path, dead, DEAD_BODIES)
-    found.sort(key=place_of, reverse=wanted.newest)
-    return found[: wanted.limit]
+    return _sorted(found, wanted.order)[: wanted.limit]
 
 
 def _page(
@@ -91,17 +103,20 @@ def _page(
     bodies: BodyReader[Job],
 ) -> list[Job]:
     found: list[Job] = []
-    limit = wanted.limit if conditions.exact else MAX_PAGE
+    limit, order = wanted.limit if conditions.exact else MAX_PAGE, wanted.order
     while True:
-        further = conditions.after(after, newest=wanted.newest)
-        sql = composed(path, further.where, "DESC" if wanted.newest else "ASC")
+        further = conditions.after(after, order)
+        sql = composed(path, further.where, order.field, "DESC" if order.descending else "ASC")
         answer = ask(source.connection, sql, {**further.values, "limit": limit})
-        jobs = only(bodies.read(answer, source.file))
-        jobs.sort(key=place_of, reverse=wanted.newest)
+        jobs = _sorted(only(bodies.read(answer, source.file)), order)
         found += jobs if conditions.exact else filter(wanted.filter.matches, jobs)
         if conditions.exact or len(jobs) < limit or len(found) >= wanted.limit:
             return found
-        after = place_of(jobs[-1])
+        after = place_of(jobs[-1], order)
+
+
+def _sorted(jobs: list[Job], order: Order) -> list[Job]:
+    return sorted(jobs, key=partial(place_of, order=order), reverse=order.descending)
 
 
 def _shape(source: ReadSnapshot, wanted: Filter) -> int | None:
@@ -112,11 +127,12 @@ def _shape(source: ReadSnapshot, wanted: Filter) -> int | None:
     return rows[0][0] if rows else None
 
 
-def _statement_for_done(wanted: Filter, conditions: WhereClause) -> str:
-    if wanted.ids:
+def _statement_for_done(wanted: PageQuery, conditions: WhereClause) -> str:
+    if wanted.filter.ids:
         return "find_done_by_name"
-    cancelled = conditions.values.get("state") is State.CANCELLED
-    return "find_done_cancelled" if cancelled else "find_done_by_place"
+    if conditions.values.get("state") is State.CANCELLED:
+        return "find_done_cancelled"
+    return "find_done_by_place" if wanted.order in BY_CREATION else "find_done_by_row"
 
 
 def _statement_for_dead(
@@ -125,7 +141,8 @@ def _statement_for_dead(
     """Choose a statement for the dead table, and complete the conditions; None if none matches.
 
     The choice is between all rows in order, those of one tenant in order, the first few of each
-    kind, those of some ids, and every row of the table in any order.
+    kind, those of some ids, and every row of the table in any order. In an order that is not by
+    creation: all rows in that order, or a few that are sorted.
     """
     tenant = wanted.caller.tenant or wanted.filter.tenant
     in_all, of_tenant = source.connection.execute(
@@ -133,6 +150,9 @@ def _statement_for_dead(
     ).fetchall()[0]
     fewest = of_tenant if tenant is not None else in_all
     path = "find_dead_by_place" if tenant is None else "find_dead_by_tenant"
+    if wanted.order not in BY_CREATION and (tenant is None or of_tenant > SORT_MOST):
+        indexed = has_more_orders(source.connection)
+        path = _IN_ORDER[wanted.order] if indexed else "find_dead_by_text"
     asked = on_kinds(wanted.filter)
     kinds: list[tuple[int, int]] = []
     if asked is not None:
@@ -142,7 +162,8 @@ def _statement_for_dead(
             return None
         of_kinds = sum(count for _kind, count in kinds)
         merged = sum(min(count, wanted.limit) for _kind, count in kinds)
-        if of_kinds <= fewest and merged <= MERGE_MOST:
+        few = wanted.order in BY_CREATION or of_kinds <= SORT_MOST
+        if few and of_kinds <= fewest and merged <= MERGE_MOST:
             fewest, path = of_kinds, "find_dead_by_kind"
     if wanted.filter.ids:
         path = "find_dead_by_name"
@@ -155,10 +176,67 @@ def _statement_for_dead(
     return path
 
 
+def count(source: ReadSnapshot, wanted: Filter, caller: Caller, most: int) -> int:
+    """Count the matching jobs, up to this many."""
+    storable_part = only_storable(wanted, caller)
+    if storable_part is None:
+        return 0
+    wanted = storable_part
+    found = 0
+    done = on_done(wanted, caller, source.forget_before_us)
+    dead = on_dead(wanted, caller, _shape(source, wanted))
+    if dead is not None:
+        asked = on_kinds(wanted)
+        if asked is not None:
+            kinds = ask(source.connection, composed("find_kinds", asked.where), asked.values)
+            dead.add_kinds([kind for kind, _count in _COUNTS.decode(kinds)])
+    if any(some is not None and not some.exact for some in (done, dead)):
+        return _count_by_page(source, wanted, caller, most)
+    for table, conditions in (("dead", dead), ("done", done)):
+        if conditions is not None and found < most:
+            indexed = _index_to_count(source, wanted, caller, conditions) if table == "dead" else ""
+            sql = composed(f"count_matching_{table}", conditions.where, indexed=indexed)
+            values = bound({**conditions.values, "limit": most - found})
+            found += source.connection.execute(sql, values).fetchall()[0][0]
+    return found
+
+
+def _index_to_count(
+    source: ReadSnapshot, wanted: Filter, caller: Caller, conditions: WhereClause
+) -> str:
+    """Return the clause for the index that has fewest entries to look at, and all that is asked."""
+    if wanted.ids:
+        return "INDEXED BY dead_by_name"
+    if wanted.text:
+        return "NOT INDEXED"
+    if "kinds" in conditions.values:
+        return "INDEXED BY dead_by_kind"
+    if caller.tenant or wanted.tenant:
+        return "INDEXED BY dead_by_tenant"
+    by_creation = wanted.created_from_us is not None or wanted.created_to_us is not None
+    if by_creation or not has_more_orders(source.connection):
+        return "INDEXED BY dead_by_place"
+    return "INDEXED BY dead_by_finish"
+
+
+def _count_by_page(source: ReadSnapshot, wanted: Filter, caller: Caller, most: int) -> int:
+    found = 0
+    after: Place | None = None
+    while found < most:
+        page = find(source, PageQuery(wanted, caller, MAX_PAGE, Order.CREATED), after)
+        found += len(page)
+        if len(page) < MAX_PAGE:
+            break
+        after = place_of(page[-1])
+    return min(found, most)
+
+
 def groups(source: ReadSnapshot, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
     """Return the dead letters in groups at this time, largest first."""
-    if not is_storable(wanted, caller) or (wanted.states and State.DEAD not in wanted.states):
+    storable_part = only_storable(wanted, caller)
+    if storable_part is None or (wanted.states and State.DEAD not in wanted.states):
         return []
+    wanted = storable_part
     shape = _shape(source, wanted)
     conditions = on_dead(wanted, caller, shape)
     if conditions is None:
@@ -197,7 +275,7 @@ def _every_dead(source: ReadSnapshot, wanted: Filter, caller: Caller) -> list[Jo
     found: list[Job] = []
     while True:
         after = place_of(found[-1]) if found else None
-        page = find(source, PageQuery(dead, caller, MAX_PAGE, newest=False), after)
+        page = find(source, PageQuery(dead, caller, MAX_PAGE, Order.CREATED), after)
         found += page
         if len(page) < MAX_PAGE:
             return found

@@ -22,9 +22,12 @@ def statement(name: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def composed(name: str, where: str, order: str = "ASC") -> str:
-    """Return the statement with these conditions, which are our own fragments."""
-    return statement(name).replace("{where}", where).replace("{order}", order)
+def composed(
+    name: str, where: str, by: str = "created_at_us", order: str = "ASC", indexed: str = ""
+) -> str:
+    """Return the statement with these conditions, which are our own fragments, in this order."""
+    sql = statement(name).replace("{where}", where).replace("{indexed}", indexed)
+    return sql.replace("{by}", by).replace("{order}", order)
 
 
 @cache
@@ -44,7 +47,7 @@ def run(
     connection: sqlite3.Connection, name: str, values: Mapping[str, Value | bytes] | None = None
 ) -> int:
     """Run a statement that changes something; return how many rows it changed."""
-    return connection.execute(statement(name), _bound(values)).rowcount
+    return connection.execute(statement(name), bound(values)).rowcount
 
 
 def ask(
@@ -55,11 +58,11 @@ def ask(
     Many rows come as one JSON array: each row that Python fetches costs a switch of the
     interpreter lock, for which a thread beside a busy event loop waits milliseconds.
     """
-    found = connection.execute(sql, _bound(values)).fetchall()[0][0]
+    found = connection.execute(sql, bound(values)).fetchall()[0][0]
     return found if isinstance(found, bytes) else b"null"
 
 
-def _bound(values: Mapping[str, Value | bytes] | None) -> dict[str, Value]:
+def bound(values: Mapping[str, Value | bytes] | None) -> dict[str, Value]:
     """Return the values with JSON bytes as text."""
     if values is None:
         return {}

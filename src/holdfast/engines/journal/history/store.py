@@ -24,7 +24,7 @@ from holdfast.model.audit import AuditRecord
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import MAX_TIME_US, Job, State
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Place
+from holdfast.model.search import EVERYTHING, FailureGroup, Filter, Order, Place
 
 from . import dump as dump_module
 from . import queries
@@ -227,15 +227,21 @@ class SqliteHistory:
         return max(jobs, key=lambda job: job.created_at_us)
 
     def find(
-        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, *, newest: bool
+        self, wanted: Filter, caller: Caller, after: Place | None, limit: int, order: Order
     ) -> list[Job]:
         """See ``HistoryStore.find``."""
         with self.reading() as connection:
             return queries.find(
                 queries.ReadSnapshot(connection, self.file, self.forget_before_us),
-                queries.PageQuery(wanted, caller, limit, newest),
+                queries.PageQuery(wanted, caller, limit, order),
                 after,
             )
+
+    def count_matching(self, wanted: Filter, caller: Caller, most: int) -> int:
+        """See ``HistoryStore.count_matching``."""
+        with self.reading() as connection:
+            source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
+            return queries.count(source, wanted, caller, most)
 
     def groups(self, wanted: Filter, caller: Caller, now_us: int) -> list[FailureGroup]:
         """See ``HistoryStore.groups``."""

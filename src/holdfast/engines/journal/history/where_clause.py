@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from holdfast.model.access import Caller
+from msgspec.structs import replace
+
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.job import Job, State
-from holdfast.model.search import Filter, Place
+from holdfast.model.search import Filter, Order, Place
 
 from .rows import DEAD, DONE, searchable, searches_exactly, storable
 from .statements import Value, as_json
@@ -38,8 +41,6 @@ _FRAGMENTS = {
     "created_to_us": "created_at_us < :created_to_us",
     "finished_from_us": "finished_at_us >= :finished_from_us",
     "finished_to_us": "finished_at_us < :finished_to_us",
-    "after": "(created_at_us, tenant, id) > (:place_us, :place_tenant, :place_id)",
-    "before": "(created_at_us, tenant, id) < (:place_us, :place_tenant, :place_id)",
     "never": "false",
     # Of the dead:
     "kinds": "kind IN (SELECT value FROM json_each(:kinds))",
@@ -62,6 +63,15 @@ _FRAGMENTS = {
     "kind_classes": "failure_class IN (SELECT value FROM json_each(:classes))",
     "kind_failed": "failure_class <> ''",
 }
+
+
+_AFTER = {
+    order: f"({order.field}, tenant, id) {'<' if order.descending else '>'} "
+    "(:place_number, :place_tenant, :place_id)"
+    for order in Order
+}
+_OF_KINDS = frozenset({"queues", "error_reasons", "classes"})
+"""What a kind is, so that a filter without some of it selects the other kinds."""
 
 
 class WhereClause:
@@ -92,17 +102,27 @@ class WhereClause:
         if not bound_only:
             self.add("kinds")
 
-    def after(self, place: Place | None, *, newest: bool) -> WhereClause:
+    def exclude(self, others: WhereClause) -> None:
+        """Exclude what meets all of these conditions, if they tell exactly."""
+        if not others.exact:
+            self.exact = False
+            return
+        prefix = f"without{len(self._fragments)}_"
+        where = re.sub(r":(\w+)", rf":{prefix}\1", others.where)
+        self._fragments.append(f"({where}) IS NOT TRUE")
+        self.values |= {f"{prefix}{name}": value for name, value in others.values.items()}
+
+    def after(self, place: Place | None, order: Order) -> WhereClause:
         """Return these conditions, for what comes after this place."""
         further = WhereClause()
         further.exact = self.exact
         further.values = dict(self.values)
         further._fragments = list(self._fragments)
         if place is not None:
-            further.add("before" if newest else "after")
-            created_at_us, tenant, job_id = place
+            further._fragments.append(_AFTER[order])
+            number, tenant, job_id = place
             further.values |= {
-                "place_us": created_at_us,
+                "place_number": number,
                 "place_tenant": tenant,
                 "place_id": job_id,
             }
@@ -135,6 +155,10 @@ def on_done(wanted: Filter, caller: Caller, forget_before_us: int) -> WhereClaus
         found.exact = False
     if wanted.replay_run == "":
         found.exact = False
+    for one in wanted.without:
+        others = on_done(one, SYSTEM, 0)
+        if others is not None:
+            found.exclude(others)
     return found
 
 
@@ -147,16 +171,26 @@ def on_dead(wanted: Filter, caller: Caller, shape: int | None) -> WhereClause | 
         found.add("keys", as_json(wanted.keys))
     if wanted.replay_run is not None:
         found.add("replay_run", storable(wanted.replay_run))
-    if not wanted.asks_for_failures:
-        return found
     if wanted.fingerprint is not None:
         if shape is None:
             return None
         found.add("shape", shape)
     if wanted.text:
         found.add("text", searchable(wanted.text))
-        found.exact = searches_exactly(wanted.text)
+        found.exact = found.exact and searches_exactly(wanted.text)
+    for one in wanted.without:
+        if not one.conditions & _OF_KINDS:  # on_kinds excludes those
+            _exclude_dead(found, one)
     return found
+
+
+def _exclude_dead(found: WhereClause, excluded: Filter) -> None:
+    if excluded.fingerprint is not None:
+        found.exact = False  # rare: matched after the read, so its shape is not looked up
+        return
+    others = on_dead(excluded, SYSTEM, None)
+    if others is not None:
+        found.exclude(others)
 
 
 def on_kinds(wanted: Filter) -> WhereClause | None:
@@ -175,13 +209,27 @@ def on_kinds(wanted: Filter) -> WhereClause | None:
         found.add("kind_statuses", as_json(wanted.statuses), "statuses")
     if wanted.asks_for_failures:
         found.add("kind_failed")
+    for one in wanted.without:
+        others = on_kinds(one) if one.conditions <= _OF_KINDS else None
+        if others is not None:
+            found.exclude(others)
     return None if found.where == "true" else found
 
 
-def is_storable(wanted: Filter, caller: Caller) -> bool:
-    """Whether every text can be stored: one with an unpaired surrogate matches nothing."""
+def only_storable(wanted: Filter, caller: Caller) -> Filter | None:
+    """Return the filter as it can be stored; None if it matches nothing.
+
+    Nothing that is stored has a text with an unpaired surrogate.
+    """
+    kept = replace(wanted, without=())
+    if not _is_storable((kept, caller)):
+        return None
+    return replace(kept, without=tuple(filter(_is_storable, wanted.without)))
+
+
+def _is_storable(value: object) -> bool:
     try:
-        as_json((wanted, caller))
+        as_json(value)
     except UnicodeEncodeError:
         return False
     return True
@@ -206,6 +254,8 @@ def _on_both(wanted: Filter, caller: Caller, states: Iterable[State]) -> WhereCl
         value: Value = getattr(wanted, field)
         if value is not None:
             found.add(field, value)
+    if wanted.workers or wanted.payload:
+        found.exact = False  # they are in the bodies only
     return found
 
 

@@ -15,6 +15,7 @@ from holdfast.model.audit import Attribution
 from holdfast.model.errors import UnknownGroup
 from holdfast.model.failure import FailureClass
 from holdfast.model.failure_groups import (
+    group_dead_jobs,
     key_of,
     life_of,
     sorted_groups,
@@ -31,17 +32,22 @@ from holdfast.model.group_life import (
     is_over,
     with_before_and_after,
 )
-from holdfast.model.search import EVERYTHING, FailureGroup, Filter
+from holdfast.model.job import Job, State
+from holdfast.model.search import EVERYTHING, MAX_PAGE, FailureGroup, Filter, Place, place_of
 
 from .audit import add_audit
-from .queries import conditions_of
+from .filter_parameters import filter_parameters, is_exact
+from .queries import find
 
 
 def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:
     """Return dead letters in groups, the largest first."""
     [[[now_us]], packed] = yield from execute_all(context.now(), Statement("list_group_lives", {}))
     lives = lives_of(packed)
-    conditions = conditions_of(wanted, caller, context)
+    if not is_exact(wanted, (State.DEAD,)):
+        counted = yield from _groups_by_job(wanted, caller, now_us, context)
+        return with_lives(counted, lives, wanted, caller, now_us)
+    conditions = filter_parameters(wanted, caller, context)
     grouped, by_hour, holding = yield from execute_all(
         Statement("group_dead", conditions),
         Statement("group_dead_by_hour", {**conditions, "since_us": trend_since_us(now_us)}),
@@ -50,16 +56,46 @@ def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[
     hours: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
     for *group, hour_us, count in by_hour:
         hours[tuple(group)].append((hour_us, count))
+    found = (_group(row, trend_of(hours[tuple(row[:5])], now_us)) for row in grouped)
+    return with_lives(_with_held(found, holding), lives, wanted, caller, now_us)
+
+
+def _groups_by_job(
+    wanted: Filter, caller: Caller, now_us: int, context: CallContext
+) -> SansIO[list[FailureGroup]]:
+    """Return the groups of a filter that the server cannot tell from its columns alone."""
+    if wanted.states and State.DEAD not in wanted.states:
+        return []
+    wanted = replace(wanted, states=(State.DEAD,))
+    dead: list[Job] = []
+    after: Place | None = None
+    while True:
+        page = yield from find(wanted, after, MAX_PAGE, caller, context)
+        dead += page
+        if len(page) < MAX_PAGE:
+            break
+        after = place_of(page[-1])
+    keyed: defaultdict[str, list[str]] = defaultdict(list)
+    for job in dead:
+        if job.ties.key is not None:
+            keyed[job.tenant].append(job.id)
+    holding: list[Row] = []
+    for tenant, ids in keyed.items():
+        some = filter_parameters(Filter(tenant=tenant, ids=tuple(ids)), caller, context)
+        holding += yield from execute("count_held_behind", **some)
+    return _with_held(group_dead_jobs(dead, now_us), holding)
+
+
+def _with_held(found: Iterable[FailureGroup], holding: Iterable[Row]) -> list[FailureGroup]:
+    """Return the groups with how many jobs each holds back, the largest first."""
     held: defaultdict[tuple[object, ...], dict[tuple[str, str], int]] = defaultdict(dict)
     for *group, tenant, key, behind in holding:
         # Of several dead letters of a key the first holds all that the others hold.
         keys = held[tuple(group)]
         keys[tenant, key] = max(keys.get((tenant, key), 0), behind)
-    found = (_group(row, trend_of(hours[tuple(row[:5])], now_us)) for row in grouped)
-    complete = sorted_groups(
+    return sorted_groups(
         replace(group, held_behind=sum(held[key_of(group)].values())) for group in found
     )
-    return with_lives(complete, lives, wanted, caller, now_us)
 
 
 def _group(row: Row, trend: tuple[int, ...]) -> FailureGroup:

@@ -13,13 +13,14 @@ from holdfast.engines.postgres.jobs.unit_of_work import Name
 from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
-from holdfast.model.job import UNFINISHED, Job, State
+from holdfast.model.job import Job, State
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
-from holdfast.model.search import Filter, Place, place_of
+from holdfast.model.search import MAX_PAGE, Filter, Order, Place, place_of
+
+from .filter_parameters import filter_parameters, is_exact
 
 _DEAD = frozenset({State.DEAD, State.ARCHIVED})
-_DONE = frozenset({State.COMPLETED, State.CANCELLED})
 
 
 def get(names: Sequence[Name], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
@@ -37,63 +38,43 @@ def find(
     limit: int,
     caller: Caller,
     context: CallContext,
-    *,
-    newest: bool = False,
+    order: Order = Order.CREATED,
 ) -> SansIO[list[Job]]:
     """Return the first matching jobs after this place."""
     found: list[Job] = []
-    name = "find_newest" if newest else "find"
+    name = f"find {order.field} {'DESC' if order.descending else 'ASC'}"
+    conditions = filter_parameters(wanted, caller, context)
+    size = limit
     while len(found) < limit:
-        size = limit - len(found)
-        page = yield from execute(
-            name, **conditions_of(wanted, caller, context), **_place(after), limit=size
-        )
+        page = yield from execute(name, **conditions, **_place(after), limit=size)
         jobs = [rows.job_of(row) for row in page]
-        # Failures of jobs that are not dead have no columns: they are matched here.
+        # What has no column is matched here: the payload, and failures of jobs that are not dead.
         found += [job for job in jobs if wanted.matches(job)]
         if len(jobs) < size:
             break
+        after, size = place_of(jobs[-1], order), MAX_PAGE
+    return found[:limit]
+
+
+def count(wanted: Filter, most: int, caller: Caller, context: CallContext) -> SansIO[int]:
+    """Count the jobs that a filter finds, up to this many."""
+    if is_exact(wanted, _DEAD if wanted.states and _DEAD.issuperset(wanted.states) else State):
+        conditions = filter_parameters(wanted, caller, context)
+        [[found]] = yield from execute("count_matching", **conditions, limit=most)
+        return int(found)
+    count, after = 0, None
+    while count < most:
+        jobs = yield from find(wanted, after, MAX_PAGE, caller, context)
+        count += len(jobs)
+        if len(jobs) < MAX_PAGE:
+            break
         after = place_of(jobs[-1])
-    return found
-
-
-def conditions_of(wanted: Filter, caller: Caller, context: CallContext) -> dict[str, object]:
-    """Return a filter and the reach of a caller as parameters."""
-    states = frozenset(wanted.states or State)
-    asks_when_finished = wanted.finished_from_us is not None or wanted.finished_to_us is not None
-    return {
-        **rows.reach(caller),
-        "ids": list(wanted.ids) or None,
-        "tenant": wanted.tenant,
-        "scope": wanted.scope,
-        "states": [rows.NUMBERS[state] for state in wanted.states] or None,
-        "queues": list(wanted.queues) or None,
-        "tasks": list(wanted.tasks) or None,
-        "keys": list(wanted.keys) or None,
-        "replay_run": None if wanted.replay_run is None else rows.without_nul(wanted.replay_run),
-        "attempts_from": wanted.attempts_from,
-        "attempts_to": wanted.attempts_to,
-        "created_from_us": wanted.created_from_us,
-        "created_to_us": wanted.created_to_us,
-        "finished_from_us": wanted.finished_from_us,
-        "finished_to_us": wanted.finished_to_us,
-        "error_reasons": list(wanted.error_reasons) or None,
-        "classes": [one.value for one in wanted.classes] or None,
-        "statuses": list(wanted.statuses) or None,
-        "fingerprint": None if wanted.fingerprint is None else rows.without_nul(wanted.fingerprint),
-        "text": None if wanted.text is None else rows.without_nul(wanted.text),
-        "failed": wanted.asks_for_failures,
-        "unfinished": bool(states & UNFINISHED) and not asks_when_finished,
-        "dead": bool(states & _DEAD),
-        "done": bool(states & _DONE),
-        "now_us": context.now_us,
-        "remember_us": context.remember_us,
-    }
+    return min(count, most)
 
 
 def _place(after: Place | None) -> dict[str, object]:
-    at_us, tenant, job_id = after or (None, None, None)
-    return {"after_us": at_us, "after_tenant": tenant, "after_id": job_id}
+    number, tenant, job_id = after or (None, None, None)
+    return {"after_number": number, "after_tenant": tenant, "after_id": job_id}
 
 
 def counts(caller: Caller, context: CallContext) -> SansIO[Mapping[str, Counts]]:

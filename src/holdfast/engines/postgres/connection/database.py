@@ -55,7 +55,7 @@ _PINNED = (
 the table is small at that time. To plan them takes longer than to execute them."""
 _CUSTOM_PLANNED = frozenset(
     {
-        *("find", "find_newest", "group_dead", "count_held_behind", "count_jobs"),
+        *("find", "count_matching", "group_dead", "count_held_behind", "count_jobs"),
         *("read_queue_stats", "find_problems", "change_lines", "find_old_days"),
         *("read_schema_state", "find_missing_rights", "read_server_settings"),
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
@@ -224,7 +224,7 @@ class Database:
         """Send statements together; return the rows of each."""
         statements = batch.statements
         streamed = not isinstance(statements, list | tuple)
-        replans = not streamed and not _CUSTOM_PLANNED.isdisjoint([one.name for one in statements])
+        replans = not streamed and any(map(_is_custom_planned, statements))
         alone = replans and not begun and not begins
         before = [_BEGIN] if begins or alone else []
         if replans:
@@ -238,9 +238,13 @@ class Database:
         return rows[len(before) : len(rows) - len(after)]
 
     def _bind(self, statement: Statement) -> BoundStatement:
-        name = None if statement.name in _CUSTOM_PLANNED else statement.name.encode()
+        name = None if _is_custom_planned(statement) else statement.name.encode()
         text = numbered(statement.name, self.options.schema)
         return BoundStatement(text, statement.parameters, name)
+
+
+def _is_custom_planned(statement: Statement) -> bool:
+    return statement.name.partition(" ")[0] in _CUSTOM_PLANNED
 
 
 def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:

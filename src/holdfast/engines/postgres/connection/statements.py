@@ -1,7 +1,8 @@
 """The SQL statements: each is a file in ``sql/`` named by what it does, for a given schema.
 
 A comment line ``-- include NAME ALIAS`` stands for the file ``sql/fragments/NAME.sql``, in which
-the table has the alias ``t``.
+the table has the alias ``t``. A name may have an order behind it (``find created_at_us DESC``),
+which then stands in the places of the file that are in braces.
 """
 
 from __future__ import annotations
@@ -55,8 +56,17 @@ def in_schema(text: str, schema: str) -> str:
 
 
 def _read(directory: str, name: str) -> str:
+    name, *by = name.split()
     file = files("holdfast.engines.postgres").joinpath(directory, f"{name}.sql")
-    return _INCLUDE.sub(_included, file.read_text(encoding="utf-8"))
+    text = _INCLUDE.sub(_included, file.read_text(encoding="utf-8"))
+    return _ordered(text, *by) if by else text
+
+
+def _ordered(text: str, by: str, order: str) -> str:
+    # Unfinished jobs are not listed by when they finished, and have no such column.
+    job_by = "created_at_us" if by == "finished_at_us" else by
+    places = {"by": by, "job_by": job_by, "order": order, "beyond": "<" if order == "DESC" else ">"}
+    return re.sub(r"\{(\w+)\}", lambda found: places[found[1]], text)
 
 
 def _included(line: re.Match[str]) -> str:

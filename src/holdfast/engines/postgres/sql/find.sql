@@ -1,4 +1,4 @@
--- Jobs that match a filter, the oldest first, after this place.
+-- Jobs that match a filter, after this place, in the order that its name says.
 SELECT f.*
 FROM (
     (
@@ -9,11 +9,11 @@ FROM (
             -- include filter j
             AND (NOT %(failed)s::boolean OR j.failure IS NOT NULL)
             AND (
-                %(after_us)s::bigint IS NULL
-                OR (j.created_at_us, j.tenant, j.id)
-                    > (%(after_us)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
+                %(after_number)s::bigint IS NULL
+                OR (j.{job_by}, j.tenant, j.id)
+                    {beyond} (%(after_number)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
             )
-        ORDER BY j.created_at_us, j.tenant, j.id
+        ORDER BY j.{job_by} {order}, j.tenant {order}, j.id {order}
         LIMIT %(limit)s::int
     )
     UNION ALL
@@ -26,11 +26,11 @@ FROM (
             -- include finished_filter d
             -- include failure_filter d
             AND (
-                %(after_us)s::bigint IS NULL
-                OR (d.created_at_us, d.tenant, d.id)
-                    > (%(after_us)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
+                %(after_number)s::bigint IS NULL
+                OR (d.{by}, d.tenant, d.id)
+                    {beyond} (%(after_number)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
             )
-        ORDER BY d.created_at_us, d.tenant, d.id
+        ORDER BY d.{by} {order}, d.tenant {order}, d.id {order}
         LIMIT %(limit)s::int
     )
     UNION ALL
@@ -45,13 +45,13 @@ FROM (
             -- include finished_filter h
             AND (NOT %(failed)s::boolean OR h.failure IS NOT NULL)
             AND (
-                %(after_us)s::bigint IS NULL
-                OR (h.created_at_us, h.tenant, h.id)
-                    > (%(after_us)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
+                %(after_number)s::bigint IS NULL
+                OR (h.{by}, h.tenant, h.id)
+                    {beyond} (%(after_number)s::bigint, %(after_tenant)s::text, %(after_id)s::text)
             )
-        ORDER BY h.created_at_us, h.tenant, h.id
+        ORDER BY h.{by} {order}, h.tenant {order}, h.id {order}
         LIMIT %(limit)s::int
     )
 ) AS f
-ORDER BY f.created_at_us, f.tenant, f.id
+ORDER BY f.{by} {order}, f.tenant {order}, f.id {order}
 LIMIT %(limit)s::int

@@ -7,9 +7,9 @@ WHERE seq IN (
   CROSS JOIN dead AS found ON found.seq IN (
     SELECT seq FROM dead INDEXED BY dead_by_kind
     WHERE kind = wanted.value AND {where}
-    ORDER BY created_at_us {order}, tenant {order}, id {order}
+    ORDER BY {by} {order}, tenant {order}, id {order}
     LIMIT :limit
   )
-  ORDER BY found.created_at_us {order}, found.tenant {order}, found.id {order}
+  ORDER BY found.{by} {order}, found.tenant {order}, found.id {order}
   LIMIT :limit
 )

@@ -3,6 +3,6 @@ FROM dead_bodies
 WHERE seq IN (
     SELECT seq FROM dead INDEXED BY dead_by_name
     WHERE {where}
-    ORDER BY created_at_us {order}, tenant {order}, id {order}
+    ORDER BY {by} {order}, tenant {order}, id {order}
     LIMIT :limit
 )

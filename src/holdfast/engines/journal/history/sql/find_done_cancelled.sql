@@ -3,6 +3,6 @@ FROM done
 WHERE seq IN (
     SELECT seq FROM done INDEXED BY done_cancelled
     WHERE state = 'cancelled' AND {where}
-    ORDER BY created_at_us {order}, tenant {order}, id {order}
+    ORDER BY {by} {order}, tenant {order}, id {order}
     LIMIT :limit
 )

@@ -15,4 +15,22 @@ AND (%(attempts_from)s::bigint IS NULL OR t.attempt >= %(attempts_from)s::bigint
 AND (%(attempts_to)s::bigint IS NULL OR t.attempt < %(attempts_to)s::bigint)
 AND (%(created_from_us)s::bigint IS NULL OR t.created_at_us >= %(created_from_us)s::bigint)
 AND (%(created_to_us)s::bigint IS NULL OR t.created_at_us < %(created_to_us)s::bigint)
+AND (%(workers)s::text[] IS NULL OR EXISTS (
+    SELECT FROM unnest(%(workers)s::text[]) AS w (name)
+    WHERE t.worker = w.name OR right(t.worker, length(w.name) + 1) = '/' || w.name
+))
+AND (%(without_ids)s::text[] IS NULL OR t.id <> ALL (%(without_ids)s::text[]))
+AND (%(without_tenants)s::text[] IS NULL OR t.tenant <> ALL (%(without_tenants)s::text[]))
+AND (%(without_scopes)s::text[] IS NULL OR NOT EXISTS (
+    SELECT FROM unnest(%(without_scopes)s::text[]) AS s (scope)
+    WHERE t.scope = s.scope OR starts_with(t.scope, s.scope || '/')
+))
+AND (%(without_states)s::smallint[] IS NULL OR t.state <> ALL (%(without_states)s::smallint[]))
+AND (%(without_queues)s::text[] IS NULL OR t.queue <> ALL (%(without_queues)s::text[]))
+AND (%(without_tasks)s::text[] IS NULL OR t.task <> ALL (%(without_tasks)s::text[]))
+AND (
+    %(without_keys)s::text[] IS NULL
+    OR t.key IS NULL
+    OR t.key <> ALL (%(without_keys)s::text[])
+)
 -- include reach t

@@ -118,6 +118,7 @@ ADVICE: Mapping[str, str] = {
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",
+    "PlanOutdated": "Make a new plan with `--dry-run`, and look at what changed.",
     "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
     "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",

@@ -119,6 +119,7 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
+        check: Callable[..., object] | None = None,
         dependency: str | None = None,
     ) -> TaskDecorator: ...
 
@@ -134,6 +135,7 @@ class Holdfast:
         run_in: Literal["async", "thread", "process"] | None = None,
         estimated: Duration | None = None,
         max_processing: Duration | None = None,
+        check: Callable[..., object] | None = None,
         dependency: str | None = None,
     ) -> object:
         """Make a function a task: ``@app.task``, or ``@app.task(...)`` with these arguments.
@@ -148,9 +150,14 @@ class Holdfast:
         the time-out and a minute more. ``dependency`` names what the task needs, such as
         ``"payments-api"``: its jobs go to a queue of their own, ``<queue>@payments-api``, which
         whoever serves ``<queue>`` serves too, and which waits while that dependency is out.
+        ``check`` is for ``holdfast dead try``: a function, async or not, that gets the arguments
+        of a dead letter and raises if the task would fail with them. It must change nothing.
 
         Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
+
+        if check is not None and not callable(check):
+            raise InvalidInput("check", f"a {type(check).__name__} is not a function")
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
             label = str(name or getattr(declared, "__name__", ""))
@@ -167,6 +174,7 @@ class Holdfast:
                 retry=retry,
                 estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
                 max_processing_seconds=_seconds("max_processing", max_processing),
+                check=check,
                 dependency=dependency or "",
             )
             self.registry.add_task(spec)

@@ -14,9 +14,14 @@ from click.testing import Result
 
 from holdfast.daemon.daemon import Daemon
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.model.actions import ArchiveJobs
+from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
+from holdfast.model.operation import NewOperation, OperationChange
 from holdfast.model.outcome import completed, dead
+from holdfast.model.policy import Rate
+from holdfast.model.search import Filter
 from holdfast.settings import Settings
 from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
@@ -26,6 +31,7 @@ from .conftest import invoke
 
 DEAD = ("d1", "d2", "d3")
 """Failed for reasons that may pass; ``x1`` and ``x2`` failed for good."""
+OPERATION = "op-0123456789"
 EVERY_ID = {*DEAD, "x1", "x2", "done", "flying", "held", "p1", "p2", "k1", "k2", "other"}
 
 
@@ -57,6 +63,13 @@ async def furnish(path: Path) -> None:
     )
     first = (await engine.claim(queues=["keys"], worker="far/w1")).jobs
     await engine.settle([dead(job, slow) for job in first])
+    # It is paused, and wants no job that is here.
+    new = NewOperation(
+        id=OPERATION, action=ArchiveJobs(), wanted=Filter(queues=("nowhere",)), rate=Rate(1, 60.0)
+    )
+    await engine.start_operation(new, Attribution("ann", "to tidy up"))
+    paused = OperationChange(paused=True)
+    await engine.change_operation(OPERATION, paused, Attribution("ann", "to tidy up"))
     await engine.close()
 
 

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import main
 
+from .shop import OPERATION
+
 WHY = ("--by", "ops", "--reason", "why")
 HUGE = "x" * 100_000
 NAMES = ("", "two\nlines", "x" * 300, "nul\0", "\udcff\udcfe")
@@ -45,6 +47,20 @@ BAD: dict[str, tuple[str, ...]] = {
     "attempts": ("x", "-1", "1-", "5+5", "", "9" * 40),
     "cursor": ("nonsense", "AAAA", "\udcff", "ü"),
     "rate": ("10", "x/s", "0/s", "10/0s", "10/x", "", "9" * 30 + "/s"),
+    "expect": NUMBERS,
+    "canary": (*NUMBERS, "0", "101"),
+    "abort_above": ("x", "-1", "120%", "", "nan"),
+    "as_of": TIMES,
+    "assignments": (
+        "x",
+        "locale=en",
+        "payload.=1",
+        "payload=1",
+        "payload..a=1",
+        "payload.a=\udcff",
+    ),
+    "removals": ("x", "payload", "payload.", "", "\udcff"),
+    **dict.fromkeys(("operation_id", "old_task", "new_task"), NAMES),
     "head": ("nonsense", "1:0", "x:y", "-1:" + "0" * 64),
     "file": ("nowhere/below.json", ".", ""),
     "payload": ("nowhere.json", ".", "nowhere/below"),
@@ -81,6 +97,14 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("dead", "mute"): ("g-0000000000", "--for", "1h", *WHY),
     ("dead", "archive"): ("d1", *WHY),
     ("dead", "restore"): ("--all", *WHY),
+    ("dead", "edit"): ("d1", "--set", "payload.to=bob", *WHY, "--yes"),
+    ("dead", "try"): ("d2", "--app", "tests.cli.letters:app"),
+    ("jobs", "retarget"): ("report", "mail", *WHY, "--yes"),
+    ("operations", "show"): (OPERATION,),
+    ("operations", "pause"): (OPERATION, *WHY),
+    ("operations", "resume"): (OPERATION, *WHY),
+    ("operations", "rate"): (OPERATION, "3/m", *WHY),
+    ("operations", "abort"): (OPERATION, *WHY),
     ("replay",): ("d1", *WHY),
     ("queues", "pause"): ("mail", *WHY),
     ("queues", "resume"): ("mail", *WHY),
@@ -183,6 +207,7 @@ def content(shop) -> tuple[object, ...]:
         ("schedules", "list"),
         ("audit", "list"),
         ("dead", "groups"),
+        ("operations", "list"),
     )
     return tuple(shop.run(*name, "--json").stdout for name in names)
 

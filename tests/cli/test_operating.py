@@ -177,7 +177,7 @@ def test_replay_needs_to_know_who_and_why(shop):
 
 
 def test_more_than_one_commit_holds_is_replayed_to_the_end(closed_shop, monkeypatch):
-    monkeypatch.setattr("holdfast.operations.operations.CHUNK", 2)
+    monkeypatch.setattr("holdfast.model.operation.CHUNK", 2)
     assert closed_shop.json("replay", *WHY, "--limit", 3, code=4)["done"] == 3
     ids = ["x1", "x2", "k1"]
     done = closed_shop.json("replay", *ids, *WHY, "--fixed", "it")
@@ -291,20 +291,28 @@ def test_everything_that_people_did_is_in_the_audit_and_no_payload(shop, here):
     shop.run("dead", "archive", "d2", "d3", *WHY)
     text = shop.run("audit", "list", "--json").stdout
     assert "hunter2" not in text
-    found = json.loads(text)
+    entries = json.loads(text)
+    ended = [one for one in entries if one["action"] == "operation.completed"]
+    found = [one for one in entries if one not in ended]
     assert [one["action"] for one in found] == [
         "job.replay",
         "job.edit",
         "job.cancel",
         "job.archive",
     ]
-    assert {(one["user_id"], one["reason"]) for one in found} == {("ops", "fix applied")}
-    replayed = found[0]["changes"]
-    assert (replayed.pop("count"), len(replayed.pop("ids"))) == (1, 1)
-    assert replayed.pop("kept") >= 1
-    assert replayed == {"queues": ["mail"]}
+    assert {(one["user_id"], one["reason"]) for one in entries} == {("ops", "fix applied")}
+    assert found[0]["changes"] == {
+        "queues": ["mail"],
+        "operation": ended[0]["resource_id"],
+        "matched": 5,
+        "would": 1,
+        "reasons": {"upstream_5xx": 3, "mapping_error": 2},
+        "skipped": {"deterministic": 2},
+        "samples": ["d1"],
+        "limit": 1,
+    }
+    assert [one["changes"]["acted"] for one in ended] == [1, 1, 2]
     assert found[1]["changes"]["payload"] == ["payload.password", "payload.to"]
-    assert found[3]["changes"]["count"] == 2
     assert found[3]["changes"]["ids"] == ["d2", "d3"]
     assert found[2]["resource_id"] == "p1"
 

@@ -35,6 +35,12 @@ async def quick(seconds: float = 0.0) -> None:
 
 
 @app.task
+async def failing() -> None:
+    begin()
+    raise RuntimeError("it fails, always")
+
+
+@app.task
 def blocking(seconds: float = 0.0) -> None:
     begin()
     time.sleep(seconds)

@@ -55,6 +55,7 @@ CODES = {
     "UnknownTask": "unknown_task",
     "JobNotFound": "job_not_found",
     "UnknownSchedule": "unknown_schedule",
+    "PlanOutdated": "plan_outdated",
     "UnknownOperation": "unknown_operation",
     "UnknownQueue": "unknown_queue",
     "JobFailed": "job_failed",

@@ -1,4 +1,4 @@
-"""What people do to work: parts, limits, previews, the audit, and others who do it too."""
+"""What people do to work: confirmations, the audit, and others who do it too."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ import pytest
 from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model import outcome as outcomes
-from holdfast.model.actions import (
-    ArchiveJobs,
-    CancelJobs,
-    ConfirmJobs,
-    PurgeJobs,
-    ReplayJobs,
-    RestoreJobs,
-)
-from holdfast.model.errors import (
-    IllegalTransition,
-    InvalidInput,
-)
+from holdfast.model.actions import ReplayJobs
+from holdfast.model.errors import IllegalTransition
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
-from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter
-from holdfast.operations.operations import Operations, ReplayPace
+from holdfast.operations.bulk import OperationRequest
+from holdfast.operations.operations import Operations
 from holdfast.testing import VirtualClock
 
 from .test_operations import WHO, Desk, run
@@ -39,89 +30,24 @@ async def bury(desk: Desk, *ids: str, reason: str = "upstream_5xx") -> None:
     await desk.engine.settle([outcomes.dead(job, Failure.of(reason, "no")) for job in taken])
 
 
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 100])
-def test_more_than_a_commit_is_done_in_parts_up_to_the_limit(monkeypatch, named, limit):
-    monkeypatch.setattr("holdfast.operations.operations.CHUNK", 2)
-    ids = [f"j{number}" for number in range(7)]
-
-    async def scenario(desk: Desk) -> None:
-        await bury(desk, *ids)
-        wanted = Filter(ids=tuple(ids)) if named else Filter()
-        told: list[int] = []
-        preview = await desk.operations.preview(ReplayJobs(), wanted, limit=limit)
-        done = await desk.operations.operate(
-            ReplayJobs(), wanted, WHO, limit=limit, on_progress=told.append
-        )
-        assert done.done == preview.would == min(limit, 7)
-        assert done.ids == [job.id for job in preview.jobs] == ids[:limit]
-        assert told[-1] == done.done
-        assert told == sorted(told)
-        assert (await desk.operations.status()).pending == done.done
-
-    run(scenario, None)
-
-
-def test_deterministic_failures_are_kept_and_counted_however_they_are_named(monkeypatch):
-    monkeypatch.setattr("holdfast.operations.operations.CHUNK", 2)
-
-    async def scenario(desk: Desk) -> None:
-        wrong = [f"x{number}" for number in range(5)]
-        await bury(desk, *wrong, reason="mapping_error")
-        await bury(desk, "a", "b")
-        named = Filter(ids=(*wrong, "a", "b"))
-        for wanted in (named, Filter()):
-            assert (await desk.operations.preview(ReplayJobs(), wanted, limit=100)).kept == 5
-        done = await desk.operations.operate(ReplayJobs(), named, WHO, limit=100)
-        assert (done.done, done.kept) == (2, 5)
-        done = await desk.operations.operate(ReplayJobs(), Filter(), WHO, limit=100)
-        assert (done.done, done.kept) == (0, 5)
-        done = await desk.operations.operate(
-            ReplayJobs(fixed="the mapping"), Filter(), WHO, limit=100
-        )
-        assert (done.done, done.kept) == (5, 0)
-
-    run(scenario, None)
-
-
-@pytest.mark.parametrize(
-    "action",
-    [ArchiveJobs(), RestoreJobs(), CancelJobs(), PurgeJobs(), ConfirmJobs()],
-    ids=lambda action: action.name,
-)
-def test_a_preview_says_what_each_operation_then_does(action):
-    async def scenario(desk: Desk) -> None:
-        await bury(desk, "d1", "d2", "d3")
-        await desk.operations.operate(ArchiveJobs(), Filter(ids=("d3",)), WHO, limit=1)
-        await desk.take(b'[{"id":"p"},{"id":"h","hold":true},{"id":"w","depends_on":["p"]}]')
-        preview = await desk.operations.preview(action, Filter(), limit=100)
-        done = await desk.operations.operate(action, Filter(), WHO, limit=100)
-        assert done.done == preview.would
-        assert done.kept == preview.kept
-        entry = (await desk.operations.audit())[-1]
-        assert (entry.action, entry.user_id, entry.reason) == (f"job.{action.name}", "ann", WHO.why)
-
-    run(scenario, None)
-
-
-def test_a_state_in_which_nothing_can_be_done_is_refused():
-    async def scenario(desk: Desk) -> None:
-        with pytest.raises(InvalidInput, match="this works on jobs that are archived"):
-            await desk.operations.preview(RestoreJobs(), Filter(states=(State.DEAD,)), limit=1)
-
-    run(scenario, None)
+async def replay(desk: Desk, wanted: Filter) -> None:
+    bulk, request = desk.operations.bulk, OperationRequest(action=ReplayJobs(), wanted=wanted)
+    operation = await bulk.start(request, await bulk.plan(request), WHO)
+    await bulk.drive(operation.id)
 
 
 def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch):
     async def scenario(desk: Desk) -> None:
         await bury(desk, *(f"d{number}" for number in range(150)))
         wanted = Filter(ids=tuple(f"d{number}" for number in range(150)))
-        await desk.operations.operate(ReplayJobs(), wanted, WHO, limit=1_000)
+        await replay(desk, wanted)
+        entries = [one.action for one in await desk.operations.audit()]
+        assert entries == ["job.replay", "operation.completed"]
         await desk.operations.set_flag("f", WHO, on=True)
         entry = msgspec.json.decode((await desk.operations.audit())[0].changes)
         assert (len(entry["ids"]), entry["ids_count"]) == (100, 150)
         head, problem = await desk.operations.verify_audit()
-        assert (head.count, problem) == (2, "")
+        assert (head.count, problem) == (3, "")
         kept = desk.engine._history._audit
         kept[0] = msgspec.structs.replace(kept[0], at_us=kept[0].at_us + 1)
         head, problem = await desk.operations.verify_audit()
@@ -133,26 +59,15 @@ def test_the_audit_names_what_was_done_and_breaks_when_it_is_altered(monkeypatch
     run(scenario, None)
 
 
-@pytest.mark.parametrize(
-    ("rate", "at_once", "pause_seconds"),
-    [(Rate(10, 1.0), 10, 1.0), (Rate(1, 60.0), 1, 60.0), (Rate(100_000, 1.0), 1_000, 0.01)],
-)
-def test_a_replay_keeps_to_its_rate(monkeypatch, rate, at_once, pause_seconds):
-    pace = ReplayPace.of(rate)
-    assert pace.at_once == at_once
-    assert pace.pause_seconds == pytest.approx(pause_seconds)
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    monkeypatch.setattr("holdfast.operations.operations.asyncio.sleep", sleep)
-
+def test_confirm_is_for_those_that_are_named_and_wait():
     async def scenario(desk: Desk) -> None:
-        await bury(desk, *(f"d{number}" for number in range(25)))
-        done = await desk.operations.operate(ReplayJobs(), Filter(), WHO, limit=25, pace=pace)
-        assert done.done == 25
-        assert len(slept) == -(-25 // at_once) - 1
+        await desk.take(b'[{"id":"p"},{"id":"h","hold":true},{"id":"w","depends_on":["p"]}]')
+        done = await desk.operations.confirm(Filter(ids=("h",)), WHO)
+        assert (done.done, done.ids) == (1, ["h"])
+        entry = (await desk.operations.audit())[-1]
+        assert (entry.action, entry.resource_id, entry.reason) == ("job.confirm", "h", WHO.why)
+        with pytest.raises(IllegalTransition):
+            await desk.operations.confirm(Filter(ids=("p",)), WHO)
 
     run(scenario, None)
 

@@ -35,6 +35,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.IllegalTransition: EXIT_REFUSED,
     errors.StaleVersion: EXIT_REFUSED,
     errors.ChangedMeanwhile: EXIT_REFUSED,
+    errors.PlanOutdated: EXIT_REFUSED,
     errors.WorkerIdInUse: EXIT_REFUSED,
     errors.StorageError: EXIT_UNAVAILABLE,
     errors.StorageFull: EXIT_UNAVAILABLE,

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from holdfast.worker.registry import Registry
 
 
+TYPED = "holdfast.typed"
+"""Where a click context keeps the words of the command line."""
+
+
 class CommandGroup(click.Group):
     """A group whose commands end with a message and an exit code, never with a traceback.
 
@@ -28,6 +32,12 @@ class CommandGroup(click.Group):
     """
 
     lazy_commands: Mapping[str, str] = {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; the whole command line stays known."""
+        if ctx.parent is None:
+            ctx.meta[TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Import all commands and return their names."""

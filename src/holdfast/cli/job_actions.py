@@ -1,4 +1,4 @@
-"""Every command that acts on jobs: preview, confirm, act, print the result."""
+"""Every command that starts a stored operation: plan, confirm, start, carry out, report."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
-from holdfast.model.actions import AnyAction
+from holdfast.model.errors import NoOwner, Unavailable
+from holdfast.model.job import MICROSECONDS
+from holdfast.model.operation import Operation, Phase
 from holdfast.model.plural import count_of
-from holdfast.model.search import Filter
 
-from .exit_codes import EXIT_REFUSED
+from .exit_codes import EXIT_FAILED, EXIT_REFUSED
 from .group import CommandContext
+from .operation_options import Pace
+from .operation_output import print_plan, print_report, print_skipped
 from .options import confirm
-from .output import document, jobs_table, progress
+from .output import document, note, progress
 
 if TYPE_CHECKING:
+    from holdfast.model.actions import AnyAction
+    from holdfast.model.search import Filter
     from holdfast.operations.attribution import Author
-    from holdfast.operations.operations import Operations, ReplayPace
-    from holdfast.operations.views import OperationPreview, OperationResult
+    from holdfast.operations.operation_views import OperationPlan, OperationView
+    from holdfast.operations.operations import Operations
+    from holdfast.settings import Settings
 
 DONE_TEXTS: Mapping[str, str] = {
     "replay": "pending again",
@@ -27,19 +34,13 @@ DONE_TEXTS: Mapping[str, str] = {
     "restore": "dead again",
     "cancel": "cancelled, or asked to stop if in flight",
     "purge": "purged",
-    "confirm": "confirmed",
-}
-_KEPT_TEXTS: Mapping[str, str] = {
-    "cancel": "asked to stop earlier",
-    "confirm": "waiting for other jobs only",
+    "edit": "edited",
+    "retarget": "given to the other task",
 }
 
-PREVIEW_LIMIT = 10_000
-"""How many jobs a preview counts at most."""
 
-
-class ActionCommand:
-    """An action on jobs, and the options of its command."""
+class OperationCommand:
+    """An operation, and the options of its command."""
 
     def __init__(
         self,
@@ -48,100 +49,145 @@ class ActionCommand:
         who: Callable[[], Author],
         *,
         limit: int,
-        pace: ReplayPace | None = None,
+        pace: Pace,
         dry_run: bool = False,
         as_json: bool = False,
         ask: bool = False,
         yes: bool = False,
     ) -> None:
-        self.action = action
-        self.wanted = wanted
+        self.request = pace.request(action, wanted, limit)
         self.who = who
-        self.limit = limit
-        self.pace = pace
+        self.expect = pace.expect
+        self.detach = pace.detach
         self.dry_run = dry_run
         self.as_json = as_json
-        self.ask = ask
-        self.yes = yes
+        self.ask = ask and not yes
+        self.operation_id = ""
+        """Set when it has started."""
 
 
-def run_action(context: CommandContext, command: ActionCommand) -> None:
-    """Run the action, or only preview it; exit 4 if deterministic failures were kept."""
+def run_operation(context: CommandContext, command: OperationCommand) -> None:
+    """Start the operation, or only plan it; exit 4 if a replay left jobs as they were."""
     from . import store_access  # noqa: PLC0415 - imports an engine
 
     settings = context.settings()
+    make_plan = lambda operations: operations.bulk.plan(command.request)
     if command.dry_run:
-        _print_preview(
-            command,
-            store_access.read_store(settings, lambda operations: _preview(operations, command)),
-        )
+        plan = store_access.read_store(settings, make_plan)
+        document(plan) if command.as_json else print_plan(plan)
         return
-    who = command.who()
-    total: int | None = None
-    if command.ask and not command.yes:
-        found = store_access.read_store(settings, lambda operations: _preview(operations, command))
-        more = "at least " if found.would == PREVIEW_LIMIT else ""
-        confirm(f"{command.action.name.capitalize()} {more}{count_of(found.would)}?", yes=False)
-        total = None if more else found.would
-    if total is None and command.limit < 1_000_000:
-        total = command.limit
-    with progress(command.action.name, total, wanted=not command.as_json) as on_progress:
-        done = store_access.write_store(
-            settings, lambda operations: _act(operations, command, who, on_progress)
+    who, planned = command.who(), None
+    if command.ask:
+        planned = store_access.read_store(settings, make_plan)
+        least = "" if planned.exact else "at least "
+        name = command.request.action.name.capitalize()
+        confirm(f"{name} {least}{count_of(planned.would)}?", yes=False)
+        # What was shown is what is done.
+        as_of_us = round(planned.as_of.timestamp() * MICROSECONDS)
+        command.request = replace(command.request, as_of_us=as_of_us)
+    try:
+        plan, operation = store_access.write_store(
+            settings, lambda operations: _carry_out(operations, command, who, planned)
         )
-    _print_done(command, done)
-    if command.action.name == "replay" and done.kept:
+        if operation is None or not (command.detach or command.request.paced):
+            _print_done(command, plan, operation)
+        else:
+            _follow(settings, command, operation)
+    except KeyboardInterrupt:
+        if not command.operation_id:
+            raise
+        note(f"operation {command.operation_id} goes on while a daemon runs: {_look(command)}")
+
+
+async def _carry_out(
+    operations: Operations, command: OperationCommand, who: Author, plan: OperationPlan | None
+) -> tuple[OperationPlan, Operation | None]:
+    """Start the operation; take its steps if it needs no time."""
+    bulk, request = operations.bulk, command.request
+    if plan is None:
+        plan = await bulk.plan(request)
+    if not plan.matched and not request.wanted.ids and command.expect is None:
+        return plan, None
+    operation = await bulk.start(request, plan, who, expect=command.expect)
+    command.operation_id = operation.id
+    if command.detach or request.paced:
+        return plan, operation
+    name = request.action.name
+    with progress(name, plan.would, wanted=not command.as_json) as on_progress:
+        return plan, await bulk.drive(operation.id, on_progress)
+
+
+def _print_done(command: OperationCommand, plan: OperationPlan, done: Operation | None) -> None:
+    name, acted = command.request.action.name, 0 if done is None else done.acted
+    skipped = {} if done is None else done.skipped
+    kept = sum(skipped.values())
+    if command.as_json:
+        result = {"done": acted, "kept": kept, "ids": plan.ids if acted else []}
+        if done is not None:
+            result |= {"operation": done.id, "skipped": skipped}
+        document(result)
+    else:
+        click.echo(f"{count_of(acted)} {DONE_TEXTS[name]}")
+        print_skipped(skipped)
+        if command.request.limit is not None and acted >= command.request.limit:
+            click.echo("stopped at --limit: there may be more")
+        if done is not None:
+            note(f"operation {done.id}")
+    if name == "replay" and kept:
         raise SystemExit(EXIT_REFUSED)
 
 
-async def _preview(operations: Operations, command: ActionCommand) -> OperationPreview:
-    limit = min(command.limit, PREVIEW_LIMIT)
-    return await operations.preview(command.action, command.wanted, limit=limit)
+def _follow(settings: Settings, command: OperationCommand, operation: Operation) -> None:
+    """Show how far a daemon is with the operation, until it has ended."""
+    from . import store_access  # noqa: PLC0415
 
-
-async def _act(
-    operations: Operations, command: ActionCommand, who: Author, on_progress: Callable[[int], None]
-) -> OperationResult:
-    # Without a daemon nothing runs, and the store must not stay locked for long.
-    paced = operations.engine.capabilities.name == "client"
-    return await operations.operate(
-        command.action,
-        command.wanted,
-        who,
-        limit=command.limit,
-        on_progress=on_progress,
-        pace=command.pace if paced else None,
-    )
-
-
-def _print_done(command: ActionCommand, done: OperationResult) -> None:
-    if command.as_json:
-        document(done)
+    found = store_access.read_store(settings, lambda operations: _live(settings, operations))
+    if command.detach or not found:
+        report = lambda operations: operations.bulk.report(operation.id)
+        if command.as_json:
+            document(store_access.read_store(settings, report))
+        else:
+            click.echo(f"operation {operation.id} started")
+        if not found:
+            note("it goes on when a daemon runs: start `holdfast run`")
+        note(_look(command))
         return
-    click.echo(f"{count_of(done.done)} {DONE_TEXTS[command.action.name]}")
-    if command.action.name == "replay":
-        if done.kept:
-            click.echo(f"{done.kept:,} deterministic kept: add --fixed 'what'")
-        if done.done >= command.limit:
-            click.echo("stopped at --limit: there may be more")
-    elif done.kept:
-        click.echo(
-            f"{count_of(done.kept)} left: {_KEPT_TEXTS.get(command.action.name, 'as they were')}"
-        )
+    name = command.request.action.name
+    note(f"operation {operation.id} started: Ctrl-C leaves it running")
+    with progress(name, operation.matched, wanted=not command.as_json) as on_progress:
+
+        async def wait(operations: Operations) -> OperationView:
+            await operations.bulk.wait(operation.id, on_progress)
+            return await operations.bulk.report(operation.id)
+
+        try:
+            view = store_access.read_store(settings, wait)
+        except (NoOwner, Unavailable):
+            note(f"operation {operation.id} goes on when a daemon runs: {_look(command)}")
+            raise
+    _print_followed(command, view)
 
 
-def _print_preview(command: ActionCommand, found: OperationPreview) -> None:
+def _print_followed(command: OperationCommand, view: OperationView) -> None:
     if command.as_json:
-        document(found)
-        return
-    more = "at least " if found.would == PREVIEW_LIMIT < command.limit else ""
-    click.echo(f"would {command.action.name}: {more}{count_of(found.would)}; nothing was changed")
-    if found.kept:
-        what = "deterministic would be kept: add --fixed 'what'"
-        if command.action.name != "replay":
-            what = _KEPT_TEXTS.get(command.action.name, "would be left")
-        click.echo(f"{found.kept:,} {what}")
-    if found.jobs:
-        jobs_table(found.jobs)
-        if found.would > len(found.jobs):
-            click.echo(f"… and {found.would - len(found.jobs):,} more")
+        document(view)
+    else:
+        click.echo(f"operation {view.id} {view.state}{f': {view.note}' if view.note else ''}")
+        print_report(view)
+    if view.state != Phase.COMPLETED:
+        raise SystemExit(EXIT_FAILED)
+    if view.action == "replay" and view.kept:
+        raise SystemExit(EXIT_REFUSED)
+
+
+async def _live(settings: Settings, operations: Operations) -> bool:
+    """Whether a daemon runs that carries operations out."""
+    from . import store_access  # noqa: PLC0415
+
+    if settings.on_server:
+        return bool(await operations.fleet.live())
+    return store_access.has_owner(settings)
+
+
+def _look(command: OperationCommand) -> str:
+    return f"holdfast operations show {command.operation_id}"

@@ -110,6 +110,7 @@ main.lazy_commands = {
     "load": "dump:load_store",
     "migrate": "migrate:migrate",
     "move": "move:move_store",
+    "operations": "operations:operations_group",
     "outages": "outages:outages_group",
     "queues": "queues:queues_group",
     "replay": "dead:replay",

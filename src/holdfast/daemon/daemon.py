@@ -36,8 +36,10 @@ from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import SuppressedSummaryLoop, sum_up
 from holdfast.telemetry.loop_lag import LoopLag
+from holdfast.worker.auto_replay import AutoReplayLoop
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import CancellationLoop, LeaseLoop, Loop, SampleLoop, Supervisor
+from holdfast.worker.operation_loop import OperationLoop
 from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Hook, Registry, check_times
 from holdfast.worker.schedules import ScheduleLoop, store_schedules
@@ -297,6 +299,8 @@ class Daemon:
                 remember_seconds=settings.remember_seconds,
                 states=engine.schedules,
             ),
+            OperationLoop(engine),
+            AutoReplayLoop(engine),
             SampleLoop(engine),
             SuppressedSummaryLoop(),
         ]

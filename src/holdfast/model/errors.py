@@ -29,6 +29,7 @@ HoldfastError
 ├── JobNotFound             there is no such job, or the caller may not see it
 ├── UnknownSchedule         no schedule with this name is known
 ├── UnknownQueue            no queue with this name is known
+├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
 ├── UnknownOperation        no operation with this id is remembered
 ├── UnknownGroup            no group of failures has this id
 ├── JobFailed               the awaited job is dead, or was cancelled
@@ -389,6 +390,20 @@ class UnknownSchedule(HoldfastError):
         names = ", ".join(sorted(known)) or "none: they appear once an application has run"
         super().__init__(f"no schedule is named {name!r}; known: {names}")
         self.name = name
+
+
+class PlanOutdated(HoldfastError):
+    """More or fewer jobs match than the plan of an operation counted; nothing was changed."""
+
+    code = "plan_outdated"
+
+    def __init__(self, expected: int, found: str) -> None:
+        super().__init__(
+            f"the plan counted {expected:,}, and now it would be {found}: make a new plan with "
+            "--dry-run"
+        )
+        self.expected = expected
+        self.found = found
 
 
 class UnknownQueue(HoldfastError):

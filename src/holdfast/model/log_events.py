@@ -41,6 +41,7 @@ class LogEvent(msgspec.Struct, frozen=True):
 
 
 FIELDS: Mapping[str, str] = {
+    "acted": "how many jobs an operation has changed so far",
     "action": "what an operator did, as the audit calls it: job.replay, queue.policy, …",
     "attempt": "which run of the job it was: 1 for the first",
     "bytes": "a size in bytes",
@@ -51,6 +52,7 @@ FIELDS: Mapping[str, str] = {
     "directory": "the directory of the store",
     "error": "what went wrong: a message, or the type of an exception",
     "error_reason": "why a job failed, as in the dead letters",
+    "failed_again": "how many replayed jobs failed again",
     "failure_class": "transient, deterministic or unknown",
     "file": "the file, relative to the store",
     "from_schema": "the version in which the file was written",
@@ -66,6 +68,7 @@ FIELDS: Mapping[str, str] = {
     "number": "the number of an entry of the audit",
     "of": "the event that was summed up",
     "offset": "the position in the file",
+    "operation": "the id of a stored operation",
     "outcome": "how the attempt ended: completed, retry, dead, …",
     "pid": "the id of a process",
     "probes": "how many probes there were",
@@ -76,6 +79,7 @@ FIELDS: Mapping[str, str] = {
     "running": "how many attempts are running",
     "seconds": "how long",
     "set_aside": "the name under which a damaged file is kept",
+    "skipped": "how many jobs an operation left as they were",
     "slots": "how many jobs run at once",
     "state": "the new state of the job",
     "store": "the store, without its password",
@@ -492,6 +496,42 @@ _ALL = (
         "owns the store logs it; on PostgreSQL one of the daemons does, whoever made it.",
         "Nothing; `holdfast audit show NUMBER` tells all of it. Many denials of one user: find out "
         "why.",
+    ),
+    # --- stored operations ---------------------------------------------------------------
+    _info(
+        "operation.started",
+        "operation action user why count",
+        "A stored operation on this many jobs began; they may not all have been counted.",
+        "Nothing. `holdfast operations show` tells how far it is.",
+    ),
+    _info(
+        "auto_replay.started",
+        "operation why",
+        "Transient dead letters go back by themselves: what they need works again.",
+        "Nothing. `holdfast operations show` tells how far it is; the flag `auto_replay` stops it.",
+    ),
+    _info(
+        "operation.completed",
+        "operation action acted skipped failed_again why",
+        "A stored operation has acted on all of its jobs and, if it waits for outcomes, has them.",
+    ),
+    _warning(
+        "operation.aborted",
+        "operation action acted skipped failed_again why",
+        "A stored operation was ended early: by a person, or because too many jobs failed again.",
+        "See why in `holdfast operations show`; what was not acted on is as it was.",
+    ),
+    _warning(
+        "operation.paused",
+        "operation action acted why",
+        "A stored operation waits for a person: one paused it, or no canary has finished.",
+        "`holdfast operations resume` or `abort`.",
+    ),
+    _warning_summed(
+        "operation.step_failed",
+        "operation action error",
+        "A step of a stored operation failed; it is tried again, and the others go on.",
+        "If it goes on: see the error, and `holdfast operations show`.",
     ),
     # --- the log itself ------------------------------------------------------------------
     _warning(

@@ -99,6 +99,8 @@ class NewOperation(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     canary: Whole = 0
     canary_seconds: float = CANARY_SECONDS
     abort_ratio: float | None = None
+    matched: Whole | None = None
+    """How many jobs the plan counted, if it counted all of them."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` naming the bad field."""
@@ -109,6 +111,8 @@ class NewOperation(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         self.wanted.check()
         if self.limit is not None:
             check_size("limit", self.limit, 1)
+        if self.matched is not None:
+            check_size("matched", self.matched, 0)
         if self.rate is not None:
             check_rate(self.rate)
         check_size("canary", self.canary, 0, MAX_CANARY)
@@ -158,6 +162,8 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ended_at_us: Whole = 0
     note: str = ""
     """Why it ended early, or why it waits."""
+    matched: Whole | None = None
+    """How many jobs its filter found when it started, if they were counted."""
 
     @property
     def ended(self) -> bool:
@@ -284,6 +290,7 @@ def start(
         abort_ratio=DEFAULT_ABORT_RATIO if watches and new.abort_ratio is None else new.abort_ratio,
         phase=Phase.CANARY if new.canary else Phase.RUNNING,
         until=until,
+        matched=new.matched,
     )
 
 

@@ -58,6 +58,19 @@ def assign(payload: bytes, assignments: tuple[Assignment, ...]) -> bytes:
     return encode_payload(value)
 
 
+def value_at(payload: bytes, path: str) -> object:
+    """Return the value at a path, or raise ``NoSuchPath``."""
+    value: object = _OBJECT.decode(payload)
+    for part in parts_of(path):
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            raise NoSuchPath(path)
+    return value
+
+
 def same_json(one: bytes, other: bytes) -> bool:
     """Whether two payloads mean the same."""
     return one == other or _OBJECT.decode(one) == _OBJECT.decode(other)

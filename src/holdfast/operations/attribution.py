@@ -28,17 +28,26 @@ def attribution_of(
     changes: Mapping[str, object] | None = None,
 ) -> Attribution:
     """Return who and why, with an audit entry for an operation on the jobs of a filter."""
-    fields = {
-        field: msgspec.to_builtins(value)
-        for field in Filter.__struct_fields__
-        if (value := getattr(wanted, field)) != getattr(EVERYTHING, field) and field != "ids"
-    }
-    if len(wanted.ids) > 1:
-        fields["ids"] = list(wanted.ids[:MAX_NAMED_IDS])
+    fields = filter_fields(wanted)
+    if len(wanted.ids) <= 1:
+        fields.pop("ids", None)
+    else:
         fields["ids_count"] = len(wanted.ids)
     one = wanted.ids[0] if len(wanted.ids) == 1 else ""
     entry = entry_of(action, kind, one, who, {**fields, **(changes or {})}, wanted.tenant or "")
     return Attribution(who.by, who.why, (entry,))
+
+
+def filter_fields(wanted: Filter) -> dict[str, object]:
+    """Return the conditions of a filter by name; of many ids only the first."""
+    fields: dict[str, object] = {
+        field: list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
+        for field in Filter.__struct_fields__
+        if (value := getattr(wanted, field)) != getattr(EVERYTHING, field)
+    }
+    if wanted.ids:
+        fields["ids"] = list(wanted.ids[:MAX_NAMED_IDS])
+    return fields
 
 
 def entry_of(

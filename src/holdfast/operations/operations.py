@@ -6,7 +6,6 @@ part of the audit.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.actions import AnyAction, NoteJobs, ReplayJobs
+from holdfast.model.actions import ConfirmJobs, NoteJobs
 from holdfast.model.audit import (
     WHOLE_AUDIT,
     Attribution,
@@ -36,20 +35,21 @@ from holdfast.model.errors import (
     UnknownQueue,
     UnknownSchedule,
 )
-from holdfast.model.failure import FailureClass
 from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.outage import dependency_of
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
+from .bulk import BulkOperations, OperationRequest
 from .explain import explain_job
 from .fleet import FleetOperations
 from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
 from .outages import OutageView, outage_views
+from .payload_checks import PayloadCheck, check_payloads
 from .samples import PointView, latest, series_of_queue, with_samples
 from .views import (
     AuditView,
@@ -57,7 +57,6 @@ from .views import (
     HistoryView,
     JobPage,
     JobView,
-    OperationPreview,
     OperationResult,
     Status,
     status_of,
@@ -70,23 +69,7 @@ T = TypeVar("T")
 OnProgress = Callable[[int], None]
 """Called with the number of jobs done so far."""
 
-CHUNK = 1_000
-"""How many jobs one commit of a long operation changes."""
 _MAX_TRIES = 20
-
-
-class ReplayPace(msgspec.Struct, frozen=True):
-    """The most jobs per commit, and the pause between commits."""
-
-    at_once: int = CHUNK
-    pause_seconds: float = 0.0
-
-    @classmethod
-    def of(cls, rate: Rate) -> ReplayPace:
-        """Return the pace for this rate: about one commit per second."""
-        each_seconds = rate.per_seconds / rate.count
-        at_once = min(CHUNK, max(1, round(1 / each_seconds)))
-        return cls(at_once, at_once * each_seconds)
 
 
 class Operations:
@@ -108,6 +91,7 @@ class Operations:
         self._registry = registry
         self.default_max_attempts = default_max_attempts
         self.fleet = FleetOperations(engine, this_process)
+        self.bulk = BulkOperations(engine)
         self.groups = GroupOperations(engine)
 
     # --- look --------------------------------------------------------------------------------
@@ -213,85 +197,27 @@ class Operations:
             check_ids_differ(inputs)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
-    # --- operate on jobs ---------------------------------------------------------------------
+    # --- jobs: see ``bulk`` for operations on many -------------------------------------------
 
-    async def operate(
-        self,
-        action: AnyAction,
-        wanted: Filter,
-        who: Author,
-        *,
-        limit: int,
-        on_progress: OnProgress = lambda _count: None,
-        pace: ReplayPace | None = None,
-    ) -> OperationResult:
-        """Apply an action to jobs, oldest first, up to this many, a thousand in one commit."""
-        fixed = action.fixed if isinstance(action, ReplayJobs) else ""
-        changes: dict[str, object] = {"fixed": fixed} if fixed else {}
-        total = kept = 0
-        ids: list[str] = []
-        pace = pace or ReplayPace()
-        size = min(CHUNK, pace.at_once)
-        for some in _chunks(wanted, size):
-            more, kept_here = True, 0
-            while more and total < limit:
-                if total and pace.pause_seconds:
-                    await asyncio.sleep(pace.pause_seconds)
-                attribution = attribution_of(f"job.{action.name}", "job", some, who, changes)
-                found = await self.engine.operate(
-                    action, some, attribution, limit=min(limit - total, size)
-                )
-                total += len(found.jobs)
-                ids += _some_ids(found.jobs)[: MAX_NAMED_IDS - len(ids)]
-                kept_here = found.kept
-                on_progress(total)
-                # Jobs that are named and done must not be named again.
-                done = {job.id for job in found.jobs}
-                left = tuple(one for one in some.ids if one not in done)
-                more = found.more and bool(found.jobs) and bool(left or not some.ids)
-                some = replace(some, ids=left)  # noqa: PLW2901
-            kept += kept_here
-        return OperationResult(total, kept, ids)
-
-    async def preview(self, action: AnyAction, wanted: Filter, *, limit: int) -> OperationPreview:
-        """Return what an action would change at this moment; nothing is changed."""
-        asked = frozenset(wanted.states) & action.states if wanted.states else action.states
-        if not asked:
-            names = ", ".join(sorted(action.states))
-            raise InvalidInput("status", f"this works on jobs that are {names}")
-        wanted = replace(wanted, states=tuple(sorted(asked)))
-        jobs: list[Job] = []
-        kept, cursor = 0, ""
-        if isinstance(action, ReplayJobs) and not action.fixed and not wanted.ids:
-            wanted, kept = await self._without_deterministic(wanted)
-        while wanted.created_to_us != 0:
-            page = await self.engine.find(wanted, cursor=cursor, limit=MAX_PAGE)
-            others = [job for job in page.jobs if not action.skip_reason(job, named=False)]
-            kept += len(page.jobs) - len(others)
-            jobs += others
-            cursor = page.cursor
-            if not cursor or len(jobs) >= limit:
-                break
-        jobs = jobs[:limit]
-        return OperationPreview(len(jobs), kept, [JobView.of(job) for job in jobs[:MAX_NAMED_IDS]])
-
-    async def _without_deterministic(self, wanted: Filter) -> tuple[Filter, int]:
-        """Return a filter without deterministic failures, and how many of those there are."""
-        asked = set(wanted.classes or FailureClass)
-        others = asked - {FailureClass.DETERMINISTIC}
-        if others == asked:
-            return wanted, 0
-        wrong = replace(wanted, classes=(FailureClass.DETERMINISTIC,))
-        kept = sum(group.count for group in await self.engine.groups(wrong))
-        if not others:
-            return replace(wanted, created_to_us=0), kept  # matches no job
-        return replace(wanted, classes=tuple(sorted(others))), kept
+    async def confirm(self, wanted: Filter, who: Author) -> OperationResult:
+        """Confirm the jobs that are named, a thousand in one commit."""
+        done: list[Job] = []
+        for start in range(0, len(wanted.ids), MAX_PAGE):
+            some = replace(wanted, ids=wanted.ids[start : start + MAX_PAGE])
+            attribution = attribution_of("job.confirm", "job", some, who)
+            found = await self.engine.operate(ConfirmJobs(), some, attribution, limit=MAX_PAGE)
+            done += found.jobs
+        return OperationResult(len(done), 0, _some_ids(done))
 
     async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
         """Add a note to the history of these jobs."""
         attribution = attribution_of("job.note", "job", wanted, Author(by, text))
         done = await self.engine.operate(NoteJobs(text), wanted, attribution, limit=MAX_PAGE)
         return OperationResult(len(done.jobs), done.kept, _some_ids(done.jobs))
+
+    async def check_payloads(self, request: OperationRequest) -> PayloadCheck:
+        """Check what an edit or a retarget would leave against the tasks that are known here."""
+        return await check_payloads(self.engine, self._registry, request)
 
     async def edit(
         self, job_id: str, tenant: str, changes: Edit, who: Author, version: int | None
@@ -444,16 +370,6 @@ async def _with_retries(change: Callable[[], Awaitable[T]]) -> T:
 def created(receipts: Sequence[Receipt]) -> int:
     """How many of these are new jobs."""
     return sum(receipt.admission is Admission.CREATED for receipt in receipts)
-
-
-def _chunks(wanted: Filter, size: int) -> list[Filter]:
-    """Return the filter, split if it names more jobs than one commit may change."""
-    if len(wanted.ids) <= size:
-        return [wanted]
-    return [
-        replace(wanted, ids=wanted.ids[start : start + size])
-        for start in range(0, len(wanted.ids), size)
-    ]
 
 
 class _Ref(msgspec.Struct, frozen=True):

@@ -370,21 +370,12 @@ class AuditView(msgspec.Struct, frozen=True):
 
 
 class OperationResult(msgspec.Struct, frozen=True):
-    """How many jobs an operation changed, and how many it left as they were."""
+    """How many jobs were changed, and how many were left as they were."""
 
     done: int
     kept: int = 0
     ids: list[str] = []
     """The first changed ones."""
-
-
-class OperationPreview(msgspec.Struct, frozen=True):
-    """What an operation would change."""
-
-    would: int
-    kept: int
-    jobs: list[JobView]
-    """The first of them."""
 
 
 def status_of(counts: Mapping[str, Counts], fleet: Sequence[WorkerProcess] = ()) -> Status:

@@ -62,6 +62,11 @@ def _counted(metrics: Metrics) -> Iterator[Found]:
     yield "terminal_failed_total", sorted(metrics.terminal.items())
     yield "holdfast_late_acks_refused_total", [((verb,), n) for verb, n in metrics.late.items()]
     yield "holdfast_claims_total", [((result,), n) for result, n in metrics.claims.items()]
+    yield (
+        "holdfast_operation_members_total",
+        [((action,), n) for action, n in sorted(metrics.operation_members.items())],
+    )
+    yield "holdfast_operations_running", [((), metrics.operations_running())]
 
 
 def _processes(figures: Mapping[str, ProcessMetrics]) -> Iterator[Found]:

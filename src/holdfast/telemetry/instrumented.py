@@ -19,7 +19,6 @@ from holdfast.engines.contract import (
     Reclaim,
     Renewal,
 )
-from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.engines.outages import outage_retry_at_us
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import effects as fx
@@ -31,6 +30,7 @@ from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import Failure
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
+from holdfast.model.operation import OperationStep
 from holdfast.model.outage import (
     DEFAULT_OUTAGE_MAX_SECONDS,
     DependencyReport,
@@ -41,6 +41,7 @@ from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.search import Filter
 
 from .counters import Metrics
+from .operation_logging import OperationLoggingEngine
 
 log = StructuredLog("holdfast.jobs")
 
@@ -55,7 +56,7 @@ _STATE_AFTER_LOSS = {fx.Died: State.DEAD, fx.Cancelled: State.CANCELLED}
 _COMPLETED = OutcomeKind.COMPLETED
 
 
-class InstrumentedEngine(ForwardingEngine):
+class InstrumentedEngine(OperationLoggingEngine):
     """Forwards every verb and counts its results."""
 
     def __init__(
@@ -74,6 +75,7 @@ class InstrumentedEngine(ForwardingEngine):
         self.metrics = metrics
         self.on_command: Callable[[], None] = lambda: None
         """Called after a command to processes was sent: it may be for this one."""
+        metrics.operations_running = lambda: self.operation_log.running
         now = monotonic()
         self._held: dict[int, tuple[Job, float]] = {
             job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
@@ -215,6 +217,13 @@ class InstrumentedEngine(ForwardingEngine):
         if isinstance(action, CancelJobs):
             self._cancelled(done.jobs)
         return done
+
+    async def advance_operation(self, operation_id: str) -> OperationStep:
+        """See ``Engine.advance_operation``."""
+        step = await super().advance_operation(operation_id)
+        if step.acted:
+            self.metrics.operation_members[step.operation.action.name] += step.acted
+        return step
 
     async def outages(self, *, ended: bool = False) -> list[Outage]:
         """See ``Engine.outages``."""

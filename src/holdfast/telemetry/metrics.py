@@ -142,6 +142,18 @@ _ALL = (
         "machines, and jobs that run twice.",
         ("verb",),
     ),
+    # --- stored operations -------------------------------------------------------------------
+    Metric(
+        "holdfast_operation_members_total",
+        "counter",
+        "Jobs that stored operations acted on, by action such as replay or archive.",
+        ("action",),
+    ),
+    Metric(
+        "holdfast_operations_running",
+        "gauge",
+        "Stored operations that have not ended, paused ones included." + _SAME_EVERYWHERE,
+    ),
     # --- what the store holds ----------------------------------------------------------------
     _store_gauge(
         "queue_depth", "Unfinished jobs that are not running: pending, scheduled and blocked ones."

@@ -22,6 +22,7 @@ from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
+from holdfast.worker.operation_loop import OperationLoop
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.outage_loop import OutageLoop
 from holdfast.worker.registry import Registry
@@ -226,6 +227,7 @@ class Rehearsal:
                 lambda jobs, on_duplicate: self._engine.enqueue(jobs, on_duplicate=on_duplicate),
                 remember_seconds=_OPTIONS.remember_seconds,
             ),
+            OperationLoop(self._engine),
         ]
         self._supervisor = Supervisor(loops, self.clock)
         for hook in registry.on_start:

@@ -55,6 +55,8 @@ class TaskSpec(msgspec.Struct, frozen=True):
     retry: Retry | None = None
     estimated_seconds: float | None = None
     max_processing_seconds: float | None = None
+    check: Callable[..., object] | None = None
+    """Says whether a call would pass, without doing anything: for ``holdfast dead try``."""
     dependency: str = ""
     """What its jobs need, if it names that: they have queues of their own for it."""
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import ActionCommand, run_action
+from holdfast.cli.job_actions import OperationCommand, run_operation
+from holdfast.cli.operation_options import Pace, pace_options
 from holdfast.cli.options import (
     NO_LIMIT,
     check_job,
@@ -33,18 +34,19 @@ from holdfast.model.search import Filter, Order
 
 from . import groups as group_commands
 from .jobs import count_options, page_options, print_count, print_job, print_page
-from .queues import rate_of
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
-    from holdfast.operations.operations import ReplayPace
 
 _ARCHIVED = click.option("--archived", is_flag=True, help="Archived ones instead.")
 
 
 @click.group("dead", cls=CommandGroup)
 def dead_group() -> None:
-    """List, count, group, annotate, archive and restore dead letters: jobs that failed for good."""
+    """List, count, group, try, edit and archive dead letters: jobs that failed for good."""
+
+
+dead_group.lazy_commands = {"edit": "fixes:edit_dead", "try": "fixes:try_dead"}
 
 
 for _command in group_commands.COMMANDS:
@@ -128,6 +130,7 @@ def note_on_job(
 @filter_options()
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
 @limit_option
+@pace_options()
 @who_options
 @confirm_options
 @json_option
@@ -139,6 +142,7 @@ def archive(
     wanted: Filter,
     everything: bool,
     limit: int,
+    pace: Pace,
     who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
@@ -150,17 +154,18 @@ def archive(
     """
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    command = ActionCommand(
+    command = OperationCommand(
         ArchiveJobs(),
         wanted,
         who,
         limit=limit,
+        pace=pace,
         dry_run=dry_run,
         as_json=as_json,
         ask=not wanted.ids,
         yes=yes,
     )
-    run_action(context, command)
+    run_operation(context, command)
 
 
 @dead_group.command("restore")
@@ -168,6 +173,7 @@ def archive(
 @filter_options()
 @click.option("--all", "everything", is_flag=True, help="Every archived job.")
 @limit_option
+@pace_options()
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @who_options
 @json_option
@@ -179,6 +185,7 @@ def restore(
     wanted: Filter,
     everything: bool,
     limit: int,
+    pace: Pace,
     dry_run: bool,
     who: Callable[[], Author],
     as_json: bool,
@@ -186,10 +193,10 @@ def restore(
     """Turn archived jobs back into dead letters, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    command = ActionCommand(
-        RestoreJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json
+    command = OperationCommand(
+        RestoreJobs(), wanted, who, limit=limit, pace=pace, dry_run=dry_run, as_json=as_json
     )
-    run_action(context, command)
+    run_operation(context, command)
 
 
 @click.command("replay")
@@ -208,7 +215,7 @@ def restore(
     default="",
     help="What you fixed; replays deterministic failures too.",
 )
-@click.option("--rate", metavar="N/UNIT", help="The highest rate, if a daemon runs: 100/m.")
+@pace_options(outcomes=True)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @who_options
 @json_option
@@ -220,7 +227,7 @@ def replay(
     wanted: Filter,
     limit: int,
     fixed: str,
-    rate: str | None,
+    pace: Pace,
     dry_run: bool,
     who: Callable[[], Author],
     as_json: bool,
@@ -228,24 +235,20 @@ def replay(
     """Replay dead letters, oldest first, with a fresh budget of attempts.
 
     Without --fixed, deterministic failures stay dead; they are counted, and the exit code is 4. The
-    command returns when the jobs are pending again.
+    command returns when the jobs are pending again. With --rate, --canary or --abort-above a daemon
+    carries it out, and the command waits until it is known how the jobs ended; exit 1 if it was
+    aborted. Either way each job is replayed once: see holdfast operations.
     """
     wanted = with_ids(wanted, ids)
     if fixed:
         check_text("--fixed", fixed)
-    command = ActionCommand(
+    command = OperationCommand(
         ReplayJobs(fixed=fixed),
         wanted,
         who,
         limit=limit,
-        pace=None if rate is None else _pace(rate),
+        pace=pace,
         dry_run=dry_run,
         as_json=as_json,
     )
-    run_action(context, command)
-
-
-def _pace(text: str) -> ReplayPace:
-    from holdfast.operations.operations import ReplayPace  # noqa: PLC0415
-
-    return ReplayPace.of(rate_of("--rate", text))
+    run_operation(context, command)

@@ -1,4 +1,4 @@
-"""``holdfast jobs``: list, count, show, explain, cancel, purge, confirm, reclaim and edit."""
+"""``holdfast jobs``: list, show, explain, cancel, purge, confirm, reclaim, edit, retarget."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.job_actions import ActionCommand, run_action
+from holdfast.cli.job_actions import OperationCommand, run_operation
+from holdfast.cli.operation_options import Pace, pace_options
 from holdfast.cli.options import (
-    NO_LIMIT,
     check_job,
     check_some,
     confirm_options,
@@ -25,7 +25,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.actions import CancelJobs, ConfirmJobs, PurgeJobs
+from holdfast.model.actions import CancelJobs, PurgeJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_order
@@ -42,7 +42,10 @@ _TENANT = click.option(
 
 @click.group("jobs", cls=CommandGroup)
 def jobs_group() -> None:
-    """List, count, show, explain, cancel, purge, confirm, reclaim and edit jobs."""
+    """List, count, show, explain, cancel, purge, confirm, reclaim, edit and retarget jobs."""
+
+
+jobs_group.lazy_commands = {"retarget": "fixes:retarget_jobs"}
 
 
 def page_options(usual: Order) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -322,6 +325,7 @@ def _print_history(view: HistoryView) -> None:
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
 @limit_option
+@pace_options()
 @who_options
 @confirm_options
 @json_option
@@ -333,6 +337,7 @@ def cancel_jobs(
     wanted: Filter,
     everything: bool,
     limit: int,
+    pace: Pace,
     who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
@@ -341,17 +346,18 @@ def cancel_jobs(
     """Cancel unfinished jobs, by id or by filter; those in flight are asked to stop."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    command = ActionCommand(
+    command = OperationCommand(
         CancelJobs(),
         wanted,
         who,
         limit=limit,
+        pace=pace,
         dry_run=dry_run,
         as_json=as_json,
         ask=not wanted.ids,
         yes=yes,
     )
-    run_action(context, command)
+    run_operation(context, command)
 
 
 @jobs_group.command("purge")
@@ -359,6 +365,7 @@ def cancel_jobs(
 @filter_options(states=True)
 @click.option("--all", "everything", is_flag=True, help="Every finished job.")
 @limit_option
+@pace_options()
 @who_options
 @confirm_options
 @json_option
@@ -370,6 +377,7 @@ def purge_jobs(
     wanted: Filter,
     everything: bool,
     limit: int,
+    pace: Pace,
     who: Callable[[], Author],
     dry_run: bool,
     yes: bool,
@@ -378,10 +386,18 @@ def purge_jobs(
     """Delete finished jobs and their history, by id or by filter."""
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    command = ActionCommand(
-        PurgeJobs(), wanted, who, limit=limit, dry_run=dry_run, as_json=as_json, ask=True, yes=yes
+    command = OperationCommand(
+        PurgeJobs(),
+        wanted,
+        who,
+        limit=limit,
+        pace=pace,
+        dry_run=dry_run,
+        as_json=as_json,
+        ask=True,
+        yes=yes,
     )
-    run_action(context, command)
+    run_operation(context, command)
 
 
 @jobs_group.command("confirm")
@@ -399,8 +415,17 @@ def confirm_jobs(
     as_json: bool,
 ) -> None:
     """Confirm jobs that wait for a person."""
+    from holdfast.cli import store_access  # noqa: PLC0415
+
     wanted = with_ids(Filter(tenant=tenant), ids)
-    run_action(context, ActionCommand(ConfirmJobs(), wanted, who, limit=NO_LIMIT, as_json=as_json))
+    asked = who()
+    done = store_access.write_store(
+        context.settings(), lambda operations: operations.confirm(wanted, asked)
+    )
+    if as_json:
+        document(done)
+    else:
+        click.echo(f"{count_of(done.done)} confirmed")
 
 
 @jobs_group.command("reclaim")

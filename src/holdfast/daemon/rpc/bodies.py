@@ -7,6 +7,7 @@ import msgspec
 from holdfast.engines.contract import OnDuplicate
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.operations.attribution import Author
+from holdfast.operations.bulk import OperationRequest
 from holdfast.operations.inputs import JobInput
 
 
@@ -29,3 +30,9 @@ class RunScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     who: Author
+
+
+class CheckPayloadsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Check what this edit or retarget would leave against the tasks of the daemon."""
+
+    request: OperationRequest

@@ -20,7 +20,7 @@ from holdfast.telemetry.exposition import exposition
 
 from . import CONFIG, OPERATIONS
 from .app import Route
-from .bodies import EnqueueBody, HistoryBody, RunScheduleBody
+from .bodies import CheckPayloadsBody, EnqueueBody, HistoryBody, RunScheduleBody
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
         request = _read_body(body, HistoryBody)
         return await operations.history(request.id, request.tenant)
 
+    async def check_payloads(body: bytes) -> object:
+        return await operations.check_payloads(_read_body(body, CheckPayloadsBody).request)
+
     async def run_schedule(body: bytes) -> object:
         request = _read_body(body, RunScheduleBody)
         return await operations.run_schedule(request.name, request.who, clock.now_us())
@@ -83,6 +86,7 @@ def operation_routes(operations: Operations) -> Mapping[str, Route]:
     return {
         f"POST {OPERATIONS}enqueue": _json_route(enqueue),
         f"GET {OPERATIONS}status": _json_route(status),
+        f"POST {OPERATIONS}check_payloads": _json_route(check_payloads),
         f"POST {OPERATIONS}history": _json_route(history),
         f"POST {OPERATIONS}run_schedule": _json_route(run_schedule),
     }

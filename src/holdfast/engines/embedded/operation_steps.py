@@ -98,7 +98,7 @@ class OperationSteps:
             page = await self._queries.matching(named, after, MAX_PAGE, operation.caller)
             for job in page:
                 missing.discard(job.id)
-                if job.state not in operation.action.states:
+                if job.state not in wanted.states:
                     raise IllegalTransition(job.id, job.state, operation.action.name)
             if len(page) < MAX_PAGE:
                 break

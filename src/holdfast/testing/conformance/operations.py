@@ -47,7 +47,9 @@ from .fixture import FAILURE, OPERATION, WRONG, EngineFixture, Suite, named, on_
 ABORT = OperationChange(abort=True)
 PAUSE = OperationChange(paused=True)
 RESUME = OperationChange(paused=False)
-DEAD = wanted(states=(State.DEAD,))
+_DEAD = (State.DEAD,)
+DEAD = wanted(states=_DEAD)
+EDIT = (Assignment("payload.n", b"1"),)
 
 
 def new(
@@ -284,6 +286,8 @@ class OperationRules(Suite):
             await start(fixture, wanted=named("a", "b"))
         with pytest.raises(JobNotFound):
             await start(fixture, wanted=named("a", "nobody"))
+        with pytest.raises(IllegalTransition):
+            await start(fixture, action=EditJobs(EDIT), wanted=wanted(ids=("b",), states=_DEAD))
         assert await fixture.engine.operations() == []
 
     @on_engine

@@ -105,7 +105,7 @@ def _check_named(operation: Operation, context: CallContext) -> SansIO[None]:
         page = yield from find(named, after, MAX_PAGE, operation.caller, context)
         for job in page:
             missing.discard(job.id)
-            if job.state not in operation.action.states:
+            if job.state not in wanted.states:
                 raise IllegalTransition(job.id, job.state, operation.action.name)
         if len(page) < MAX_PAGE:
             break

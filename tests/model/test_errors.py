@@ -57,6 +57,7 @@ CODES = {
     "UnknownSchedule": "unknown_schedule",
     "PlanOutdated": "plan_outdated",
     "UnknownOperation": "unknown_operation",
+    "UnknownGroup": "unknown_group",
     "UnknownQueue": "unknown_queue",
     "JobFailed": "job_failed",
     "NoResult": "no_result",

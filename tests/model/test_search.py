@@ -59,6 +59,7 @@ PENDING = replace(DEAD, state=State.PENDING, finished_at_us=0, failure=None, rep
         ({"finished_from_us": 200}, {"finished_from_us": 201}),
         ({"finished_to_us": 201}, {"finished_to_us": 200}),
         ({"replay_run": "run1"}, {"replay_run": "run2"}),
+        ({"replay_run": "run1"}, {"replay_run": ""}),
     ],
     ids=str,
 )
@@ -118,7 +119,7 @@ def test_a_job_without_a_key_has_no_key_to_be_found_by() -> None:
         ({"text": ""}, "text"),
         ({"text": "x" * 201}, "text"),
         ({"fingerprint": 7}, "fingerprint"),
-        ({"replay_run": ""}, "replay_run"),
+        ({"replay_run": "x" * 201}, "replay_run"),
         ({"attempts_from": -1}, "attempts_from"),
         ({"attempts_to": True}, "attempts_to"),
         ({"created_from_us": 1.5}, "created_from_us"),

@@ -81,6 +81,7 @@ ERRORS = [
     errors.JobNotFound("a"),
     errors.UnknownSchedule("nightly", ["hourly"]),
     errors.UnknownOperation("op-1"),
+    errors.PlanOutdated(1_204, "980"),
     errors.UnknownQueue("mial", ["mail"]),
     errors.JobFailed("a", "dead", "timeout", "took too long"),
     errors.NoResult("a", "its result is too large"),

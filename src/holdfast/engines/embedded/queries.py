@@ -256,7 +256,7 @@ class Queries:
             found += stretch
             there_is_more = after is not None
         await core.durable()  # memory may hold newer changes
-        return found
+        return found[:limit]  # memory and history together may have had more
 
     async def _stretch(
         self, wanted: Filter, after: Place | None, limit: int, caller: Caller, order: Order

@@ -261,6 +261,7 @@ def as_version_2(file):
         *("DROP TABLE kinds", "ALTER TABLE old RENAME TO kinds", "DROP TABLE group_hours"),
         *("DELETE FROM groups", "DELETE FROM group_tenants", "DELETE FROM group_scopes"),
         "ALTER TABLE groups ADD COLUMN hour_us INTEGER NOT NULL DEFAULT 0",
+        *("DROP INDEX dead_by_finish", "DROP INDEX dead_by_attempt"),
         "PRAGMA user_version = 2",
     ):
         change(file, sql)
@@ -269,8 +270,6 @@ def as_version_2(file):
 def as_version_1(file):
     """Make the database one of version 1, which did not know how many bytes it has."""
     as_version_2(file)
-    change(file, "DROP INDEX dead_by_finish")
-    change(file, "DROP INDEX dead_by_attempt")
     change(file, "DROP TABLE done_size")
     change(file, "PRAGMA user_version = 1")
 

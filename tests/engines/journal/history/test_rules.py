@@ -74,7 +74,7 @@ def test_a_dead_job_is_read_back_exactly(store, world):
     assert store.find(Filter(), SYSTEM, None, 9, Order.CREATED) == [job]
     assert store.history(job)[0] == world.attempts["Größe & Co", "ключ-ü"]
     assert store.history(job)[1] == world.notes["Größe & Co", "ключ-ü"]
-    (group,) = store.groups(Filter(), SYSTEM)
+    (group,) = store.groups(Filter(), SYSTEM, world.now_us)
     assert group.error_reason == HOSTILE
 
 
@@ -85,7 +85,7 @@ def test_replayed_jobs_leave_the_dead_and_their_history_stays(store, world):
     world.feed(store)
     assert store.get("default", "a") is None
     assert store.tallies() == {}
-    assert store.groups(Filter(), SYSTEM) == []
+    assert store.groups(Filter(), SYSTEM, world.now_us) == []
     assert store.history(job) == (world.attempts["default", "a"], world.notes["default", "a"])
     job = world.complete(world.claim(job))
     world.feed(store)
@@ -100,7 +100,7 @@ def test_archived_restored_and_edited_jobs_are_as_they_were_recorded_last(store,
         world.feed(store)
         assert store.get("default", "a") == job
         assert store.tallies() == {("default", "default", job.state): 1}
-        assert len(store.groups(Filter(), SYSTEM)) == (job.state is State.DEAD)
+        assert len(store.groups(Filter(), SYSTEM, world.now_us)) == (job.state is State.DEAD)
     assert [note.kind for note in store.history(job)[1]] == [
         "archive",
         "restore",

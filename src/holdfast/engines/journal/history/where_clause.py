@@ -70,7 +70,7 @@ _AFTER = {
     "(:place_number, :place_tenant, :place_id)"
     for order in Order
 }
-_OF_KINDS = frozenset({"queues", "error_reasons", "classes"})
+_OF_KINDS = frozenset({"queues", "tasks", "error_reasons", "classes", "statuses"})
 """What a kind is, so that a filter without some of it selects the other kinds."""
 
 

@@ -28,7 +28,7 @@ from holdfast.model.operation import (
     NewOperation,
     OperationChange,
 )
-from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.policy import DEFAULT_POLICY, Rate
 from holdfast.model.search import Filter
 from holdfast.operations.attribution import Author, attribution_of, entry_of
 
@@ -37,6 +37,8 @@ log = StructuredLog("holdfast.auto_replay")
 INTERVAL_SECONDS = 15.0
 COST_FACTOR = 50
 """Looking takes at most one part in this many of the time."""
+SAMPLE_MARGIN_SECONDS = 30.0
+"""A sample counts what was completed up to this long before it was taken."""
 
 
 class AutoReplayLoop:
@@ -98,17 +100,20 @@ class AutoReplayLoop:
         groups = [one for one in groups if not policies.get(one.queue, DEFAULT_POLICY).paused]
         outages = await engine.outages(ended=True)
         operations = await engine.operations(limit=MAX_ENDED)
+        busy: set[tuple[str, Rate]] = set()
         for one in due_replays(groups, outages, operations, now_us):
-            if await self._works(one, now_us) and (await engine.find(one.wanted, limit=1)).jobs:
+            if (one.queue, one.rate) in busy or not await self._works(one, now_us):
+                continue
+            if (await engine.find(one.wanted, limit=1)).jobs:
                 await self._start(one)
+                busy.add((one.queue, one.rate))
 
     async def _works(self, one: AutoReplay, now_us: int) -> bool:
         """Whether the queue is known to work, or has completed jobs lately."""
         if not one.works_since_us:
             return True
-        series = await self._engine.samples(
-            [one.queue], from_us=one.works_since_us, to_us=now_us + 1
-        )
+        from_us = one.works_since_us + int(SAMPLE_MARGIN_SECONDS * MICROSECONDS)
+        series = await self._engine.samples([one.queue], from_us=from_us, to_us=now_us + 1)
         return any(point.completed_per_second > 0 for point in series.get(one.queue, ()))
 
     async def _start(self, one: AutoReplay) -> None:

@@ -26,7 +26,7 @@ from holdfast.model import outage as outage_rules
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import FailureClass
 from holdfast.model.job import MICROSECONDS, Job, State
-from holdfast.model.outage import Phase, dependency_of
+from holdfast.model.outage import OutagePhase, dependency_of
 from holdfast.model.search import Filter
 from holdfast.operations.operations import Operations
 from holdfast.settings import Settings
@@ -136,7 +136,7 @@ class Story:
     async def _lively(self) -> bool:
         """Whether something goes on that does not wait for long."""
         outages = await self.engine.outages()
-        recovering = any(one.phase is Phase.RECOVERING for one in outages)
+        recovering = any(one.phase is OutagePhase.RECOVERING for one in outages)
         near = any(0 <= at - self.seconds < 5 for at in self._waves)
         return recovering or near or bool(await self.engine.operations(running=True))
 
@@ -223,7 +223,7 @@ async def test_what_may_pass_heals_and_the_rest_takes_five_commands(
         assert await story.transient() == []
         assert story.died, "receipts died as the outage began"
         [outage] = await story.engine.outages(ended=True)
-        assert outage.phase is Phase.ENDED
+        assert outage.phase is OutagePhase.ENDED
         assert outage.since_us < START_US + (OUTAGE_SECONDS[0] + 10) * MICROSECONDS
         assert outage.ended_at_us > START_US + OUTAGE_SECONDS[1] * MICROSECONDS
         assert story.payments.answers[503] < 60, "most were not even tried"

@@ -181,17 +181,24 @@ def test_a_schedule_is_run_by_hand(shop, here):
 
 
 def test_flags_are_switched_and_taken_away(shop):
-    assert shop.run("flags", "list").stderr == "no flags are set\n"
-    assert shop.run("flags", "set", "auto_replay", "on", *WHY).stdout == "auto_replay is on\n"
-    assert shop.json("flags", "set", "b", "OFF", *WHY) == {"name": "b", "on": False}
-    assert shop.json("flags", "list") == [
-        {"name": "auto_replay", "on": True},
-        {"name": "b", "on": False},
+    assert shop.run("flags", "list").stdout.splitlines() == [
+        "FLAG                      STATE          WHAT IT DOES",
+        "auto_replay               on (default)   transient dead letters go back by themselves",
+        "auto_replay/rate_limited  off (default)  those of a rate limit too",
+        "outage_mode               on (default)   jobs wait while what they need is out",
     ]
-    assert len(shop.run("flags", "list", "--ndjson").stdout.splitlines()) == 2
-    assert "auto_replay  on" in shop.run("flags", "list").stdout
+    assert shop.run("flags", "set", "auto_replay", "off", *WHY).stdout == "auto_replay is off\n"
+    assert shop.json("flags", "set", "b", "OFF", *WHY) == {"name": "b", "on": False}
+    assert [(one["name"], one["on"], one["is_set"]) for one in shop.json("flags", "list")] == [
+        ("auto_replay", False, True),
+        ("auto_replay/rate_limited", False, False),
+        ("b", False, True),
+        ("outage_mode", True, False),
+    ]
+    assert len(shop.run("flags", "list", "--ndjson").stdout.splitlines()) == 4
+    assert "auto_replay               off  " in shop.run("flags", "list").stdout
     assert shop.run("flags", "set", "b", "unset", *WHY).stdout == "b is unset\n"
-    assert [one["name"] for one in shop.json("flags", "list")] == ["auto_replay"]
+    assert "b" not in [one["name"] for one in shop.json("flags", "list")]
     shop.run("flags", "set", "b", "maybe", *WHY, code=2)
     shop.run("flags", "set", "", "on", *WHY, code=2)
 

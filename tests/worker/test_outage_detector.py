@@ -4,10 +4,11 @@ import pytest
 
 from holdfast.model import outage as rules
 from holdfast.model.failure import Failure
+from holdfast.model.flags import outage_mode_on
 from holdfast.model.job import Job, State
 from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import completed, retry, snooze
-from holdfast.worker.outage_detector import OutageDetector, outage_mode_on
+from holdfast.worker.outage_detector import OutageDetector
 
 DOWN = Failure.of("connection", "refused")
 

@@ -510,6 +510,12 @@ _ALL = (
         "Transient dead letters go back by themselves: what they need works again.",
         "Nothing. `holdfast operations show` tells how far it is; the flag `auto_replay` stops it.",
     ),
+    _warning(
+        "auto_replay.refused",
+        "operation error",
+        "An auto-replay could not be started; it is tried again.",
+        "See the error; too many operations may run: `holdfast operations list --running`.",
+    ),
     _info(
         "operation.completed",
         "operation action acted skipped failed_again why",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from holdfast.model.failure import Failure
+from holdfast.model.flags import outage_mode_on
 from holdfast.model.job import Job
 from holdfast.model.outage import (
     ANSWER_REASONS,
@@ -15,8 +16,6 @@ from holdfast.model.outage import (
 )
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-OUTAGE_MODE = "outage_mode"
-"""The flag that switches outages off, for all queues or, as ``outage_mode/NAME``, for one."""
 TRIP_FAILURES = 5
 """How many failures in a row, without a success, mean an outage …"""
 TRIP_JOBS = 3
@@ -25,12 +24,6 @@ FORGET_SECONDS = 600.0
 """What was seen longer ago than this does not count."""
 
 _COMPLETED = OutcomeKind.COMPLETED
-
-
-def outage_mode_on(flags: Mapping[str, bool], *names: str) -> bool:
-    """Whether outages are noticed for a queue or a dependency of these names."""
-    own = [flags[flag] for name in names if (flag := f"{OUTAGE_MODE}/{name}") in flags]
-    return all(own) if own else flags.get(OUTAGE_MODE, True)
 
 
 class DependencyHealth:

@@ -13,10 +13,11 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import HoldfastError, InvalidInput
+from holdfast.model.flags import OUTAGE_MODE, outage_mode_on
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.outage import DependencyReport, Outage
 
-from .outage_detector import OUTAGE_MODE, OutageDetector, outage_mode_on
+from .outage_detector import OutageDetector
 
 log = StructuredLog("holdfast.outages")
 

@@ -6,15 +6,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import stream_options, who_options
-from holdfast.cli.output import clean, document, lines, note, table
+from holdfast.cli.output import clean, document, lines, table
+from holdfast.model.flags import KNOWN_FLAGS
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
 
 _STATES = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
+
+
+class FlagView(msgspec.Struct, frozen=True):
+    """A flag for people; one that is not set has its default."""
+
+    name: str
+    on: bool
+    is_set: bool
+    what: str
 
 
 @click.group("flags", cls=CommandGroup)
@@ -26,22 +37,38 @@ def flags_group() -> None:
 @stream_options
 @click.pass_obj
 def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
-    """List the flags that are set."""
+    """List the flags that are set, and those that Holdfast itself follows."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
 
     found = store_access.read_store(
         context.settings(), lambda operations: operations.engine.flags()
     )
-    flags = [{"name": name, "on": on} for name, on in sorted(found.items())]
+    known = {flag.name: flag for flag in KNOWN_FLAGS}
+    flags = [
+        FlagView(
+            name,
+            found.get(name, flag is not None and flag.on),
+            is_set=name in found,
+            what="" if flag is None else flag.what,
+        )
+        for name in sorted({*found, *known})
+        for flag in [known.get(name)]
+    ]
     if as_json:
         document(flags)
     elif ndjson:
         lines(flags)
-    elif not flags:
-        note("no flags are set")
     else:
         table(
-            ("FLAG", "STATE"), [(name, "on" if on else "off") for name, on in sorted(found.items())]
+            ("FLAG", "STATE", "WHAT IT DOES"),
+            [
+                (
+                    one.name,
+                    f"{'on' if one.on else 'off'}{'' if one.is_set else ' (default)'}",
+                    one.what,
+                )
+                for one in flags
+            ],
         )
 
 
@@ -54,7 +81,12 @@ def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
 def set_flag(
     context: CommandContext, name: str, state: str, *, who: Callable[[], Author], as_json: bool
 ) -> None:
-    """Set a flag on or off, or remove it with unset."""
+    """Set a flag on or off, or remove it with unset.
+
+    Holdfast follows auto_replay and outage_mode, for everything, and
+    auto_replay/NAME and outage_mode/NAME, for one queue or dependency;
+    auto_replay/REASON is for one error_reason.
+    """
     from holdfast.cli import store_access  # noqa: PLC0415
 
     asked, on = who(), _STATES[state.lower()]

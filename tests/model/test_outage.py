@@ -16,7 +16,7 @@ from holdfast.model.outage import (
     MIN_RATE,
     DependencyReport,
     Outage,
-    Phase,
+    OutagePhase,
     RecoveryStep,
     base_queue,
     check_dependency,
@@ -107,7 +107,7 @@ def test_it_relapses_when_all_fails_again() -> None:
             outage = rules.failed(outage, FAILURE, now_us, now_us)
         outage = rules.observe(outage, DependencyReport("api"), now_us)
     assert outage is not None
-    assert (outage.phase, outage.pause_us) == (Phase.OUT, FIRST_PAUSE_US)
+    assert (outage.phase, outage.pause_us) == (OutagePhase.OUT, FIRST_PAUSE_US)
     assert outage.since_us == NOW
 
 
@@ -115,14 +115,14 @@ def test_it_ends_when_the_rate_limits_nothing() -> None:
     unused = recovering(rate=100.0, spent_until_us=0, step=RecoveryStep(NOW, claims=5, successes=5))
     early = rules.observe(unused, DependencyReport("api"), NOW + SECOND)
     assert early is not None
-    assert early.phase is Phase.RECOVERING
+    assert early.phase is OutagePhase.RECOVERING
     after = rules.observe(unused, DependencyReport("api"), NOW + 5 * SECOND)
     assert after is not None
-    assert (after.phase, after.ended_at_us) == (Phase.ENDED, NOW + 5 * SECOND)
+    assert (after.phase, after.ended_at_us) == (OutagePhase.ENDED, NOW + 5 * SECOND)
     fast = recovering(rate=600.0, step=RecoveryStep(NOW, claims=600, successes=600))
     after = rules.observe(fast, DependencyReport("api"), NOW + SECOND)
     assert after is not None
-    assert after.phase is Phase.ENDED
+    assert after.phase is OutagePhase.ENDED
 
 
 events = st.lists(
@@ -141,7 +141,7 @@ def test_whatever_happens_the_record_stays_within_its_limits(course: list[tuple[
         now_us += passed_us
         before = outage
         if event == "claim" and rules.room(outage, now_us):
-            if outage.phase is Phase.OUT and not outage.has_health_check:
+            if outage.phase is OutagePhase.OUT and not outage.has_health_check:
                 assert now_us - last_claim_us >= FIRST_PAUSE_US, "a pause between probes"
             outage, last_claim_us = rules.claimed(outage, now_us), now_us
             assert rules.room(outage, now_us) == rules.room(before, now_us) - 1

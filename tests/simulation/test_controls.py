@@ -14,7 +14,7 @@ from holdfast.model.operation_ledger import OperationLedger
 from holdfast.testing.simulation import BrokenPromise, simulate
 from holdfast.worker.worker import Worker
 
-from .broken import ReclaimsFirst, Unfenced, forget_moment_and_place, unsynced
+from .broken import ReclaimsFirst, Unfenced, unsynced
 
 MAX_SEEDS = 300
 REPEATED_SEEDS = range(5)
@@ -42,11 +42,6 @@ def test_answers_before_the_sync_are_found():
 def test_reclaiming_leases_before_renewing_them_is_found(monkeypatch):
     monkeypatch.setattr(daemon, "LeaseLoop", ReclaimsFirst)
     assert "the owner's own worker, which runs it" in find(simulate)
-
-
-def test_an_operation_that_looks_again_for_what_is_dead_now_is_found(monkeypatch):
-    forget_moment_and_place(monkeypatch)
-    assert "twice by operation" in find(simulate)
 
 
 def test_an_operation_that_does_not_count_its_outcomes_is_found(monkeypatch):

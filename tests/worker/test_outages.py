@@ -8,7 +8,7 @@ from holdfast import Holdfast
 from holdfast.engines.embedded import commands
 from holdfast.model.audit import Attribution
 from holdfast.model.job import MICROSECONDS, NewJob, State
-from holdfast.model.outage import Outage, Phase
+from holdfast.model.outage import Outage, OutagePhase
 from holdfast.testing.app import Rehearsal
 
 HOUR = 3_600
@@ -73,7 +73,7 @@ def outages(testing: Rehearsal, *, ended: bool = False) -> list[Outage]:
     return testing.call(testing.engine.outages(ended=ended))
 
 
-def phases(testing: Rehearsal, *, ended: bool = False) -> list[Phase]:
+def phases(testing: Rehearsal, *, ended: bool = False) -> list[OutagePhase]:
     return [one.phase for one in outages(testing, ended=ended)]
 
 
@@ -89,7 +89,7 @@ def outlive(jobs: int, seconds: float, most_per_second: int = 100_000) -> Servic
         service.go_down(testing.clock.now_us(), seconds)
         enqueue(app, testing, jobs)
         testing.advance(5)
-        assert phases(testing) == [Phase.OUT]
+        assert phases(testing) == [OutagePhase.OUT]
         charged = sum(job.attempt for job in testing.jobs())
         assert charged < 50, "it trips before many have failed"
         testing.advance(seconds - 6)
@@ -104,7 +104,7 @@ def outlive(jobs: int, seconds: float, most_per_second: int = 100_000) -> Servic
         assert states(testing) == {State.COMPLETED: jobs}
         testing.advance(20)
         assert outages(testing) == []
-        assert phases(testing, ended=True) == [Phase.ENDED]
+        assert phases(testing, ended=True) == [OutagePhase.ENDED]
     return service
 
 

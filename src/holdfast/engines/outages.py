@@ -14,8 +14,8 @@ from holdfast.model.job import MICROSECONDS, Job, check_id, check_size
 from holdfast.model.outage import (
     DependencyReport,
     Outage,
+    OutagePhase,
     OutageUpdate,
-    Phase,
     dependency_of,
     is_outage_failure,
 )
@@ -141,14 +141,14 @@ def log_changes(changes: Iterable[OutageChange], now_us: int) -> None:
                 seconds=round((after.ended_at_us - after.since_us) / MICROSECONDS, 1),
                 probes=after.probes,
             )
-        elif before.phase is Phase.OUT and after.phase is Phase.RECOVERING:
+        elif before.phase is OutagePhase.OUT and after.phase is OutagePhase.RECOVERING:
             log.emit(
                 "outage.recovering",
                 dependency=after.dependency,
                 seconds=round((after.phase_since_us - after.since_us) / MICROSECONDS, 1),
                 probes=after.probes,
             )
-        elif after.phase is Phase.OUT and _has_failed_again(before, after):
+        elif after.phase is OutagePhase.OUT and _has_failed_again(before, after):
             log.emit(
                 "outage.probe_failed",
                 dependency=after.dependency,

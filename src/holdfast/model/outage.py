@@ -80,7 +80,7 @@ def is_outage_failure(failure: Failure | None) -> bool:
     return failure is not None and failure.error_reason in OUTAGE_REASONS
 
 
-class Phase(enum.StrEnum):
+class OutagePhase(enum.StrEnum):
     """Where an outage is."""
 
     OUT = "out"
@@ -110,7 +110,7 @@ class Outage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error_reason: str = ""
     """Of the last failure that told of it."""
     message: str = ""
-    phase: Phase = Phase.OUT
+    phase: OutagePhase = OutagePhase.OUT
     phase_since_us: Whole = 0
     pause_us: Whole = FIRST_PAUSE_US
     """How long the next pause between two probes is."""
@@ -137,7 +137,7 @@ class Outage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def active(self) -> bool:
         """Whether it lasts."""
-        return self.phase is not Phase.ENDED
+        return self.phase is not OutagePhase.ENDED
 
 
 class DependencyReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -189,7 +189,7 @@ def end(outage: Outage, now_us: int, by: str = "", why: str = "") -> Outage:
     """Return it as one that has ended now."""
     return replace(
         outage,
-        phase=Phase.ENDED,
+        phase=OutagePhase.ENDED,
         phase_since_us=now_us,
         ended_at_us=now_us,
         ended_by=by,
@@ -199,7 +199,7 @@ def end(outage: Outage, now_us: int, by: str = "", why: str = "") -> Outage:
 
 def room(outage: Outage, now_us: int) -> int:
     """Return how many jobs of the dependency, in all its queues, may be claimed now."""
-    if outage.phase is Phase.OUT:
+    if outage.phase is OutagePhase.OUT:
         return int(now_us >= _job_probe_at_us(outage))
     ahead_us = max(outage.spent_until_us - now_us, 0)
     return max(0, _burst(outage) - -(-ahead_us // _interval_us(outage)))
@@ -207,7 +207,7 @@ def room(outage: Outage, now_us: int) -> int:
 
 def opens_at_us(outage: Outage, now_us: int) -> int | None:
     """Return when the passing of time alone allows another claim; None: it is allowed now."""
-    if outage.phase is Phase.OUT:
+    if outage.phase is OutagePhase.OUT:
         at_us = _job_probe_at_us(outage)
     else:
         at_us = outage.spent_until_us - (_burst(outage) - 1) * _interval_us(outage)
@@ -216,7 +216,7 @@ def opens_at_us(outage: Outage, now_us: int) -> int | None:
 
 def claimed(outage: Outage, now_us: int) -> Outage:
     """Return it after a claim, or the start of a health check, at this time."""
-    if outage.phase is Phase.OUT:
+    if outage.phase is OutagePhase.OUT:
         return replace(
             outage,
             probes=outage.probes + 1,
@@ -235,7 +235,7 @@ def failed(outage: Outage, failure: Failure, claimed_at_us: int, now_us: int) ->
 
     Jobs that were under way before the last decision tell nothing new.
     """
-    if outage.phase is Phase.OUT:
+    if outage.phase is OutagePhase.OUT:
         if not outage.probe_at_us or claimed_at_us < outage.probe_at_us:
             return outage
         asked_us = int((failure.retry_after_seconds or 0.0) * MICROSECONDS)
@@ -275,10 +275,10 @@ def observe(outage: Outage | None, report: DependencyReport, now_us: int) -> Out
         outage = start(report.dependency, now_us, report.failure)
     if report.has_health_check and not outage.has_health_check:
         outage = replace(outage, has_health_check=True)
-    if report.healthy is False and outage.phase is Phase.OUT:
+    if report.healthy is False and outage.phase is OutagePhase.OUT:
         failure = report.failure or Failure.of("connection", "the health check failed")
         return failed(outage, failure, now_us, now_us)
-    if outage.phase is Phase.OUT:
+    if outage.phase is OutagePhase.OUT:
         probed = outage.probe_at_us and report.claimed_at_us >= outage.probe_at_us
         return _recovering(outage, now_us) if probed or report.healthy else outage
     if report.successes:
@@ -291,7 +291,7 @@ def asks_for_health_check(outage: Outage, report: DependencyReport, now_us: int)
     """Whether the process that sent this report is to call its function now."""
     return (
         report.has_health_check
-        and outage.phase is Phase.OUT
+        and outage.phase is OutagePhase.OUT
         and now_us >= outage.next_probe_at_us
         and report.healthy is None
     )
@@ -300,7 +300,7 @@ def asks_for_health_check(outage: Outage, report: DependencyReport, now_us: int)
 def _recovering(outage: Outage, now_us: int) -> Outage:
     return replace(
         outage,
-        phase=Phase.RECOVERING,
+        phase=OutagePhase.RECOVERING,
         phase_since_us=now_us,
         pause_us=FIRST_PAUSE_US,
         rate=FIRST_RATE,
@@ -343,7 +343,7 @@ def _stepped(outage: Outage, now_us: int) -> Outage:
 def _out_again(outage: Outage, now_us: int) -> Outage:
     return replace(
         outage,
-        phase=Phase.OUT,
+        phase=OutagePhase.OUT,
         phase_since_us=now_us,
         pause_us=FIRST_PAUSE_US,
         next_probe_at_us=now_us + FIRST_PAUSE_US,

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.engines.contract import Counts
 from holdfast.model.durations import format_seconds
 from holdfast.model.job import MICROSECONDS
-from holdfast.model.outage import Outage, Phase, dependency_of
+from holdfast.model.outage import Outage, OutagePhase, dependency_of
 
 from .views import date_of
 
@@ -67,7 +67,7 @@ def outage_views(
 
 def _view(outage: Outage, counts: Mapping[str, Counts], now_us: int) -> OutageView:
     queues = [name for name in sorted(counts) if dependency_of(name) == outage.dependency]
-    out, recovering = outage.phase is Phase.OUT, outage.phase is Phase.RECOVERING
+    out, recovering = outage.phase is OutagePhase.OUT, outage.phase is OutagePhase.RECOVERING
     until_us = max(0, outage.next_probe_at_us - now_us)
     return OutageView(
         dependency=outage.dependency,

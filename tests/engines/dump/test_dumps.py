@@ -232,6 +232,14 @@ async def test_a_newer_dump_and_something_else_are_refused():
         verify_dump(io.BytesIO(random.Random(1).randbytes(1000)))
 
 
+async def test_an_older_dump_is_read(monkeypatch):
+    monkeypatch.setattr("holdfast.engines.dump.format.FORMAT", 1)
+    older = await file_of()
+    monkeypatch.undo()
+    assert verify_dump(io.BytesIO(older)).format == 1
+    restore(SimDisk(), read_dump(io.BytesIO(older)))
+
+
 async def test_nothing_of_an_altered_dump_is_loaded():
     altered = bytearray(await file_of())
     altered[-30] ^= 1

@@ -8,7 +8,7 @@ from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
-from holdfast.model.outage import DependencyReport, Phase
+from holdfast.model.outage import DependencyReport, OutagePhase
 from holdfast.model.outcome import completed, retry
 from holdfast.testing import SimDisk, VirtualClock
 
@@ -18,8 +18,8 @@ OPS = Attribution("ann", "test")
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("phase", [Phase.OUT, Phase.RECOVERING])
-async def test_an_outage_survives_a_restart(compacted: bool, phase: Phase):
+@pytest.mark.parametrize("phase", [OutagePhase.OUT, OutagePhase.RECOVERING])
+async def test_an_outage_survives_a_restart(compacted: bool, phase: OutagePhase):
     disk, clock = SimDisk(), VirtualClock()
     engine = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
     await engine.set_outage("earlier", OPS, on=True)
@@ -31,12 +31,12 @@ async def test_an_outage_survives_a_restart(compacted: bool, phase: Phase):
     await engine.settle([retry(probe, DOWN)])
     clock.advance(4)
     [probe] = (await engine.claim(queues=["mail@api"], worker="w", limit=9)).jobs
-    if phase is Phase.RECOVERING:
+    if phase is OutagePhase.RECOVERING:
         await engine.settle([completed(probe)])
         await engine.report_outage([DependencyReport("api", 1, probe.claimed_at_us)])
         assert len((await engine.claim(queues=["mail@api"], worker="w", limit=9)).jobs) == 1
     before = await engine.outages(ended=True)
-    assert [one.phase for one in before] == [Phase.ENDED, phase]
+    assert [one.phase for one in before] == [OutagePhase.ENDED, phase]
     if compacted:
         await engine.compact()
     disk = disk.crash(seed=1)
@@ -55,4 +55,4 @@ async def test_control_a_snapshot_without_outages_fails_that(monkeypatch: pytest
     without = lambda *arguments: replace(head_of(*arguments), outages=[])
     monkeypatch.setattr(compaction, "head_of", without)
     with pytest.raises(AssertionError):
-        await test_an_outage_survives_a_restart(True, Phase.OUT)
+        await test_an_outage_survives_a_restart(True, OutagePhase.OUT)

@@ -27,7 +27,8 @@ from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 
-FORMAT = 1
+FORMAT = 2
+"""Version 2 added operations, outages and what people did with groups of failures."""
 MAGIC = b"holdfast dump\n"
 BLOCK_RECORDS = 1_000
 _BLOCK = struct.Struct("<II")
@@ -177,6 +178,7 @@ def verify_dump(file: BinaryIO) -> DumpManifest:
     counts: Counter[str] = Counter()
     digest = hashlib.sha256()
     head: DumpHead | None = None
+    version = _version(file, digest)
     for batch in _blocks(file, digest):
         head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
         counts.update(kind_of(record) for record in batch)
@@ -187,7 +189,7 @@ def verify_dump(file: BinaryIO) -> DumpManifest:
     if manifest.sha256 != digest.hexdigest():
         raise CorruptDump(_name(file), "its SHA-256 does not match its manifest")
     if head is None or manifest != DumpManifest(
-        FORMAT, head.engine, head.at_us, dict(counts), manifest.sha256
+        version, head.engine, head.at_us, dict(counts), manifest.sha256
     ):
         raise CorruptDump(_name(file), "its record counts or its head do not match its manifest")
     if file.read(1):
@@ -200,29 +202,38 @@ def read_dump(file: BinaryIO) -> Iterator[list[DumpRecord]]:
     file.seek(0)
     verify_dump(file)
     file.seek(0)
-    yield from _blocks(file, hashlib.sha256())
+    digest = hashlib.sha256()
+    _version(file, digest)
+    yield from _blocks(file, digest)
+
+
+def _version(file: BinaryIO, digest: hashlib._Hash) -> int:
+    """Read the beginning of a dump; return the version of its format."""
+    if _take(file, len(MAGIC), digest) != MAGIC:
+        raise CorruptDump(_name(file), "it does not begin as a dump does")
+    (version,) = struct.unpack("<I", _take(file, 4, digest))
+    if version > FORMAT:
+        raise UnknownFormat(_name(file), "dump format", version, FORMAT)
+    return int(version)
+
+
+def _take(file: BinaryIO, size: int, digest: hashlib._Hash) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise CorruptDump(_name(file), "it ends too early")
+    digest.update(data)
+    return data
 
 
 def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]:
-    def take(size: int) -> bytes:
-        data = file.read(size)
-        if len(data) != size:
-            raise CorruptDump(_name(file), "it ends too early")
-        digest.update(data)
-        return data
-
-    if take(len(MAGIC)) != MAGIC:
-        raise CorruptDump(_name(file), "it does not begin as a dump does")
-    (version,) = struct.unpack("<I", take(4))
-    if version > FORMAT:
-        raise UnknownFormat(_name(file), "dump format", version, FORMAT)
+    """Go through the blocks that follow the beginning."""
     while True:
-        size, crc = _BLOCK.unpack(take(_BLOCK.size))
+        size, crc = _BLOCK.unpack(_take(file, _BLOCK.size, digest))
         if size == 0:
             return
         if size > _MOST_BLOCK_BYTES:
             raise CorruptDump(_name(file), "the length of a block exceeds the limit")
-        packed = take(size)
+        packed = _take(file, size, digest)
         if zlib.crc32(packed) != crc:
             raise CorruptDump(_name(file), "a block is damaged")
         try:

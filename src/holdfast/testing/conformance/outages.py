@@ -9,7 +9,7 @@ from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import AccessDenied, InvalidInput
 from holdfast.model.failure import Failure
 from holdfast.model.job import State
-from holdfast.model.outage import DependencyReport, Outage, Phase
+from holdfast.model.outage import DependencyReport, Outage, OutagePhase
 from holdfast.model.outcome import completed, dead, release, retry
 from holdfast.model.policy import Rate
 
@@ -258,7 +258,7 @@ class RecoveryRules(Suite):
         await recover(fixture, "j00")
         found = await outage_of(fixture)
         assert found is not None
-        assert (found.phase, found.rate) == (Phase.RECOVERING, 1.0)
+        assert (found.phase, found.rate) == (OutagePhase.RECOVERING, 1.0)
         claimed: list[int] = []
         for _second in range(5):
             count = 0
@@ -285,7 +285,7 @@ class RecoveryRules(Suite):
         await fixture.engine.report_outage([DependencyReport("default", 1, job.claimed_at_us)])
         found = await outage_of(fixture)
         assert found is not None
-        assert found.phase is Phase.OUT
+        assert found.phase is OutagePhase.OUT
 
     @on_engine
     async def test_a_failure_while_it_recovers_halves_the_rate_and_costs_nothing(
@@ -300,7 +300,7 @@ class RecoveryRules(Suite):
         await fixture.settle(retry(job, FAILURE))
         found = await outage_of(fixture)
         assert found is not None
-        assert (found.phase, found.rate) == (Phase.RECOVERING, 0.5)
+        assert (found.phase, found.rate) == (OutagePhase.RECOVERING, 0.5)
         assert ((await fixture.job("b")).attempt, (await fixture.job("b")).state) == (0, "pending")
 
     @on_engine
@@ -315,7 +315,7 @@ class RecoveryRules(Suite):
         assert (await fixture.engine.report_outage()).outages == []
         assert await fixture.engine.outages() == []
         [ended] = await fixture.engine.outages(ended=True)
-        assert (ended.since_us, ended.phase) == (began.since_us, Phase.ENDED)
+        assert (ended.since_us, ended.phase) == (began.since_us, OutagePhase.ENDED)
         assert ended.ended_at_us == fixture.clock.now_us()
         await fixture.put(*"bcd")
         assert await fixture.take_ids() == ["b", "c", "d"]
@@ -338,7 +338,7 @@ class RecoveryRules(Suite):
         assert (await fixture.engine.report_outage([able])).health_checks == ["default"]
         well = DependencyReport("default", has_health_check=True, healthy=True)
         [found] = (await fixture.engine.report_outage([well])).outages
-        assert found.phase is Phase.RECOVERING
+        assert found.phase is OutagePhase.RECOVERING
         assert await fixture.take_ids() == ["a"]
 
 
@@ -365,11 +365,11 @@ class OutageRules(ProbeRules, SpareRules, RecoveryRules):
     async def test_a_person_starts_and_ends_one(self, fixture: EngineFixture) -> None:
         await fixture.put("a", queue="mail@api")
         begun = await fixture.engine.set_outage("api", STARTS, on=True)
-        assert (begun.by, begun.why, begun.phase) == ("ann", "maintenance", Phase.OUT)
+        assert (begun.by, begun.why, begun.phase) == ("ann", "maintenance", OutagePhase.OUT)
         assert await fixture.take_ids(queues=API) == []
         fixture.clock.advance(1)
         ended = await fixture.engine.set_outage("api", STARTS, on=False)
-        assert (ended.phase, ended.ended_by) == (Phase.ENDED, "ann")
+        assert (ended.phase, ended.ended_by) == (OutagePhase.ENDED, "ann")
         assert await fixture.engine.outages(ended=True) == [ended]
         assert await fixture.take_ids(queues=API) == ["a"]
         audited = await fixture.engine.audited()

@@ -31,6 +31,7 @@ from holdfast.model.errors import (
     StorageFull,
 )
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
+from holdfast.model.group_life import GroupChange, GroupVerb
 from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.operation import NewOperation, OperationChange
 from holdfast.model.outage import DependencyReport
@@ -73,8 +74,8 @@ class Client:
             (3, self._query),
             (4, self._cancel),
             (6, self._replay),
-            (2, self._archive),
-            (2, self._restore),
+            (4, self._archive),
+            (4, self._restore),
             (2, self._purge),
             (3, self._confirm),
             (3, self._edit),
@@ -218,8 +219,14 @@ class Client:
         self._world.ledger.observed(page.jobs)
         await self.call("counts", engine.counts(), lambda counts: sorted(counts.items()))
         await self.call("queues", engine.queues(), list)
-        await self.call("groups", engine.groups(), len)
+        groups = await self.call("groups", engine.groups(), len)
+        if groups:
+            change = GroupChange(GroupVerb.NOTE, "seen")
+            act = engine.set_group(rng.choice(groups).id, change, self._operation("group.note"))
+            await self.call("set_group", act, lambda group: group and group.id)
+        await self.call("count", engine.count(Filter(states=(State.DEAD,)), cap=5), str)
         tenant, ids = self._some_ids(2)
+        await self.call("explain", engine.explain(ids, tenant=tenant), len)
         await self.call("history", engine.history(ids, tenant=tenant), len)
         problems = await self.call("validate", engine.validate(), len)
         if problems:

@@ -8,7 +8,7 @@ from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
-from holdfast.model.outage import DependencyReport, Phase, dependency_of
+from holdfast.model.outage import DependencyReport, OutagePhase, dependency_of
 from holdfast.model.outcome import completed, retry
 from tests.engines.postgres.servers import Databases
 
@@ -24,7 +24,7 @@ def test_all_processes_share_one_probe(server18: Databases):
             await first.enqueue([NewJob(task="t", queue=f"q{n}@api") for n in range(6)])
             await first.report_outage([DependencyReport("api", tripped=True, failure=DOWN)])
             [known] = await second.outages()
-            assert known.phase is Phase.OUT
+            assert known.phase is OutagePhase.OUT
             queues = [f"q{n}@api" for n in range(6)]
             claims = await asyncio.gather(
                 *(

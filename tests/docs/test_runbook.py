@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -196,5 +197,24 @@ def test_a_page_has_the_usual_parts_and_is_short(page):
 
 
 def test_the_package_has_the_pages():
-    """They are the same files, so they cannot differ."""
+    """In a checkout it is a link to them, and a wheel is built with them: there are no copies."""
     assert Path(holdfast.__file__).with_name("runbook").samefile(FOLDER)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"docs/runbook": "holdfast/runbook"}
+    dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text("utf-8")
+    assert "COPY docs/runbook docs/runbook\n" in dockerfile
+
+
+@pytest.mark.parametrize(
+    ("said", "acted"),
+    [
+        ("3 jobs archived\n", True),
+        ("acted on 3 of 3\ndone 3, failed again 0, cancelled 0, still waiting 0\n", True),
+        ("0 jobs archived\n", False),
+        ("acted on 3 of 3\ndone 1, failed again 2, cancelled 0, still waiting 0\n", False),
+    ],
+)
+def test_a_command_that_changed_nothing_is_noticed(said, acted):
+    """The negative control of running."""
+    assert bool(re.search(ACTED, said, re.MULTILINE)) == acted

@@ -122,6 +122,7 @@ ADVICE: Mapping[str, str] = {
     "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
     "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",
+    "UnknownPage": "`holdfast runbook` lists the pages.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",
     "JobFailed": "`holdfast dead show ID` shows why; fix it, then replay.",
     "NoResult": "Return less, or a reference; the job is done, and must not be enqueued again.",
@@ -426,10 +427,11 @@ def alerts_page() -> str:
             rule["labels"]["severity"],
             code(" ".join(rule["expr"].split())) + (f" for {rule['for']}" if "for" in rule else ""),
             rule["annotations"]["action"],
-            code(rule["annotations"]["runbook_url"]),
+            f"[{Path(url).stem}](../{url.removeprefix('docs/')})",
         )
         for group in groups
         for rule in group["rules"]
+        for url in [rule["annotations"]["runbook_url"]]
     ]
     return (
         "# Alerts\n\n"

@@ -117,12 +117,19 @@ def owner_of(path: Path) -> Iterator[Daemon]:
     settings = Settings(
         store=str(path), metrics_port=None, queues="later:8", drain_seconds=0, stall_seconds=None
     )
+    with running(registry(), settings) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def running(tasks: Registry, settings: Settings) -> Iterator[Daemon]:
+    """Run a daemon in a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     async def start() -> Daemon:
-        made = Daemon(registry(), settings)
+        made = Daemon(tasks, settings)
         await made.start()
         return made
 

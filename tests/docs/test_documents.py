@@ -1,6 +1,7 @@
 """Links and commands in documents exist, references are up to date, the README is short."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,27 +93,37 @@ def test_every_command_in_the_documents_exists():
         for page in DOCUMENTS
         for text in re.findall(r"`(holdfast [^`]+)`", page.read_text("utf-8"))
     ]
-    commands = [line.split() for line in [*lines, *spoken] if line.startswith("holdfast ")]
+    commands = [words(line) for line in [*lines, *spoken] if line.startswith("holdfast ")]
     assert len(commands) >= 100
-    for words in commands:
-        check(words[1:])
+    for command in commands:
+        check(command[1:])
 
 
-def check(words: list[str]) -> None:
+def words(line: str) -> list[str]:
+    """Return the words as a shell sees them; a text may quote a part of a command."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def check(typed: list[str]) -> None:
     command: click.Command = main
     known = {"--help", "-h", *options(main)}
-    for word in words:
+    for before, word in zip(["", *typed], typed, strict=False):
+        if before == "--where":
+            continue  # a filter may begin with a minus
         if word in ("#", "|", "&", ">", "2>>") or word.startswith("#"):
             return
         if word.startswith("-") and len(word) > 1:
-            assert word.partition("=")[0] in known, words
+            assert word.partition("=")[0] in known, typed
         elif isinstance(command, click.Group):
             found = None
             for name in word.split("|"):
                 found = command.get_command(click.Context(command), name)
                 if found is None:
                     # The value of an option before the command, or any command at all.
-                    assert words[words.index(word) - 1].startswith("--") or word.isupper(), words
+                    assert before.startswith("--") or word.isupper(), typed
             if found is not None:
                 command = found
                 known |= options(command)
@@ -121,7 +132,10 @@ def check(words: list[str]) -> None:
 def options(command: click.Command) -> set[str]:
     return {
         option
-        for parameter in command.get_params(click.Context(command))
+        # With the usual names: click keeps the first help option that it makes.
+        for parameter in command.get_params(
+            click.Context(command, help_option_names=["-h", "--help"])
+        )
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
 

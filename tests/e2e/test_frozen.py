@@ -115,7 +115,7 @@ def test_on_a_server_the_database_is_read_instead(server_rig):
     silent = f"holdfast: process {daemon.pid}, the daemon of "
     for done, printed in (
         (status, "pending:   1"),
-        (show, "waits for"),
+        (show, "Its time is 2100-01-01 00:00:00 UTC"),
         (pause, "default: paused"),
     ):
         assert done.returncode == 0, done.stderr

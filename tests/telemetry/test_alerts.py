@@ -8,25 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.model.failure import REASONS
 from holdfast.telemetry.metrics import METRICS
 
 FILE = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
 RULES = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
 WORDS = {"sum", "max", "by", "rate", "increase", "deriv", "absent", "and", "or"}
 WORDS |= {"histogram_quantile", "le"}
-RUNBOOK_PAGES = {
-    "stuck-work",
-    "surge",
-    "overload",
-    "poison-jobs",
-    "disk-full",
-    "damaged-journal",
-    "postgresql-failover",
-    "replay-gone-wrong",
-    "switching-flags",
-    *(f"reason-{reason}" for reason in REASONS),
-}
 LABELS = {label for metric in METRICS.values() for label in metric.labels}
 
 
@@ -43,9 +30,9 @@ def test_a_rule_is_whole_and_its_metrics_exist(rule):
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert rule["annotations"].keys() == {"summary", "action", "runbook_url"}
-    page = re.fullmatch(r"docs/runbook/([a-z0-9_-]+)\.md", rule["annotations"]["runbook_url"])
-    assert page is not None
-    assert page[1] in RUNBOOK_PAGES
+    page = rule["annotations"]["runbook_url"]
+    assert re.fullmatch(r"docs/runbook/[a-z0-9_-]+\.md", page)
+    assert (FILE.parents[2] / page).is_file()
     assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
     assert unknown_names(rule["expr"]) == set()
     assert rule["expr"].count("(") == rule["expr"].count(")")

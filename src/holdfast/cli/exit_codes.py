@@ -29,6 +29,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.UnknownQueue: EXIT_NOT_FOUND,
     errors.UnknownOperation: EXIT_NOT_FOUND,
     errors.UnknownGroup: EXIT_NOT_FOUND,
+    errors.UnknownPage: EXIT_NOT_FOUND,
     errors.AccessDenied: EXIT_REFUSED,
     errors.DuplicateId: EXIT_REFUSED,
     errors.LeaseLost: EXIT_REFUSED,

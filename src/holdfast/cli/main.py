@@ -114,6 +114,7 @@ main.lazy_commands = {
     "outages": "outages:outages_group",
     "queues": "queues:queues_group",
     "replay": "dead:replay",
+    "runbook": "runbook:runbook",
     "schedules": "schedules:schedules_group",
     "status": "status:status",
     "top": "top:top",

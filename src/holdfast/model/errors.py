@@ -32,6 +32,7 @@ HoldfastError
 ├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
 ├── UnknownOperation        no operation with this id is remembered
 ├── UnknownGroup            no group of failures has this id
+├── UnknownPage             the runbook has no page of this name
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── NoResult                the awaited job is completed, but its result was not kept
 ├── ResultTimeout           the awaited job has not finished in time
@@ -447,6 +448,22 @@ class UnknownGroup(HoldfastError):
             "person did anything with it. `holdfast dead groups` lists the groups"
         )
         self.group_id = group_id
+
+
+class UnknownPage(HoldfastError):
+    """The runbook has no page of this name."""
+
+    code = "unknown_page"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        import difflib  # noqa: PLC0415 - only for mistakes
+
+        near = difflib.get_close_matches(name.lower(), list(known), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(
+            f"the runbook has no page {name[:60]!r}; {hint}`holdfast runbook` lists the pages"
+        )
+        self.name = name
 
 
 class JobFailed(HoldfastError):

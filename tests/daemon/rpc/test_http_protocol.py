@@ -150,7 +150,7 @@ def test_routes_beside_the_verbs(served):
         ("PUT", "/echo", 405),
         ("POST", "/engine/v2/counts", 404),
         ("GET", "/engine/", 404),
-        ("POST", "/engine/v1/%63ount", 404),
+        ("POST", "/engine/v1/%64estroy", 404),
     ],
 )
 def test_nothing_there_or_the_wrong_method(served, method, path, status):

@@ -59,6 +59,8 @@ ERRORS = [
     errors.IllegalTransition("a", "dead", "claim"),
     errors.StorageError("the disk is on fire"),
     errors.UnknownGroup("g-0123456789"),
+    errors.UnknownPage("timout", ["timeout"]),
+    errors.PlanOutdated(7, "9"),
     errors.StorageFull("no room"),
     errors.DurabilityLost("a sync failed"),
     errors.CorruptLog("1.log", 512, 9, "bad checksum"),

@@ -192,7 +192,8 @@ def _print_detail(found: GroupDetail) -> None:
 
 def _next_commands(group: GroupView) -> list[str]:
     """Return the commands that a person may want next."""
-    found = [f"dead list --group {group.id}"] if group.count else []
+    found = [f"runbook {group.id}"]
+    found += [f"dead list --group {group.id}"] if group.count else []
     if group.state in (GroupState.OPEN, GroupState.CAME_BACK):
         found.append(f"dead ack {group.id} --reason 'looking at it'")
     if group.state in (GroupState.OPEN, GroupState.CAME_BACK, GroupState.ACKNOWLEDGED):

@@ -274,15 +274,17 @@ def test_the_audit_is_searched_and_an_entry_is_shown_as_a_difference(shop):
     def numbers(*words: object) -> list[int]:
         return [one["number"] for one in shop.json("audit", "list", *words)]
 
-    assert numbers() == [1, 2, 3, 4]
-    assert numbers("--newest") == [4, 3, 2, 1]
-    assert numbers("--newest", "--limit", 2) == [4, 3]
+    assert numbers() == [1, 2, 3, 4, 5]  # an operation has an entry for its end too
+    assert numbers("--newest") == [5, 4, 3, 2, 1]
+    assert numbers("--newest", "--limit", 2) == [5, 4]
     assert numbers("--newest", "--after", 3) == [2, 1]
-    assert numbers("--by", "ann", "--by", "eve") == [1, 3, 4]
+    assert numbers("--by", "ann", "--by", "eve") == [1, 3, 4, 5]
     assert numbers("--action", "queue.") == [1, 2]
     assert numbers("--type", "queue", "--resource", "mail", "--text", "loud") == [1]
     assert numbers("--type", "flag") == [3]
-    assert numbers("--since", "1h") == [1, 2, 3, 4]
+    assert numbers("--type", "job") == [4]
+    assert numbers("--type", "operation") == [5]
+    assert numbers("--since", "1h") == [1, 2, 3, 4, 5]
     assert numbers("--until", "1h") == []
     assert numbers("--tenant", "acme") == []
     assert shop.run("audit", "list", "--ndjson", "--by", "bob").stdout.count("\n") == 1
@@ -292,8 +294,10 @@ def test_the_audit_is_searched_and_an_entry_is_shown_as_a_difference(shop):
     assert shown.endswith("- paused: false\n+ paused: true\n")
     assert "\nwhy:           Too loud\n" in shown
     assert shop.run("audit", "show", 2).stdout.endswith("- rate: null\n+ rate: [5,60.0]\n")
-    assert "\ncount:         2\n" in shop.run("audit", "show", 4).stdout
-    assert "p1, p2" in shop.run("audit", "show", 4).stdout
+    begun, ended = shop.run("audit", "show", 4).stdout, shop.run("audit", "show", 5).stdout
+    assert "\nids:           p1, p2\nids_count:     2\n" in begun
+    assert "\nwhat:          operation.completed\n" in ended
+    assert "\nacted:         2\n" in ended
     assert shop.json("audit", "show", 3)["changes"]["after"] == {"on": True}
     missing = shop.run("audit", "show", 9, code=2)
     assert "the audit has no entry 9" in missing.stderr

@@ -17,6 +17,8 @@ from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.actions import ArchiveJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.group_life import GroupKey, group_id
 from holdfast.model.job import NewJob
 from holdfast.model.operation import NewOperation, OperationChange
 from holdfast.model.outcome import completed, dead
@@ -31,6 +33,11 @@ from .conftest import invoke
 
 DEAD = ("d1", "d2", "d3")
 """Failed for reasons that may pass; ``x1`` and ``x2`` failed for good."""
+WRONG = Failure.of("mapping_error", "no column 'isbn'\x1b[31m")
+GROUP = group_id(
+    GroupKey("mail", "mail", WRONG.error_reason, WRONG.status or 0, fingerprint(WRONG.message))
+)
+"""The group of ``x1`` and ``x2``."""
 OPERATION = "op-0123456789"
 EVERY_ID = {*DEAD, "x1", "x2", "done", "flying", "held", "p1", "p2", "k1", "k2", "other"}
 
@@ -43,11 +50,10 @@ async def furnish(path: Path) -> None:
     await engine.enqueue(jobs)
     taken = (await engine.claim(queues=["mail"], worker="far/w1", limit=7, lease_seconds=3600)).jobs
     slow = Failure.of("upstream_5xx", "503 from the mail server")
-    wrong = Failure.of("mapping_error", "no column 'isbn'\x1b[31m")
     await engine.settle(
         [
             *(dead(job, slow) for job in taken[:3]),
-            *(dead(job, wrong) for job in taken[3:5]),
+            *(dead(job, WRONG) for job in taken[3:5]),
             completed(taken[5], b'"sent"'),
         ]
     )

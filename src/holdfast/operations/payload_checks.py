@@ -13,7 +13,6 @@ from holdfast.model.errors import PayloadInvalid
 from holdfast.model.job import Job
 from holdfast.model.payload_paths import NoSuchPath, assign, value_at
 from holdfast.model.search import MAX_PAGE
-from holdfast.worker.builtin_tasks import BY_TYPE, by_type
 
 from .bulk import SAMPLES, OperationRequest
 
@@ -79,6 +78,9 @@ async def check_payloads(
 
 def payload_problem(registry: Registry, task: str, payload: bytes) -> str:
     """Return why a task cannot be called with a payload, or an empty text."""
+    # Not at the top: commands that only look import this module, and not what runs tasks.
+    from holdfast.worker.builtin_tasks import BY_TYPE, by_type  # noqa: PLC0415
+
     if task not in registry.tasks:
         return UNKNOWN_TASK
     spec = registry.tasks[task]

@@ -218,6 +218,8 @@ class OperationStep(msgspec.Struct, frozen=True, array_like=True):
     acted: int = 0
     next_at_us: int | None = None
     """None: only a change by a person, or an outcome, leads on."""
+    cancelled: dict[str, int] = {}
+    """How many jobs of each queue it has cancelled; those in flight were asked to stop."""
 
 
 class OperationChange(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -223,6 +223,8 @@ class InstrumentedEngine(OperationLoggingEngine):
         step = await super().advance_operation(operation_id)
         if step.acted:
             self.metrics.operation_members[step.operation.action.name] += step.acted
+        for queue, count in step.cancelled.items():
+            self.metrics.queue(queue).cancelled += count
         return step
 
     async def outages(self, *, ended: bool = False) -> list[Outage]:

@@ -19,7 +19,7 @@ from holdfast.model.errors import (
     JobNotFound,
     UnknownOperation,
 )
-from holdfast.model.job import Job
+from holdfast.model.job import Job, State
 from holdfast.model.operation import (
     CHANGED,
     NewOperation,
@@ -194,10 +194,11 @@ class OperationSteps:
             after[:] = [operations.after_chunk(operation, chunk, now_us)]
             return self._effects(after[0], (), now_us)
 
-        self._admin.commit_action(picked, (), now_us, and_then)
+        jobs = self._admin.commit_action(picked, (), now_us, and_then)
         [done] = after
         next_at_us = operations.next_at_us(done, now_us)
-        return OperationStep(done, done.acted - operation.acted, next_at_us)
+        cancelled = Counter(job.queue for job in jobs if job.state is State.CANCELLED)
+        return OperationStep(done, done.acted - operation.acted, next_at_us, dict(cancelled))
 
     def _change(self, operation: Operation) -> tuple[Decide, SkipReason]:
         attribution = Attribution(operation.by, operation.why)

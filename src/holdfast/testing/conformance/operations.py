@@ -246,7 +246,8 @@ class OperationRules(Suite):
         await fixture.take()
         fixture.clock.advance(1)
         await start(fixture, "cancel", CancelJobs())
-        assert (await advance(fixture, "cancel")).acted == 2
+        step = await fixture.engine.advance_operation("cancel")
+        assert (step.acted, step.cancelled) == (2, {"default": 1})
         assert await fixture.state("d") is State.CANCELLED
         assert (await fixture.job("c")).stop_requested
 

@@ -28,7 +28,7 @@ from holdfast.model.errors import (
     UnknownOperation,
 )
 from holdfast.model.failure import FailureClass
-from holdfast.model.job import Job
+from holdfast.model.job import Job, State
 from holdfast.model.operation import (
     CHANGED,
     NewOperation,
@@ -160,7 +160,10 @@ def advance(
     if changes is not None:
         yield from after_changes(changes, context)
     acted = operation.acted - before.acted
-    return OperationStep(operation, acted, operations.next_at_us(operation, now_us)), changes
+    ended = () if changes is None else changes.finished()
+    cancelled = Counter(job.queue for job in ended if job.state is State.CANCELLED)
+    next_at_us = operations.next_at_us(operation, now_us)
+    return OperationStep(operation, acted, next_at_us, dict(cancelled)), changes
 
 
 def _act(

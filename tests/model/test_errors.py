@@ -58,6 +58,7 @@ CODES = {
     "PlanOutdated": "plan_outdated",
     "UnknownOperation": "unknown_operation",
     "UnknownGroup": "unknown_group",
+    "UnknownPage": "unknown_page",
     "UnknownQueue": "unknown_queue",
     "JobFailed": "job_failed",
     "NoResult": "no_result",

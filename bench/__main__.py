@@ -77,16 +77,24 @@ def large(root: Path, count: int) -> dict[str, float]:
 
 
 def dead_letters(root: Path, count: int) -> dict[str, float]:
-    """Measure with many dead letters."""
+    """Measure with many dead letters on both stores, and what the journal's history costs."""
+
+    def run(module: str, *arguments: str) -> dict[str, float]:
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            check=True,
+            stdout=subprocess.PIPE,
+            cwd=HERE.parent,
+        )
+        return dict(json.loads(done.stdout))
+
     directory = root / "letters"
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.letters", str(directory), str(count)],
-        check=True,
-        capture_output=True,
-        cwd=HERE.parent,
-    )
+    directory.mkdir()
+    found = run("bench.history_cost", str(directory / "cost"))
+    found |= run("bench.letters", "journal", str(directory / "store"), str(count))
     shutil.rmtree(directory)
-    return dict(json.loads(done.stdout))
+    with postgres.server.durable() as server, server.with_our_tables() as url:
+        return found | run("bench.letters", "postgres", url, str(count))
 
 
 def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:

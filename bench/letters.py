@@ -1,34 +1,39 @@
-"""Many dead letters in a working engine: ``python -m bench.letters DIRECTORY COUNT``.
+"""Many dead letters in a working store: groups, pages, plans and replays.
 
-Also the cost of keeping history: the same work with and without it.
+python -m bench.letters journal DIRECTORY COUNT
+python -m bench.letters postgres URL COUNT
 """
 
 import asyncio
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from functools import partial
+from itertools import product
 
+from holdfast.engines.contract import Engine
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.failure import Failure, FailureClass
-from holdfast.model.job import Job, NewJob, State
-from holdfast.model.outcome import completed, dead
-from holdfast.model.policy import QueuePolicy
-from holdfast.model.search import Filter
+from holdfast.model.job import NewJob, State
+from holdfast.model.outcome import Outcome, completed, dead
+from holdfast.model.search import Filter, Order
+from holdfast.operations.attribution import Author
+from holdfast.operations.bulk import BulkOperations, OperationRequest
 
 from . import ours
 from .large import resident_bytes
 
 BATCH = 1_000
-PAIRS, WORK = 5, 100_000
 REASONS = ["upstream_5xx", "timeout", "connection", "business_error", "parse_error"]
 TENANTS = 50
-WHY = Attribution("bench", "to measure the speed")
+REPLAYED = 100_000
+WHO = Author("bench", "to measure the speed")
+CLAIM_PAIRS, CLAIMED = 5, 20_000
 
 
 def new_jobs(start: int) -> list[NewJob]:
@@ -52,8 +57,8 @@ def failure(number: int) -> Failure:
     return Failure(reason, Failure.of(reason, "").failure_class, message, "Traceback …\n" * 20)
 
 
-async def add_dead_letters(engine: JournalEngine, count: int) -> float:
-    """Let this many jobs die; return the rate until all are in the history."""
+async def add_dead_letters(engine: Engine, count: int) -> float:
+    """Let this many jobs die; return the rate until all can be found."""
     queues = [f"queue-{number}" for number in range(5)]
     start, number = time.perf_counter(), 0
     for chunk in range(0, count, BATCH):
@@ -79,117 +84,116 @@ async def milliseconds(call: Callable[[], Awaitable[object]], times: int = 5) ->
     return statistics.median(taken) * 1e3
 
 
-async def query(engine: JournalEngine) -> dict[str, float]:
-    """Measure groups, pages and text search."""
+async def pages(engine: Engine) -> float:
+    """Return how long the slowest second page takes, of several filters in every order."""
     dead_only = (State.DEAD,)
-    pages = {
+    filters = {
+        "all": Filter(states=dead_only),
         "queue": Filter(queues=("queue-2",), states=dead_only),
         "reason": Filter(error_reasons=("timeout",), states=dead_only),
         "class": Filter(classes=(FailureClass.DETERMINISTIC,), states=dead_only),
         "tenant": Filter(tenant="tenant-7", states=dead_only),
         "reason and queue": Filter(error_reasons=("timeout",), queues=("queue-1",)),
     }
-    found = [await milliseconds(lambda: engine.find(wanted)) for wanted in pages.values()]  # noqa: B023
-    text = Filter(text="order 123456 answered", states=dead_only)
+    slowest = 0.0
+    for (label, wanted), order in product(filters.items(), Order):
+        first = await engine.find(wanted, order=order)
+        second = partial(engine.find, wanted, order=order, cursor=first.cursor)
+        taken = await milliseconds(second, times=3)
+        print(f"page by {label}, order {order.value}: {taken:.1f} ms", file=sys.stderr)
+        slowest = max(slowest, taken)
+    return slowest
+
+
+async def query(engine: Engine) -> dict[str, float]:
+    """Measure groups, counts, pages, plans and text search."""
+    bulk = BulkOperations(engine)
+    transient = Filter(classes=(FailureClass.TRANSIENT,))
+    text = Filter(text="order 123456 answered", states=(State.DEAD,))
     return {
         "groups_ms": await milliseconds(engine.groups),
-        "slowest_page_ms": max(found),
+        "groups_by_queue_ms": await milliseconds(
+            lambda: engine.groups(Filter(queues=("queue-2",)))
+        ),
+        "count_ms": await milliseconds(lambda: engine.count(transient)),
+        "slowest_page_ms": await pages(engine),
+        "plan_ms": await milliseconds(
+            lambda: bulk.plan(OperationRequest(action=ReplayJobs(), wanted=transient)), times=3
+        ),
         "text_search_ms": await milliseconds(lambda: engine.find(text), times=2),
     }
 
 
-async def replay(engine: JournalEngine, count: int) -> float:
-    """Replay ``count`` jobs, oldest first; return the rate."""
+async def replay(engine: Engine, count: int) -> dict[str, float]:
+    """Replay ``count`` jobs by one operation; return its rate, and the memory that it took."""
+    bulk = BulkOperations(engine)
+    request = OperationRequest(
+        action=ReplayJobs(), wanted=Filter(classes=(FailureClass.TRANSIENT,)), limit=count
+    )
+    plan = await bulk.plan(request)
+    before = resident_bytes()
+    start = time.perf_counter()
+    operation = await bulk.start(request, plan, WHO)
+    done = await bulk.drive(operation.id)
+    seconds = time.perf_counter() - start
+    return {
+        "replay_per_second": done.acted / seconds,
+        "replay_memory_mib": (resident_bytes() - before) / 2**20,
+    }
+
+
+async def claims(engine: Engine, queue: str) -> float:
+    """Return the rate at which plain jobs of a queue are claimed and completed in hundreds."""
+    for _chunk in range(CLAIMED // BATCH):
+        await engine.enqueue(
+            [NewJob(task="t", payload=ours.PAYLOAD, queue=queue) for _ in range(BATCH)]
+        )
+    outcomes: list[Outcome] = []
     start, done = time.perf_counter(), 0
-    wanted = Filter(classes=(FailureClass.TRANSIENT,))
-    while done < count:
-        answer = await engine.operate(ReplayJobs(), wanted, WHY, limit=10_000)
-        done += len(answer.jobs)
-        if not answer.more:
-            break
+    while done < CLAIMED:
+        claim = await engine.claim(queues=[queue], worker="w", limit=100, settle=outcomes)
+        outcomes = [completed(job) for job in claim.jobs]
+        done += len(outcomes)
+    await engine.settle(outcomes)
     return done / (time.perf_counter() - start)
 
 
-async def fairness(directory: Path) -> float:
-    """Return how many claims come before a lone job of another tenant."""
-    engine = await JournalEngine.open(directory, options=ours.OPTIONS)
-    await engine.set_policy("default", QueuePolicy(fair=True), WHY)
-    for _chunk in range(100):
-        await engine.enqueue([NewJob(task="t", tenant="large") for _ in range(1_000)])
-    await engine.claim(queues=["default"], worker="w")
-    await engine.enqueue([NewJob(task="t", tenant="small")])
-    turns = 0.0
-    while (await engine.claim(queues=["default"], worker="w")).jobs[0].tenant != "small":
-        turns += 1
-    await engine.close()
-    return turns
+async def claims_beside_an_outage(engine: Engine) -> dict[str, float]:
+    """Measure claims of a queue without a dependency, with and without an outage of another."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for pair in range(CLAIM_PAIRS):
+        for on in (True, False) if pair % 2 else (False, True):
+            if on:
+                await engine.set_outage("payments-api", Attribution("bench", "test"), on=True)
+            rates[on].append(await claims(engine, "plain"))
+            if on:
+                await engine.set_outage("payments-api", Attribution("bench", "test"), on=False)
+    ratios = [on / off for on, off in zip(rates[True], rates[False], strict=True)]
+    return {
+        "claims_per_second": statistics.median(rates[False]),
+        "claims_beside_an_outage_share": statistics.median(ratios),
+        "claims_beside_an_outage_share_lowest": min(ratios),
+        "claims_beside_an_outage_share_highest": max(ratios),
+    }
 
 
-async def work(directory: Path, count: int, *, with_history: bool) -> float:
-    """Enqueue and complete jobs, with or without history; return the rate."""
-    engine = await JournalEngine.open(directory, options=ours.OPTIONS)
-    if not with_history:
-        engine._state.record = None  # noqa: SLF001 - what keeping history costs
-    start, done = time.perf_counter(), 0
-    held: list[Job] = []
-    while done < count:
-        await engine.enqueue([NewJob(task="t", payload={"x": "y" * 192}) for _ in range(100)])
-        claim = await engine.claim(
-            queues=["default"], worker="w", limit=100, settle=[completed(job) for job in held]
-        )
-        held = claim.jobs
-        done += 100
-    rate = done / (time.perf_counter() - start)
-    await engine.close()
-    return rate
-
-
-async def process_backlog(directory: Path, count: int, *, with_history: bool) -> float:
-    """Claim and complete a backlog, with or without history; return the rate."""
-    engine = await JournalEngine.open(directory, options=ours.OPTIONS)
-    for _chunk in range(count // BATCH):
-        await engine.enqueue(ours.new_jobs(BATCH))
-    if not with_history:
-        engine._state.record = None  # noqa: SLF001 - what keeping history costs
-    rate = await ours.process(engine, count)
-    await engine.close()
-    return rate
-
-
-async def history_cost(directory: Path) -> dict[str, float]:
-    """Measure the same work with and without history, in pairs."""
-    found: dict[str, float] = {}
-    for name, job in (("work", work), ("settle", process_backlog)):
-        rates, ratios = [], []
-        for turn in range(PAIRS):
-            with tempfile.TemporaryDirectory(dir=directory) as inner:
-                with_it = await job(Path(inner) / "with", WORK, with_history=True)
-                without = await job(Path(inner) / "without", WORK, with_history=False)
-            rates.append(with_it)
-            ratios.append(with_it / without)
-            print(f"{name} {turn}: {with_it:,.0f}/s, {without:,.0f}/s", file=sys.stderr)
-        found[f"{name}_with_history_per_second"] = statistics.median(rates)
-        found[f"{name}_with_history_share"] = statistics.median(ratios)
-        found[f"{name}_with_history_share_lowest"] = min(ratios)
-        found[f"{name}_with_history_share_highest"] = max(ratios)
-    return found
-
-
-async def measure(directory: Path, count: int) -> dict[str, float]:
-    """Measure everything."""
-    found = await history_cost(directory)
-    found["turns_before_another_tenant"] = await fairness(directory / "fair")
-    engine = await JournalEngine.open(directory / "letters", options=ours.OPTIONS)
+async def measure(store: str, place: str, count: int) -> dict[str, float]:
+    """Measure everything on one store."""
+    engine: Engine
+    if store == "journal":
+        engine = await JournalEngine.open(place, options=ours.OPTIONS)
+    else:
+        engine = await PostgresEngine.open(place)
+    found = await claims_beside_an_outage(engine)
     await add_dead_letters(engine, 10_000)
     before = resident_bytes()
     found["deaths_per_second"] = await add_dead_letters(engine, count)
     found["dead_letters_memory_mib"] = (resident_bytes() - before) / 2**20
     found |= await query(engine)
-    found["replay_per_second"] = await replay(engine, min(count // 4, 100_000))
+    found |= await replay(engine, min(count // 4, REPLAYED))
     await engine.close()
-    return found
+    return {f"{store}_{name}": value for name, value in found.items()}
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), int(sys.argv[2])))))
+    print(json.dumps(asyncio.run(measure(sys.argv[1], sys.argv[2], int(sys.argv[3])))))

@@ -8,11 +8,15 @@ from .postgres.report import POSTGRES, POSTGRES_LARGE, POSTGRES_STEADY
 Round = dict[str, float]
 
 
+Row = tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]
+"""What it is, its value in a round, its bound, and whether a value is within it."""
+
+
 def _figure(name: str) -> Callable[[Round], float]:
     return lambda figures: figures[name]
 
 
-SMALL: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+SMALL: list[Row] = [
     ("limit: append + fdatasync /s", lambda r: r["fdatasync_per_second"], "", None),
     (
         "limit: preallocated fdatasync /s",
@@ -93,7 +97,7 @@ def _best_broker(figures: Round) -> float:
     return max(figures[f"{name}_process_per_second"] for name in BROKERS)
 
 
-WORKER: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+WORKER: list[Row] = [
     (
         "no-op async tasks off a backlog, one process /s",
         lambda r: r["worker_backlog_per_second"],
@@ -183,7 +187,7 @@ WORKER: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] |
     ),
 ]
 
-LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+LARGE: list[Row] = [
     ("claim + settle, few pending /s", lambda r: r["process_with_few_per_second"], "", None),
     (
         "claim + settle, 1,000,000 pending ÷ few",
@@ -220,7 +224,7 @@ LARGE: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | 
 ]
 
 
-LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+HISTORY_COST: list[Row] = [
     (
         "enqueue, claim, complete in hundreds /s",
         lambda r: r["work_with_history_per_second"],
@@ -255,36 +259,41 @@ LETTERS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] 
         "≤ 1",
         lambda value: value <= 1,
     ),
-    ("jobs enqueued, claimed and dead /s", lambda r: r["deaths_per_second"], "", None),
-    (
-        "memory of 1,000,000 dead letters, MiB",
-        lambda r: r["dead_letters_memory_mib"],
-        "< 95",
-        lambda value: value < 95,
-    ),
-    ("groups of 1,000,000, ms", lambda r: r["groups_ms"], "< 100", lambda value: value < 100),
-    (
-        "slowest page by an indexed filter, ms",
-        lambda r: r["slowest_page_ms"],
-        "< 100",
-        lambda value: value < 100,
-    ),
-    (
-        "text in the last error, ms",
-        lambda r: r["text_search_ms"],
-        "≤ 1,000",
-        lambda value: value <= 1_000,
-    ),
-    (
-        "replay /s",
-        lambda r: r["replay_per_second"],
-        "≥ 10,000",
-        lambda value: value >= 10_000,
-    ),
 ]
 
 
-PAYLOADS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+def _letters(store: str, replays: int) -> list[Row]:
+    def row(text: str, name: str, bound: str = "", below: float | None = None) -> Row:
+        holds = None if below is None else (lambda value: value < below)
+        return f"{store}: {text}", _figure(f"{store}_{name}"), bound, holds
+
+    return [
+        row("claim + complete in hundreds /s", "claims_per_second"),
+        row("… with an outage elsewhere ÷ without", "claims_beside_an_outage_share"),
+        row("… lowest of five pairs", "claims_beside_an_outage_share_lowest"),
+        row("… highest", "claims_beside_an_outage_share_highest"),
+        row("jobs enqueued, claimed and dead /s", "deaths_per_second"),
+        row("memory of 1,000,000 dead letters, MiB", "dead_letters_memory_mib", "< 95", 95),
+        row("groups of 1,000,000, ms", "groups_ms", "< 100", 100),
+        row("… of one queue, ms", "groups_by_queue_ms", "< 100", 100),
+        row("count up to 10,000, ms", "count_ms", "< 100", 100),
+        row("slowest page of 42, ms", "slowest_page_ms", "< 100", 100),
+        row("text in the last error, ms", "text_search_ms", "≤ 1,000", 1_000),
+        row("plan of a replay, ms", "plan_ms", "< 2,000", 2_000),
+        (
+            f"{store}: replay of 100,000 by an operation /s",
+            _figure(f"{store}_replay_per_second"),
+            f"≥ {replays:,}",
+            lambda value: value >= replays,
+        ),
+        row("… memory that it took, MiB", "replay_memory_mib"),
+    ]
+
+
+LETTERS = [*HISTORY_COST, *_letters("journal", 10_000), *_letters("postgres", 4_500)]
+
+
+PAYLOADS: list[Row] = [
     row
     for store in ("journal", "postgres")
     for row in (
@@ -305,7 +314,7 @@ PAYLOADS: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool]
 ]
 
 
-REGISTRY: list[tuple[str, Callable[[Round], float], str, Callable[[float], bool] | None]] = [
+REGISTRY: list[Row] = [
     row
     for store in ("journal", "postgres")
     for row in (

@@ -1,0 +1,1 @@
+"""Read models: the tables that projections fill, in SQLite beside a journal or in PostgreSQL."""

@@ -1,0 +1,272 @@
+"""One generation of a read model in a SQLite file of its own, which one thread writes.
+
+``applied`` names jobs whose rows are here, but which may not be settled yet: the journal is
+another file. A job that comes again is then only settled.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+
+import msgspec
+
+from holdfast.model.errors import InvalidInput, StorageError
+from holdfast.model.read_model import ReadModel, Row, RowKey, Value
+
+from . import statements
+from .contract import FillPosition, JobName, RowWriter, TableDigest
+from .full_text import match_expression, terms_of
+from .query import Aggregate, RowQuery
+from .row_buffer import RowBuffer
+from .sqlite_values import Stored, row_of, row_values, stored
+from .statements import SQLITE, Bound, column_list, quoted
+
+APPLICATION_ID = 0x4846524D
+"""Identifies the file as ours: HFRM."""
+_ROWS, _SEARCH, _NUMBER = "rows", "search", "_row"
+_CHUNK = 200
+"""How many rows one statement reads: SQLite allows so many values."""
+_SETUP = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    "CREATE TABLE IF NOT EXISTS applied (tenant TEXT, id TEXT, PRIMARY KEY (tenant, id))",
+    "CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), record TEXT)",
+)
+
+
+class SqliteFile:
+    """Opened by ``create``, or to read. Every error of SQLite is a ``StorageError``."""
+
+    def __init__(self, path: str, table: ReadModel, *, writes: bool = True) -> None:
+        self._path = path
+        self.table = table
+        self._connection = self._connect(writes=writes)
+
+    def _connect(self, *, writes: bool) -> sqlite3.Connection:
+        uri = self._path if self._path == ":memory:" else f"file:{_uri(self._path)}"
+        if not writes:
+            uri += "?mode=ro"
+        try:
+            connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA busy_timeout = 5000")
+            if writes:
+                for setup in _SETUP:
+                    connection.execute(setup)
+        except sqlite3.Error as error:
+            raise StorageError(f"{self._path} cannot be opened: {error}") from error
+        return connection
+
+    # --- its shape ---------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the table, or add the columns and indexes that it lacks."""
+        table = self.table
+        with self._transaction() as connection:
+            known = {
+                name: kind
+                for _number, name, kind, *_rest in connection.execute(f"PRAGMA table_info({_ROWS})")
+            }
+            if not known:
+                connection.execute(
+                    f"CREATE TABLE {_ROWS} ({_NUMBER} INTEGER PRIMARY KEY,"
+                    f" {statements.definitions(table, SQLITE)}, UNIQUE ({column_list(table.key)}))"
+                )
+            for name, kind in table.columns.items():
+                wanted = SQLITE.types[kind]
+                if known and name not in known:
+                    connection.execute(f"ALTER TABLE {_ROWS} ADD COLUMN {quoted(name)} {wanted}")
+                elif known and known[name] != wanted:
+                    problem = f"{name} of {table.name} is {known[name]}: rebuild it to change that"
+                    raise InvalidInput("columns", problem)
+            for index in table.indexes:
+                name = statements.index_name(_ROWS, index)
+                connection.execute(
+                    f"CREATE INDEX IF NOT EXISTS {quoted(name)} ON {_ROWS} ({column_list(index)})"
+                )
+            if table.search:
+                connection.execute(
+                    f"CREATE VIRTUAL TABLE IF NOT EXISTS {_SEARCH} USING fts5(terms, content='')"
+                )
+
+    def truncate(self) -> None:
+        """Delete all rows, and how far a rebuild has come."""
+        with self._transaction() as connection:
+            for name in (_ROWS, "applied", "position"):
+                connection.execute(f"DELETE FROM {name}")
+            if self.table.search:
+                connection.execute(f"INSERT INTO {_SEARCH} ({_SEARCH}) VALUES ('delete-all')")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    # --- write -------------------------------------------------------------------------------
+
+    def applied(self, jobs: Collection[JobName]) -> set[JobName]:
+        """Return those of these jobs whose rows are here."""
+        found = set()
+        with self._errors():
+            for job in jobs:
+                if self._connection.execute(
+                    "SELECT 1 FROM applied WHERE (tenant, id) = (?, ?)", job
+                ).fetchone():
+                    found.add(job)
+        return found
+
+    @contextmanager
+    def writing(
+        self,
+        applied: Collection[JobName],
+        settled: Collection[JobName],
+        position: FillPosition | None = None,
+    ) -> Iterator[RowWriter]:
+        """Yield the rows, and commit them with the jobs that they come from.
+
+        ``settled`` are jobs of earlier calls that are known to be settled.
+        """
+        with self._transaction() as connection:
+            buffer = RowBuffer(self.table, self._read)
+            yield buffer
+            self._write(connection, buffer.upserts(), buffer.deletes())
+            connection.executemany("INSERT OR IGNORE INTO applied VALUES (?, ?)", applied)
+            connection.executemany("DELETE FROM applied WHERE (tenant, id) = (?, ?)", settled)
+            if position is not None:
+                record = msgspec.json.encode(position).decode()
+                connection.execute("INSERT OR REPLACE INTO position VALUES (1, ?)", [record])
+
+    def _write(
+        self, connection: sqlite3.Connection, upserts: Sequence[Row], deletes: Sequence[RowKey]
+    ) -> None:
+        table = self.table
+        if table.search:
+            keys = [*map(table.key_of, upserts), *deletes]
+            connection.executemany(
+                f"INSERT INTO {_SEARCH} ({_SEARCH}, rowid, terms) VALUES ('delete', ?, ?)",
+                [(row, terms_of(table, old)) for row, old in self._numbered(keys)],
+            )
+        key = " AND ".join(f"{quoted(name)} = ?" for name in table.key)
+        connection.executemany(
+            f"DELETE FROM {_ROWS} WHERE {key}", [self._key_values(one) for one in deletes]
+        )
+        marks = ", ".join("?" for _ in table.columns)
+        others = [name for name in table.columns if name not in table.key]
+        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
+        statement = (
+            f"INSERT INTO {_ROWS} ({column_list(list(self.table.columns))}) VALUES ({marks}) ON CONFLICT"
+            f" ({column_list(table.key)}) DO {f'UPDATE SET {changes}' if others else 'NOTHING'}"
+        )
+        connection.executemany(statement, [row_values(table, row) for row in upserts])
+        if table.search:
+            find = f"SELECT {_NUMBER} FROM {_ROWS} WHERE {key}"
+            for row in upserts:
+                [number] = connection.execute(find, self._key_values(table.key_of(row))).fetchone()
+                connection.execute(
+                    f"INSERT INTO {_SEARCH} (rowid, terms) VALUES (?, ?)",
+                    [number, terms_of(table, row)],
+                )
+
+    # --- read --------------------------------------------------------------------------------
+
+    def position(self) -> FillPosition | None:
+        """Return how far the rebuild has come."""
+        with self._errors():
+            found = self._connection.execute("SELECT record FROM position").fetchone()
+        return None if found is None else msgspec.json.decode(found[0], type=FillPosition)
+
+    def select(self, query: RowQuery) -> list[Row]:
+        """Return the rows that a query finds."""
+        query.check(self.table)
+        text, values = statements.select(
+            self.table, _ROWS, self._found(query.search), query, SQLITE
+        )
+        return [row_of(self.table, one) for one in self._fetch(text, values)]
+
+    def aggregate(self, query: RowQuery, by: Aggregate) -> list[Row]:
+        """Count the rows that a query finds."""
+        query.check(self.table)
+        by.check(self.table)
+        text, values = statements.aggregate(_ROWS, self._found(query.search), query, by, SQLITE)
+        names = [*by.by, *(["day"] if by.day_of else []), "count"]
+        return [dict(zip(names, one, strict=True)) for one in self._fetch(text, values)]
+
+    def digest(self) -> TableDigest:
+        """Count and hash all rows."""
+        count = total = 0
+        columns = column_list(sorted(self.table.columns))
+        with self._errors():
+            for row in self._connection.execute(f"SELECT {columns} FROM {_ROWS}"):
+                count += 1
+                encoded = blake2b(msgspec.json.encode(row), digest_size=8).digest()
+                total += int.from_bytes(encoded, "big")
+        return TableDigest(count, f"{total % 2**64:016x}")
+
+    def _found(self, search: str) -> Bound:
+        if not search:
+            return "TRUE", []
+        found = f"{_NUMBER} IN (SELECT rowid FROM {_SEARCH} WHERE {_SEARCH} MATCH ?)"
+        return found, [match_expression(search)]
+
+    def _fetch(self, text: str, values: Sequence[Value]) -> list[tuple[Stored, ...]]:
+        bound = [stored_value(value) for value in values]
+        with self._errors():
+            return self._connection.execute(text, bound).fetchall()
+
+    def _read(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Row]:
+        return {self.table.key_of(row): row for _number, row in self._numbered(keys)}
+
+    def _numbered(self, keys: Sequence[RowKey]) -> list[tuple[int, Row]]:
+        """Return the number of each of these rows that exists, and the row."""
+        found: list[tuple[int, Row]] = []
+        marks = f"({', '.join('?' for _ in self.table.key)})"
+        for start in range(0, len(keys), _CHUNK):
+            chunk = keys[start : start + _CHUNK]
+            text = (
+                f"SELECT {_NUMBER}, {column_list(list(self.table.columns))} FROM {_ROWS}"
+                f" WHERE ({column_list(self.table.key)})"
+                f" IN (VALUES {', '.join(marks for _ in chunk)})"
+            )
+            values = [value for key in chunk for value in self._key_values(key)]
+            for number, *row in self._connection.execute(text, values):
+                found.append((number, row_of(self.table, row)))
+        return found
+
+    def _key_values(self, key: RowKey) -> list[Stored]:
+        kinds = (self.table.columns[name] for name in self.table.key)
+        return [stored(kind, value) for kind, value in zip(kinds, key, strict=True)]
+
+    # --- transactions ------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            with self._errors():
+                yield self._connection
+                self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StorageError(f"{self._path}: {error}") from error
+
+
+def stored_value(value: Value) -> Stored:
+    """Return a value of a query as it is stored: its type tells what it is."""
+    return stored(statements.kind_of(value), value)
+
+
+def _uri(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,0 +1,231 @@
+"""Read models beside an embedded engine: a SQLite file for each generation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from holdfast.engines.contract import HeldJob, Renewal
+from holdfast.model.errors import LeaseLost, StorageError
+from holdfast.model.outcome import Outcome
+from holdfast.model.read_model import ReadModel, Row, generation_table
+
+from .contract import Apply, Fill, FillPosition, JobName, TableDigest
+from .query import Aggregate, RowQuery
+from .sqlite_file import SqliteFile
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+_SUFFIX = ".sqlite"
+
+
+class Settler(Protocol):
+    """The verbs of an engine that settling rows needs."""
+
+    async def leases(self, held: Sequence[HeldJob]) -> list[Renewal | LeaseLost]:
+        """See ``Engine.leases``."""
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[LeaseLost | None]:
+        """See ``Engine.settle``."""
+
+
+class _Generation:
+    """An open file, and what is to do with it."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.lock = asyncio.Lock()
+        """From the look at the leases to the settle: so a job whose lease is lost meanwhile is
+        either seen here as lost, or seen by its next holder as applied."""
+        self.settled: set[JobName] = set()
+        """Jobs in the file's list of applied ones that are settled."""
+
+
+class SqliteReadModels:
+    """See ``ReadModelStore``. ``directory`` is where the files are; None keeps all in memory."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        settler: Settler,
+        threads: Callable[[int, str], Executor] | None = None,
+        *,
+        writes: bool = True,
+    ) -> None:
+        """Take ``threads`` to run on, one for each file; None: all runs on the event loop."""
+        self._directory = directory
+        self._settler = settler
+        self._threads = threads
+        self._writes = writes
+        self._open: dict[str, _Generation] = {}
+        self._executors: dict[str, Executor] = {}
+
+    # --- shape -------------------------------------------------------------------------------
+
+    async def create(self, table: ReadModel, generation: int) -> None:
+        """See ``ReadModelStore.create``."""
+        table.check()
+        found = await self._generation(table, generation, create=True)
+        async with found.lock:
+            found.file.table = table
+            await self._run(table, generation, found.file.create)
+
+    async def drop(self, table: ReadModel, generation: int) -> None:
+        """See ``ReadModelStore.drop``."""
+        name = generation_table(table.name, generation)
+        found = self._open.pop(name, None)
+        if found is not None:
+            async with found.lock:
+                await self._run(table, generation, found.file.close)
+        if self._directory is not None:
+            for path in self._directory.glob(f"{name}{_SUFFIX}*"):
+                path.unlink()
+
+    async def generations(self, table: ReadModel) -> list[int]:
+        """See ``ReadModelStore.generations``."""
+        prefix = generation_table(table.name, 0)[:-1]
+        names = set(self._open)
+        if self._directory is not None and self._directory.is_dir():
+            names |= {path.stem for path in self._directory.glob(f"*{_SUFFIX}")}
+        numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    async def truncate(self, table: ReadModel, generation: int) -> None:
+        """See ``ReadModelStore.truncate``."""
+        found = await self._generation(table, generation)
+        async with found.lock:
+            found.settled.clear()
+            await self._run(table, generation, found.file.truncate)
+
+    async def publish(self, table: ReadModel, generation: int) -> None:
+        """See ``ReadModelStore.publish``: readers are given the generation, so nothing is to do."""
+
+    # --- write -------------------------------------------------------------------------------
+
+    async def apply(
+        self,
+        table: ReadModel,
+        generation: int,
+        apply: Apply,
+        outcomes: Sequence[Outcome],
+    ) -> list[LeaseLost | None]:
+        """See ``ReadModelStore.apply``."""
+        found = await self._generation(table, generation)
+        names = [(one.tenant, one.id) for one in outcomes]
+        async with found.lock:
+            held = await self._settler.leases([_Held(one) for one in outcomes])
+            lost = {
+                name
+                for name, lease in zip(names, held, strict=True)
+                if isinstance(lease, LeaseLost)
+            }
+            settled = frozenset(found.settled)
+
+            def write() -> None:
+                skipped = lost | found.file.applied(names)
+                with found.file.writing([n for n in names if n not in lost], settled) as rows:
+                    apply(rows, frozenset(skipped))
+
+            await self._run(table, generation, write)
+            found.settled -= settled
+            answers = await self._settler.settle(outcomes)
+            found.settled |= {
+                name for name, answer in zip(names, answers, strict=True) if answer is None
+            }
+            return answers
+
+    async def fill(
+        self,
+        table: ReadModel,
+        generation: int,
+        fill: Fill,
+        position: FillPosition,
+        covered: Collection[JobName],
+    ) -> None:
+        """See ``ReadModelStore.fill``."""
+        found = await self._generation(table, generation)
+
+        def write() -> None:
+            with found.file.writing(covered, (), position) as rows:
+                fill(rows)
+
+        async with found.lock:
+            await self._run(table, generation, write)
+
+    # --- read --------------------------------------------------------------------------------
+
+    async def position(self, table: ReadModel, generation: int) -> FillPosition | None:
+        """See ``ReadModelStore.position``."""
+        found = await self._generation(table, generation)
+        return await self._run(table, generation, found.file.position)
+
+    async def digest(self, table: ReadModel, generation: int) -> TableDigest:
+        """See ``ReadModelStore.digest``."""
+        found = await self._generation(table, generation)
+        return await self._run(table, generation, found.file.digest)
+
+    async def select(self, table: ReadModel, generation: int, query: RowQuery) -> list[Row]:
+        """See ``ReadModelStore.select``."""
+        found = await self._generation(table, generation)
+        return await self._run(table, generation, lambda: found.file.select(query))
+
+    async def aggregate(
+        self, table: ReadModel, generation: int, query: RowQuery, by: Aggregate
+    ) -> list[Row]:
+        """See ``ReadModelStore.aggregate``."""
+        found = await self._generation(table, generation)
+        return await self._run(table, generation, lambda: found.file.aggregate(query, by))
+
+    async def close(self) -> None:
+        """Close all files."""
+        for found in self._open.values():
+            found.file.close()
+        self._open.clear()
+        for executor in self._executors.values():
+            executor.shutdown(wait=True)
+        self._executors.clear()
+
+    # --- files and threads -------------------------------------------------------------------
+
+    async def _generation(
+        self, table: ReadModel, generation: int, *, create: bool = False
+    ) -> _Generation:
+        name = generation_table(table.name, generation)
+        found = self._open.get(name)
+        if found is None:
+            path = MEMORY
+            if self._directory is not None:
+                file = self._directory / f"{name}{_SUFFIX}"
+                if not create and not file.exists():
+                    raise StorageError(f"{table.name} has no generation {generation}: rebuild it")
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+                path = str(file)
+            elif not create:
+                raise StorageError(f"{table.name} has no generation {generation}: rebuild it")
+            opened = await self._run(
+                table, generation, lambda: SqliteFile(path, table, writes=self._writes)
+            )
+            found = self._open.setdefault(name, _Generation(opened))
+        return found
+
+    async def _run(self, table: ReadModel, generation: int, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            return work()
+        name = generation_table(table.name, generation)
+        if name not in self._executors:
+            self._executors[name] = self._threads(1, f"holdfast-{name}")
+        return await asyncio.get_running_loop().run_in_executor(self._executors[name], work)
+
+
+class _Held:
+    """An outcome as the holder of a lease."""
+
+    max_processing_seconds: float | None = None
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.id = outcome.id
+        self.tenant = outcome.tenant
+        self.token = outcome.token

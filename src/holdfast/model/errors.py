@@ -32,6 +32,8 @@ HoldfastError
 ├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
 ├── UnknownOperation        no operation with this id is remembered
 ├── UnknownGroup            no group of failures has this id
+├── UnknownProjection       no projection of this name is declared
+├── RebuildRunning          the projection is being rebuilt already
 ├── UnknownPage             the runbook has no page of this name
 ├── JobFailed               the awaited job is dead, or was cancelled
 ├── NoResult                the awaited job is completed, but its result was not kept
@@ -448,6 +450,31 @@ class UnknownGroup(HoldfastError):
             "person did anything with it. `holdfast dead groups` lists the groups"
         )
         self.group_id = group_id
+
+
+class UnknownProjection(HoldfastError):
+    """No projection of this name is declared."""
+
+    code = "unknown_projection"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        listed = ", ".join(sorted(known)[:_MOST_NAMES]) or "none"
+        super().__init__(f"no projection {name!r} is declared here; known: {listed}")
+        self.name = name
+
+
+class RebuildRunning(HoldfastError):
+    """The projection is being rebuilt already."""
+
+    code = "rebuild_running"
+
+    def __init__(self, projection: str, rebuild: str, phase: str) -> None:
+        super().__init__(
+            f"{projection} is being rebuilt already ({rebuild}, {phase}): wait for it, or resume "
+            f"or cancel it (holdfast rebuild {projection} --resume, --cancel)"
+        )
+        self.projection = projection
+        self.rebuild = rebuild
 
 
 class UnknownPage(HoldfastError):

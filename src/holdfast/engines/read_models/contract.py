@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -29,14 +29,15 @@ class RowWriter(Protocol):
     def delete(self, key: RowKey) -> None:
         """Delete a row, if it exists."""
 
+    def attempt(self, change: Callable[[], None]) -> Exception | None:
+        """Run this; undo what it changed here if it raises, and return what it raised."""
+
 
 JobName = tuple[str, str]
 """The tenant and the id of a job."""
 Apply = Callable[[RowWriter, frozenset[JobName]], None]
 """Changes rows; whatever it raises undoes all of it. It leaves out these jobs: their lease is lost,
 or their rows are stored already."""
-Fill = Callable[[RowWriter], None]
-"""Changes rows for events of a rebuild; whatever it raises undoes all of it."""
 
 
 class FillPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,19 @@ class FillPosition(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
     filled: int = 0
     failed: int = 0
+
+
+class Filled(NamedTuple):
+    """What a step of a rebuild has done."""
+
+    position: FillPosition
+    covered: Collection[JobName] = ()
+    """Jobs that are unfinished, or dead, and whose events were applied: when they run they are only
+    settled."""
+
+
+Fill = Callable[[RowWriter], Filled]
+"""Changes rows for events of a rebuild; whatever it raises undoes all of it."""
 
 
 class TableDigest(msgspec.Struct, frozen=True):
@@ -70,8 +84,8 @@ class ReadModelStore(Protocol):
     async def generations(self, table: ReadModel) -> list[int]:
         """Return the generations that exist."""
 
-    async def truncate(self, table: ReadModel, generation: int) -> None:
-        """Delete all rows, and how far a rebuild has come."""
+    async def truncate(self, table: ReadModel, generation: int, position: FillPosition) -> None:
+        """Delete all rows for a rebuild, and store that it begins here."""
 
     async def publish(self, table: ReadModel, generation: int) -> None:
         """Let readers of the plain name see this generation from now on."""
@@ -91,18 +105,17 @@ class ReadModelStore(Protocol):
         """
 
     async def fill(
-        self,
-        table: ReadModel,
-        generation: int,
-        fill: Fill,
-        position: FillPosition,
-        covered: Collection[JobName],
+        self, table: ReadModel, generation: int, fill: Fill, *, expected: FillPosition | None
     ) -> None:
         """Apply events of a rebuild, and store how far it has come with them.
 
-        ``covered`` are jobs that are unfinished, or dead, and whose events these are: when they
-        run they are only settled.
+        Raise ``ChangedMeanwhile`` if it is not at ``expected``: another process goes on with it.
         """
+
+    async def covered(
+        self, table: ReadModel, generation: int, jobs: Collection[JobName]
+    ) -> set[JobName]:
+        """Return those of these jobs whose rows are stored, so that they are only settled."""
 
     async def position(self, table: ReadModel, generation: int) -> FillPosition | None:
         """Return how far the rebuild of a generation has come."""

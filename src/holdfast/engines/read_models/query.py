@@ -19,12 +19,12 @@ class Comparison(enum.StrEnum):
     AT_LEAST = ">="
     AT_MOST = "<="
     WITHIN = "within"
-    """It is this path, or one below it."""
+    """It is this path, or one below it; or of several paths."""
     ONE_OF = "in"
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A column and what it is compared with; a tuple of values for ``ONE_OF``."""
+    """A column and what it is compared with; a tuple for ``ONE_OF``, and for several paths."""
 
     column: str
     comparison: Comparison

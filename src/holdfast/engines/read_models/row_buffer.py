@@ -39,6 +39,16 @@ class RowBuffer:
         """See ``RowWriter.delete``."""
         self._known[key] = self._changed[key] = None
 
+    def attempt(self, change: Callable[[], None]) -> Exception | None:
+        """See ``RowWriter.attempt``."""
+        known, changed = dict(self._known), dict(self._changed)
+        try:
+            change()
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            self._known, self._changed = known, changed
+            return error
+        return None
+
     def upserts(self) -> list[Row]:
         """Return the rows to store."""
         return [row for row in self._changed.values() if row is not None]

@@ -7,17 +7,17 @@ another file. A job that comes again is then only settled.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 
 import msgspec
 
-from holdfast.model.errors import InvalidInput, StorageError
+from holdfast.model.errors import ChangedMeanwhile, InvalidInput, StorageError
 from holdfast.model.read_model import ReadModel, Row, RowKey, Value
 
 from . import statements
-from .contract import FillPosition, JobName, RowWriter, TableDigest
+from .contract import Fill, FillPosition, JobName, RowWriter, TableDigest
 from .full_text import match_expression, terms_of
 from .query import Aggregate, RowQuery
 from .row_buffer import RowBuffer
@@ -27,6 +27,7 @@ from .statements import SQLITE, Bound, column_list, quoted
 APPLICATION_ID = 0x4846524D
 """Identifies the file as ours: HFRM."""
 _ROWS, _SEARCH, _NUMBER = "rows", "search", "_row"
+_NOTE_APPLIED = "INSERT OR IGNORE INTO applied VALUES (?, ?)"
 _CHUNK = 200
 """How many rows one statement reads: SQLite allows so many values."""
 _SETUP = (
@@ -94,11 +95,12 @@ class SqliteFile:
                     f"CREATE VIRTUAL TABLE IF NOT EXISTS {_SEARCH} USING fts5(terms, content='')"
                 )
 
-    def truncate(self) -> None:
-        """Delete all rows, and how far a rebuild has come."""
+    def truncate(self, position: FillPosition) -> None:
+        """Delete all rows for a rebuild, and store that it begins here."""
         with self._transaction() as connection:
-            for name in (_ROWS, "applied", "position"):
+            for name in (_ROWS, "applied"):
                 connection.execute(f"DELETE FROM {name}")
+            self._put_position(connection, position)
             if self.table.search:
                 connection.execute(f"INSERT INTO {_SEARCH} ({_SEARCH}) VALUES ('delete-all')")
 
@@ -119,26 +121,37 @@ class SqliteFile:
                     found.add(job)
         return found
 
-    @contextmanager
-    def writing(
+    def apply(
         self,
+        change: Callable[[RowWriter], None],
         applied: Collection[JobName],
         settled: Collection[JobName],
-        position: FillPosition | None = None,
-    ) -> Iterator[RowWriter]:
-        """Yield the rows, and commit them with the jobs that they come from.
+    ) -> None:
+        """Change rows, and note the jobs that they come from.
 
-        ``settled`` are jobs of earlier calls that are known to be settled.
+        ``settled`` are jobs of earlier calls that are known to be settled: they are forgotten.
         """
         with self._transaction() as connection:
-            buffer = RowBuffer(self.table, self._read)
-            yield buffer
-            self._write(connection, buffer.upserts(), buffer.deletes())
-            connection.executemany("INSERT OR IGNORE INTO applied VALUES (?, ?)", applied)
+            rows = RowBuffer(self.table, self._read)
+            change(rows)
+            self._write(connection, rows.upserts(), rows.deletes())
+            connection.executemany(_NOTE_APPLIED, applied)
             connection.executemany("DELETE FROM applied WHERE (tenant, id) = (?, ?)", settled)
-            if position is not None:
-                record = msgspec.json.encode(position).decode()
-                connection.execute("INSERT OR REPLACE INTO position VALUES (1, ?)", [record])
+
+    def fill(self, fill: Fill, expected: FillPosition | None) -> None:
+        """Change rows, and store how far the rebuild has come."""
+        with self._transaction() as connection:
+            if self.position() != expected:
+                raise ChangedMeanwhile("rebuild", "" if expected is None else expected.rebuild)
+            rows = RowBuffer(self.table, self._read)
+            filled = fill(rows)
+            self._write(connection, rows.upserts(), rows.deletes())
+            connection.executemany(_NOTE_APPLIED, filled.covered)
+            self._put_position(connection, filled.position)
+
+    def _put_position(self, connection: sqlite3.Connection, position: FillPosition) -> None:
+        record = msgspec.json.encode(position).decode()
+        connection.execute("INSERT OR REPLACE INTO position VALUES (1, ?)", [record])
 
     def _write(
         self, connection: sqlite3.Connection, upserts: Sequence[Row], deletes: Sequence[RowKey]
@@ -158,8 +171,9 @@ class SqliteFile:
         others = [name for name in table.columns if name not in table.key]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         statement = (
-            f"INSERT INTO {_ROWS} ({column_list(list(self.table.columns))}) VALUES ({marks}) ON CONFLICT"
-            f" ({column_list(table.key)}) DO {f'UPDATE SET {changes}' if others else 'NOTHING'}"
+            f"INSERT INTO {_ROWS} ({column_list(list(table.columns))}) VALUES ({marks})"
+            f" ON CONFLICT ({column_list(table.key)})"
+            f" DO {f'UPDATE SET {changes}' if others else 'NOTHING'}"
         )
         connection.executemany(statement, [row_values(table, row) for row in upserts])
         if table.search:

@@ -93,12 +93,12 @@ class SqliteReadModels:
         numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
         return sorted(int(number) for number in numbers if number.isdecimal())
 
-    async def truncate(self, table: ReadModel, generation: int) -> None:
+    async def truncate(self, table: ReadModel, generation: int, position: FillPosition) -> None:
         """See ``ReadModelStore.truncate``."""
         found = await self._generation(table, generation)
         async with found.lock:
             found.settled.clear()
-            await self._run(table, generation, found.file.truncate)
+            await self._run(table, generation, lambda: found.file.truncate(position))
 
     async def publish(self, table: ReadModel, generation: int) -> None:
         """See ``ReadModelStore.publish``: readers are given the generation, so nothing is to do."""
@@ -116,18 +116,18 @@ class SqliteReadModels:
         found = await self._generation(table, generation)
         names = [(one.tenant, one.id) for one in outcomes]
         async with found.lock:
-            held = await self._settler.leases([_Held(one) for one in outcomes])
+            leases = await self._settler.leases([_Held(one) for one in outcomes])
             lost = {
                 name
-                for name, lease in zip(names, held, strict=True)
+                for name, lease in zip(names, leases, strict=True)
                 if isinstance(lease, LeaseLost)
             }
             settled = frozenset(found.settled)
 
             def write() -> None:
-                skipped = lost | found.file.applied(names)
-                with found.file.writing([n for n in names if n not in lost], settled) as rows:
-                    apply(rows, frozenset(skipped))
+                skipped = frozenset(lost | found.file.applied(names))
+                held = [name for name in names if name not in lost]
+                found.file.apply(lambda rows: apply(rows, skipped), held, settled)
 
             await self._run(table, generation, write)
             found.settled -= settled
@@ -138,24 +138,21 @@ class SqliteReadModels:
             return answers
 
     async def fill(
-        self,
-        table: ReadModel,
-        generation: int,
-        fill: Fill,
-        position: FillPosition,
-        covered: Collection[JobName],
+        self, table: ReadModel, generation: int, fill: Fill, *, expected: FillPosition | None
     ) -> None:
         """See ``ReadModelStore.fill``."""
         found = await self._generation(table, generation)
-
-        def write() -> None:
-            with found.file.writing(covered, (), position) as rows:
-                fill(rows)
-
         async with found.lock:
-            await self._run(table, generation, write)
+            await self._run(table, generation, lambda: found.file.fill(fill, expected))
 
     # --- read --------------------------------------------------------------------------------
+
+    async def covered(
+        self, table: ReadModel, generation: int, jobs: Collection[JobName]
+    ) -> set[JobName]:
+        """See ``ReadModelStore.covered``."""
+        found = await self._generation(table, generation)
+        return await self._run(table, generation, lambda: found.file.applied(jobs))
 
     async def position(self, table: ReadModel, generation: int) -> FillPosition | None:
         """See ``ReadModelStore.position``."""

@@ -92,12 +92,14 @@ def where(conditions: Sequence[Condition], dialect: Dialect) -> Bound:
     for one in conditions:
         name = quoted(one.column)
         if one.comparison is Comparison.WITHIN:
-            path = str(one.value)
-            # The character after the slash: everything below the path sorts between the two.
-            parts.append(f"({name} = {mark} OR ({name} >= {mark} AND {name} < {mark}))")
-            values += [path, f"{path}/", f"{path}0"]
+            within: list[str] = []
+            for path in _listed(one.value):
+                # "0" comes after "/": everything below the path sorts between the two.
+                within.append(f"{name} = {mark} OR ({name} >= {mark} AND {name} < {mark})")
+                values += [path, f"{path}/", f"{path}0"]
+            parts.append(f"({' OR '.join(within)})")
         elif one.comparison is Comparison.ONE_OF:
-            listed = list(one.value) if isinstance(one.value, tuple | list) else [one.value]
+            listed = _listed(one.value)
             if dialect.array:
                 parts.append(f"{name} = ANY ({mark})")
                 values.append(listed)
@@ -108,6 +110,17 @@ def where(conditions: Sequence[Condition], dialect: Dialect) -> Bound:
             parts.append(f"{name} {one.comparison.value} {mark}")
             values.append(one.value)
     return " AND ".join(parts) or "TRUE", values
+
+
+def _listed(value: Value) -> list[Value]:
+    return [_scalar(one) for one in value] if isinstance(value, tuple | list) else [value]
+
+
+def _scalar(value: object) -> Value:
+    if isinstance(value, str | int | float | datetime):
+        return value
+    message = f"a {type(value).__name__} cannot be compared with"
+    raise TypeError(message)
 
 
 def keyset(query: RowQuery, dialect: Dialect) -> Bound:

@@ -1,0 +1,63 @@
+"""Emits every event of a projection as a job again, so that its workers fill the table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from holdfast.engines.contract import Engine
+from holdfast.model.actions import ArchiveJobs, CancelJobs
+from holdfast.model.audit import Attribution
+from holdfast.model.event import Event
+from holdfast.model.event_search import EventFilter
+from holdfast.model.job import Job, State
+from holdfast.model.projection import Rebuild
+from holdfast.model.search import Filter
+from holdfast.model.subscription import Subscription, job_id, job_of
+
+from .fill import CHUNK, END
+
+
+@dataclass(frozen=True)
+class Emission:
+    """The queue is paused meanwhile, so that the jobs of a key come in the order of its events."""
+
+    engine: Engine
+    subscription: Subscription
+    wanted: EventFilter
+    rebuild: Rebuild
+
+    async def step(self) -> Rebuild:
+        """Emit the next events; return how far it is. A step may be taken twice."""
+        rebuild = self.rebuild
+        page = await self.engine.find_events(self.wanted, cursor=rebuild.cursor, limit=CHUNK)
+        await self._withdraw(page.events)
+        jobs = []
+        for event in page.events:
+            job = job_of(event, self.subscription)
+            jobs.append(replace(job, id=f"{job.id}:{rebuild.id}"))
+        await self.engine.enqueue(jobs, on_duplicate="skip")
+        filled = rebuild.filled + len(page.events)
+        return replace(rebuild, cursor=page.cursor or END, filled=filled)
+
+    async def _withdraw(self, events: Sequence[Event]) -> None:
+        """End the jobs of these events that wait: they would run before those of older events."""
+        by_tenant: defaultdict[str, list[str]] = defaultdict(list)
+        for event in events:
+            by_tenant[event.tenant].append(job_id(self.subscription.name, event.id))
+        why = Attribution(self.rebuild.by, f"emitted again by rebuild {self.rebuild.id}")
+        for tenant, ids in by_tenant.items():
+            jobs = [job for job in await self.engine.get(ids, tenant=tenant) if job is not None]
+            waiting = [job.id for job in jobs if not job.state.finished]
+            dead = [job.id for job in jobs if _is_dead(job)]
+            for action, names in ((CancelJobs(), waiting), (ArchiveJobs(), dead)):
+                if names:
+                    wanted = Filter(ids=tuple(names), tenant=tenant)
+                    await self.engine.operate(action, wanted, why)
+
+
+def _is_dead(job: Job) -> bool:
+    return job.state is State.DEAD

@@ -52,6 +52,7 @@ from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order
 
 from .dump.format import DumpRecord
 from .event_contract import EventEngine
+from .projection_contract import ProjectionEngine
 
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
@@ -186,8 +187,8 @@ class HeldJob(JobRef, Protocol):
         """The cap that its worker asks for: used if neither the job nor the engine has one."""
 
 
-class Engine(EventEngine, Protocol):
-    """The verbs that move work, those that look at it, and those of the event log."""
+class Engine(EventEngine, ProjectionEngine, Protocol):
+    """The verbs that move work and look at it, and those of events and projections."""
 
     @property
     def capabilities(self) -> Capabilities:

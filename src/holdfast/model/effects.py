@@ -18,6 +18,7 @@ from .group_life import GroupLife
 from .job import Job, State, Whole
 from .outage import Outage
 from .policy import QueuePolicy
+from .projection import ProjectionState
 from .subscription import Subscription
 
 
@@ -244,6 +245,14 @@ class SubscriptionSet(msgspec.Struct, frozen=True, array_like=True, tag=29):
     """The version that later events are given to."""
 
 
+class ProjectionSet(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """What is known about a projection was stored; None forgets it."""
+
+    at_us: Whole
+    name: str
+    state: ProjectionState | None
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -276,6 +285,7 @@ Setting = (
     | GroupSet
     | EventAppended
     | SubscriptionSet
+    | ProjectionSet
 )
 """Effects that are not about one job."""
 
@@ -311,6 +321,7 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     GroupSet: "GROUP",
     EventAppended: "EVENT",
     SubscriptionSet: "SUBSCRIPTION",
+    ProjectionSet: "PROJECTION",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
@@ -324,6 +335,7 @@ SETTINGS = (
     GroupSet,
     EventAppended,
     SubscriptionSet,
+    ProjectionSet,
 )
 
 

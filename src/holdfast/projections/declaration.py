@@ -14,7 +14,7 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.event import Event
 from holdfast.model.job import check_name
 from holdfast.model.projection import check_projection_name
-from holdfast.model.read_model import ReadModel
+from holdfast.model.read_model import ReadModel, Value
 
 DEFAULT_BATCH = 200
 DEFAULT_LINGER_SECONDS = 0.05
@@ -52,17 +52,17 @@ class ProjectedEvent:
         return self.event.entity_id
 
     @property
-    def before(self) -> object:
+    def before(self) -> Value:
         """What was there before, decoded."""
         return _decoded(self.event.before)
 
     @property
-    def after(self) -> object:
+    def after(self) -> Value:
         """What is there now, decoded."""
         return _decoded(self.event.after)
 
     @property
-    def diff(self) -> object:
+    def diff(self) -> Value:
         """What changed, decoded."""
         return _decoded(self.event.diff)
 
@@ -128,5 +128,6 @@ class Projection:
         return self
 
 
-def _decoded(value: bytes | None) -> object:
-    return None if value is None else msgspec.json.decode(value)
+def _decoded(value: bytes | None) -> Value:
+    found: Value = None if value is None else msgspec.json.decode(value)
+    return found

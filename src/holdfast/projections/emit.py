@@ -29,6 +29,8 @@ class Emission:
     subscription: Subscription
     wanted: EventFilter
     rebuild: Rebuild
+    emitted: str = ""
+    """The rebuild before that emitted jobs."""
 
     async def step(self) -> Rebuild:
         """Emit the next events; return how far it is. A step may be taken twice."""
@@ -47,7 +49,10 @@ class Emission:
         """End the jobs of these events that wait: they would run before those of older events."""
         by_tenant: defaultdict[str, list[str]] = defaultdict(list)
         for event in events:
-            by_tenant[event.tenant].append(job_id(self.subscription.name, event.id))
+            name = job_id(self.subscription.name, event.id)
+            by_tenant[event.tenant].append(name)
+            if self.emitted:
+                by_tenant[event.tenant].append(f"{name}:{self.emitted}")
         why = Attribution(self.rebuild.by, f"emitted again by rebuild {self.rebuild.id}")
         for tenant, ids in by_tenant.items():
             jobs = [job for job in await self.engine.get(ids, tenant=tenant) if job is not None]

@@ -50,6 +50,8 @@ class Fill:
     in_place: bool
     """Whether its events may have jobs that wait: then these are covered by it."""
     read: ReadEvent
+    emitted: str = ""
+    """The last rebuild that emitted jobs: events may have one of that, too."""
 
     async def step(self) -> FillPosition:
         """Apply the next events; return how far it is. Raise ``FillStopped``."""
@@ -80,11 +82,12 @@ class Fill:
             by_tenant[event.tenant].append(event.id)
         found: dict[str, JobName] = {}
         for tenant, ids in by_tenant.items():
-            names = [job_id(self.subscription.name, event_id) for event_id in ids]
-            jobs = await self.engine.get(names, tenant=tenant)
-            for event_id, job in zip(ids, jobs, strict=True):
-                if job is not None and (not job.state.finished or job.state is State.DEAD):
-                    found[event_id] = (tenant, job.id)
+            for suffix in ("", f":{self.emitted}")[: 2 if self.emitted else 1]:
+                names = [job_id(self.subscription.name, event_id) + suffix for event_id in ids]
+                jobs = await self.engine.get(names, tenant=tenant)
+                for event_id, job in zip(ids, jobs, strict=True):
+                    if job is not None and (not job.state.finished or job.state is State.DEAD):
+                        found[event_id] = (tenant, job.id)
         return found
 
 
@@ -116,8 +119,8 @@ class _Chunk:
     def apply_each(self, rows: RowWriter) -> Filled:
         """Apply each event by itself, without those that fail.
 
-        Raise ``FillStopped`` at one too many. One that has a job is left to that. One without gets a job, which will fail as well, and
-        be a dead letter.
+        Raise ``FillStopped`` at one too many. One that has a job is left to that. One without gets
+        a job, which will fail as well, and be a dead letter.
         """
         covered = dict(self._waiting)
         self.failed = []

@@ -192,7 +192,9 @@ class Rebuilder:
         queue = queue_of(projection.name, rebuild.generation)
         subscription = (await self._engine.subscriptions())[queue]
         if rebuild.mode is RebuildMode.EMIT:
-            emission = Emission(self._engine, subscription, _source(projection), rebuild)
+            emission = Emission(
+                self._engine, subscription, _source(projection), rebuild, _last_emission(state)
+            )
             after = await emission.step()
             ended = after.cursor == END
         else:
@@ -208,6 +210,7 @@ class Rebuilder:
                 max_errors=rebuild.max_errors,
                 in_place=not aside,
                 read=self._read,
+                emitted=_last_emission(state),
             )
             position = await fill.step()
             after = replace(rebuild, filled=position.filled, failed=position.failed)
@@ -284,6 +287,11 @@ class Rebuilder:
         attribution = Attribution(who.by, who.why, entries)
         await self._engine.set_projection(after, attribution, expected=before)
         return after
+
+
+def _last_emission(state: ProjectionState) -> str:
+    emissions = (one.id for one in state.past if one.mode is RebuildMode.EMIT)
+    return next(emissions, "")
 
 
 def _source(projection: Projection, before_version: int | None = None) -> EventFilter:

@@ -27,6 +27,7 @@ from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 FORMAT = 3
@@ -123,6 +124,12 @@ class DumpedSubscription(msgspec.Struct, frozen=True, array_like=True, tag="subs
     subscription: Subscription
 
 
+class DumpedProjection(msgspec.Struct, frozen=True, array_like=True, tag="projection"):
+    """What is known about a projection: read models are not part of a dump, but rebuilt."""
+
+    state: ProjectionState
+
+
 class DumpedEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     """An event, by rising position."""
 
@@ -142,6 +149,7 @@ DumpRecord = (
     | DumpedAudit
     | DumpedGroup
     | DumpedSubscription
+    | DumpedProjection
     | DumpedEvent
 )
 

@@ -20,6 +20,7 @@ from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 from .history import HistoryStore, StateCounts
@@ -52,6 +53,7 @@ class WorkState(Protocol):
     subscriptions: dict[str, Subscription]
     fanout_version: int
     """Rises when a subscription begins: the version that events are given to."""
+    projections: dict[str, ProjectionState]
 
     @property
     def last_token(self) -> int:

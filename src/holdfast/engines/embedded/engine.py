@@ -8,6 +8,8 @@ work goes).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
 
 from holdfast.engines.argument_checks import (
     check_action,
@@ -52,6 +54,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.queue_stats import StoreStats
+from holdfast.engines.read_models.sqlite_store import SqliteReadModels
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -98,6 +101,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -147,7 +151,10 @@ class EmbeddedEngine:
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
         samples: SampleStore | None = None,
+        read_models: Path | None = None,
+        threads: Callable[[int, str], Executor] | None = None,
     ) -> None:
+        """Take where read models are, and what runs them; None: in memory, on the event loop."""
         self.capabilities = capabilities
         self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
         self._commands = self.commands_type(self._core)
@@ -158,6 +165,7 @@ class EmbeddedEngine:
         self._fleet = self.fleet_type(random_bytes)
         self._events = events
         self._event_log = self.event_log_type(self._core, events)
+        self.read_models = SqliteReadModels(read_models, self, threads)
         self._sampler = Sampler(
             samples or MemorySamples(), self.survey, self._core.flows, clock.now_us()
         )
@@ -597,6 +605,31 @@ class EmbeddedEngine:
             lambda now: self._event_log.set_subscription(name, subscription, attribution, now)
         )
 
+    # --- projections -------------------------------------------------------------------------
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self._core.answer(lambda _now: dict(self._core.state.projections))
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        check_projection_name(state.name)
+        _check_may_set("projection", state.name, attribution, caller)
+        await self._core.answer(
+            lambda now: self._event_log.set_projection(state, expected, attribution, now)
+        )
+
+    async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - a commit is a moment
+        """See ``Engine.fanout_settled``: one process appends, so no transaction is ever open."""
+        return True
+
     # --- the fleet ---------------------------------------------------------------------------
 
     async def announce(
@@ -708,6 +741,7 @@ class EmbeddedEngine:
         core.closed = True
         core.waiters.wake_all()
         await self._sampler.store.close()
+        await self.read_models.close()
         try:
             try:
                 await self._events.close()

@@ -14,8 +14,20 @@ from holdfast.engines.argument_checks import check_access
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import Attribution
 from holdfast.model.audit_changes import subscription_facts, with_facts
-from holdfast.model.effects import Effect, Enqueued, EventAppended, SubscriptionSet
-from holdfast.model.errors import DuplicateId, EventConflict, InvalidInput, TooLarge
+from holdfast.model.effects import (
+    Effect,
+    Enqueued,
+    EventAppended,
+    ProjectionSet,
+    SubscriptionSet,
+)
+from holdfast.model.errors import (
+    ChangedMeanwhile,
+    DuplicateId,
+    EventConflict,
+    InvalidInput,
+    TooLarge,
+)
 from holdfast.model.event import (
     Event,
     EventReceipt,
@@ -26,6 +38,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import admit, check_name
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import MAX_SUBSCRIPTIONS, Subscription, job_of
 
 from .core import EmbeddedCore
@@ -110,6 +123,19 @@ class EventLog:
                     raise DuplicateId([job.id])  # of a job that somebody gave this id
                 jobs.append(Enqueued(now_us, job))
         return jobs
+
+    def set_projection(
+        self,
+        after: ProjectionState,
+        expected: ProjectionState | None,
+        attribution: Attribution,
+        now_us: int,
+    ) -> None:
+        """Store what is known about a projection."""
+        if self._state.projections.get(after.name) != expected:
+            raise ChangedMeanwhile("projection", after.name)
+        audit = self._core.audited(attribution.audit, now_us)
+        self._core.commit([ProjectionSet(now_us, after.name, after), *audit])
 
     def set_subscription(
         self,

@@ -18,6 +18,7 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -44,6 +45,7 @@ from holdfast.model.effects import (
     OperationSet,
     OutageSet,
     PolicySet,
+    ProjectionSet,
     ScheduleSet,
     ScheduleState,
     SubscriptionSet,
@@ -55,6 +57,7 @@ from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 T = TypeVar("T")
@@ -80,6 +83,7 @@ class MemoryState:
         self.operations = OperationLedger()
         self.subscriptions: dict[str, Subscription] = {}
         self.fanout_version = 0
+        self.projections: dict[str, ProjectionState] = {}
         self._history = history
         self._events = events
         self._options = options
@@ -141,6 +145,8 @@ class MemoryState:
         elif isinstance(effect, SubscriptionSet):
             _put(self.subscriptions, effect.name, effect.subscription)
             self.fanout_version = effect.fanout_version
+        elif isinstance(effect, ProjectionSet):
+            _put(self.projections, effect.name, effect.state)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -196,9 +202,16 @@ class MemoryState:
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
-        elif isinstance(record, DumpedSubscription):
+        else:
+            self._load_events(record)
+
+    def _load_events(self, record: DumpRecord) -> None:
+        """Load a record of a dump that is about events."""
+        if isinstance(record, DumpedSubscription):
             self.subscriptions[record.subscription.name] = record.subscription
             self.fanout_version = max(self.fanout_version, record.subscription.since_version)
+        elif isinstance(record, DumpedProjection):
+            self.projections[record.state.name] = record.state
         elif isinstance(record, DumpedEvent):
             self._events.record(record.event)
             self.fanout_version = max(self.fanout_version, record.event.fanout_version)

@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from holdfast.engines.contract import HeldJob, Renewal
 from holdfast.model.errors import LeaseLost, StorageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.read_model import ReadModel, Row, generation_table
@@ -22,10 +21,30 @@ MEMORY = ":memory:"
 _SUFFIX = ".sqlite"
 
 
+class Lease(Protocol):
+    """A job and the token of a lease."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+
+    @property
+    def tenant(self) -> str:
+        """The job's tenant."""
+
+    @property
+    def token(self) -> int:
+        """The token."""
+
+    @property
+    def max_processing_seconds(self) -> float | None:
+        """See ``HeldJob``."""
+
+
 class Settler(Protocol):
     """The verbs of an engine that settling rows needs."""
 
-    async def leases(self, held: Sequence[HeldJob]) -> list[Renewal | LeaseLost]:
+    async def leases(self, held: Sequence[Lease]) -> Sequence[object]:
         """See ``Engine.leases``."""
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[LeaseLost | None]:

@@ -63,13 +63,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         """Return this envelope with what the context says where this one says nothing."""
         return msgspec.structs.replace(self, **{**context, **self.given()})
 
-    def stamps(self, event_type: str) -> dict[str, object]:
+    def stamps(self) -> dict[str, object]:
         """Return the fields of the event that it sets; raise ``InvalidInput`` without an actor."""
         if self.actor is None:
             raise InvalidInput(
                 "actor",
-                f"who caused this {event_type}? Give actor=, or append inside "
-                '`with app.acting_as("user", ID)`',
+                'who acts? Give actor=, or append inside `with app.acting_as("user", ID)`',
             )
         fields = self.given()
         del fields["actor"]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from .actor import Envelope
 from .errors import EventInvalid, InvalidInput, UnknownEventType
 from .event import Event, NewEvent
 from .event_schema import CHANGE_FIELDS, fields_of, value_at
@@ -59,17 +58,17 @@ class Catalog:
             raise UnknownEventType(kind.__qualname__, self.types)
         return found
 
-    def new_event(self, value: object, envelope: Envelope) -> NewEvent:
+    def new_event(self, value: object, stamps: Mapping[str, object]) -> NewEvent:
         """Return the event that an object of a declared class says, checked.
 
-        Raise ``UnknownEventType`` or ``EventInvalid``.
+        ``stamps`` are the fields of its envelope; see ``Envelope.stamps``. Raise
+        ``UnknownEventType`` or ``EventInvalid``.
         """
         event_type = self.type_of(value)
         schema = event_type.schema
-        encoded = schema.encode(value)
-        typed = schema.decode(encoded)
+        encoded, typed = schema.encode(value)
         payload = fields_of(encoded)
-        changes = envelope.stamps(event_type.name)
+        changes = dict(stamps)
         if schema.has_changes:
             for name in CHANGE_FIELDS:
                 if name in payload and payload[name] is not None and name in changes:

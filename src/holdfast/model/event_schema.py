@@ -106,11 +106,19 @@ class EventSchema:
             for name, node in self._properties.items()
         ]
 
-    def encode(self, value: object) -> bytes:
-        """Return the data of this object; raise ``EventInvalid`` naming a bad field."""
-        if self._checked and (problem := changed(value, self._info, "")) is not None:
-            field, _, rest = problem.removeprefix(".").partition(" ")
-            raise EventInvalid(self._event_type, field, rest)
+    def encode(self, value: object) -> tuple[bytes, object]:
+        """Return the data of this object, and the object that comes back from it.
+
+        Raise ``EventInvalid`` naming a bad field.
+        """
+        try:
+            data = _ENCODE(value)
+            back = self._decoder.decode(data)
+            if back == value:
+                return bytes(memoryview(data)), back
+        except BAD_PAYLOAD:
+            pass  # the checks below name the problem
+        self._check_unchanged(value)
         try:
             data = _ENCODE(value)
         except BAD_PAYLOAD as error:
@@ -118,7 +126,13 @@ class EventSchema:
             raise EventInvalid(self._event_type, "payload", problem) from None
         if b"null" in data and has_non_finite(value):
             raise EventInvalid(self._event_type, "payload", NOT_FINITE)
-        return bytes(memoryview(data))
+        return bytes(memoryview(data)), self.decode(data)
+
+    def _check_unchanged(self, value: object) -> None:
+        """Raise ``EventInvalid`` if JSON would make something else of a field."""
+        if self._checked and (problem := changed(value, self._info, "")) is not None:
+            field, _, rest = problem.removeprefix(".").partition(" ")
+            raise EventInvalid(self._event_type, field, rest)
 
     def decode(self, data: bytes) -> object:
         """Return the object with this data; raise ``EventInvalid`` naming a bad field."""
@@ -173,7 +187,7 @@ def value_at(data: Mapping[str, object], path: str) -> object:
     """Return what is at a path of the data; None if nothing is."""
     found: object = data
     for part in path.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(found, dict) or part not in found:
             return None
         found = found[part]
     return found

@@ -81,10 +81,14 @@ def _content(file: Path) -> object:
     try:
         with file.open("rb") as opened:
             raw = opened.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise ValueError(f"more than {MAX_FILE_BYTES:,} bytes: split it into several files")
+    except OSError as error:
+        raise InvalidInput("catalog", f"{file} cannot be read: {error}") from None
+    if len(raw) > MAX_FILE_BYTES:
+        problem = f"{file} has more than {MAX_FILE_BYTES:,} bytes: split it into several files"
+        raise InvalidInput("catalog", problem)
+    try:
         return parse_bounded_yaml(raw.decode("utf-8-sig"))
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise InvalidInput("catalog", f"{file} cannot be read: {error}") from None
     except RecursionError:
         raise InvalidInput("catalog", f"{file} cannot be read: nested too deeply") from None

@@ -39,7 +39,8 @@ def parse_bounded_yaml(text: str) -> object:
         for event in yaml.parse(text, yaml.SafeLoader):
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"line {line}: aliases (*name) are not allowed: write it out")
+                problem = f"line {line}: aliases (*name) are not allowed: write it out"
+                raise ValueError(problem)  # noqa: TRY004 - of the text
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from .engines.contract import Engine, OnDuplicate, Receipt
 from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
+from .model.event import EventReceipt, NewEvent
 from .model.job import NewJob
+from .operations.events import append_all
 from .settings import Settings
 from .stores.opening import open_engine, postgres_options
 
@@ -153,6 +155,28 @@ class Binding:
         return caller_transaction.enqueue_sync(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
+
+    async def append(
+        self, events: Sequence[NewEvent], connection: object = None
+    ) -> list[EventReceipt]:
+        """Append events, as many in a commit as it takes; see ``enqueue`` for ``connection``."""
+        if connection is None:
+            return await self.call(lambda engine: append_all(engine, events))
+        options = self._join_options()
+        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+
+        return await joined.append(connection, events, options=options)
+
+    def append_sync(
+        self, events: Sequence[NewEvent], connection: object = None
+    ) -> list[EventReceipt]:
+        """See ``append``; for synchronous code."""
+        if connection is None:
+            return self.call_sync(lambda engine: append_all(engine, events))
+        options = self._join_options()
+        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+
+        return joined.append_sync(connection, events, options=options)
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""

@@ -12,6 +12,8 @@ from holdfast.model.actions import Action, AnyAction
 from holdfast.model.audit import Attribution, AuditFilter
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput
+from holdfast.model.event import MAX_APPEND, NewEvent
+from holdfast.model.event_search import EventFilter
 from holdfast.model.fleet import (
     MAX_ANNOUNCED_SECONDS,
     CommandAnswer,
@@ -23,6 +25,7 @@ from holdfast.model.job import Edit, State, check_id, check_seconds, check_size
 from holdfast.model.operation import NewOperation, OperationChange, members
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.search import Filter, check_page
+from holdfast.model.subscription import Subscription
 
 from .contract import MAX_CLAIM
 
@@ -195,6 +198,40 @@ def check_schedule(schedule: ScheduleState | None) -> None:
     """Raise ``InvalidInput`` unless it is a schedule or None."""
     if schedule is not None:
         _check_kind("schedule", schedule, ScheduleState)
+
+
+def check_events(events: Iterable[NewEvent]) -> list[NewEvent]:
+    """Return the events of one append, or raise ``InvalidInput``."""
+    found = check_all("events", events, NewEvent)
+    if len(found) > MAX_APPEND:
+        raise InvalidInput(
+            "events",
+            f"{len(found):,} events, and one commit takes at most {MAX_APPEND:,}: append them in "
+            "several calls",
+        )
+    return found
+
+
+def check_event_filter(wanted: EventFilter) -> EventFilter:
+    """Return the filter with its ids in lower case, or raise ``InvalidInput``."""
+    _check_kind("wanted", wanted, EventFilter)
+    wanted.check()
+    return replace(wanted, ids=tuple(one.lower() for one in wanted.ids)) if wanted.ids else wanted
+
+
+def check_subscription(
+    name: str, subscription: Subscription | None, attribution: Attribution, caller: Caller
+) -> None:
+    """Raise what is wrong with a change of a subscription."""
+    check_id(name, "name")
+    if subscription is not None:
+        _check_kind("subscription", subscription, Subscription)
+        subscription.check()
+        if subscription.name != name:
+            raise InvalidInput("name", f"{name!r} is not {subscription.name!r}, its own name")
+    check_attribution(attribution)
+    if not caller.unlimited:
+        raise AccessDenied("subscription", name)  # it affects every tenant's work
 
 
 def _check_kind(field: str, value: object, kind: type) -> None:

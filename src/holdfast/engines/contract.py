@@ -51,6 +51,7 @@ from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
 from .dump.format import DumpRecord
+from .event_contract import EventEngine
 
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
@@ -185,8 +186,8 @@ class HeldJob(JobRef, Protocol):
         """The cap that its worker asks for: used if neither the job nor the engine has one."""
 
 
-class Engine(Protocol):
-    """The verbs that move work, and those that look at it."""
+class Engine(EventEngine, Protocol):
+    """The verbs that move work, those that look at it, and those of the event log."""
 
     @property
     def capabilities(self) -> Capabilities:

@@ -10,6 +10,7 @@ from .audit import AuditEntry
 from .effects import Edited, Effect, ScheduleState
 from .job import Job
 from .policy import DEFAULT_POLICY, QueuePolicy
+from .subscription import Subscription
 
 MAX_AUDITED_IDS = 100
 """How many ids, tenants or paths an entry names at most."""
@@ -59,6 +60,19 @@ def policy_facts(before: QueuePolicy | None, after: QueuePolicy | None) -> dict[
 
 def schedule_facts(before: ScheduleState | None, after: ScheduleState | None) -> dict[str, object]:
     """Return what a change of a schedule changed; None is no schedule."""
+    return _setting_facts(before, after)
+
+
+def subscription_facts(
+    before: Subscription | None, after: Subscription | None
+) -> dict[str, object]:
+    """Return what a change of a subscription changed; None is no subscription."""
+    return _setting_facts(before, after)
+
+
+def _setting_facts(
+    before: ScheduleState | Subscription | None, after: ScheduleState | Subscription | None
+) -> dict[str, object]:
     old, new = (None if one is None else _settings(one) for one in (before, after))
     if old is None or new is None:
         return {"before": old, "after": new}
@@ -105,7 +119,7 @@ def _decoded(payload: bytes) -> object:
     return _OBJECT.decode(payload) if payload else {}
 
 
-def _settings(struct: QueuePolicy | ScheduleState) -> dict[str, object]:
+def _settings(struct: QueuePolicy | ScheduleState | Subscription) -> dict[str, object]:
     return _fields(struct, struct.__struct_fields__)
 
 

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 import msgspec
 
 from .audit import AuditRecord
+from .event import Event
 from .failure import Failure
 from .group_life import GroupLife
 from .job import Job, State, Whole
 from .outage import Outage
 from .policy import QueuePolicy
+from .subscription import Subscription
 
 
 class Enqueued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -224,6 +226,24 @@ class OutageSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
     outage: Outage
 
 
+class EventAppended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=28):
+    """An event was appended; its jobs are in the same commit, and refer to it."""
+
+    at_us: Whole
+    event: Event
+    """Its position is the sequence number of this effect."""
+
+
+class SubscriptionSet(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """A subscription was stored or changed; None removes it."""
+
+    at_us: Whole
+    name: str
+    subscription: Subscription | None
+    fanout_version: Whole
+    """The version that later events are given to."""
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -246,7 +266,17 @@ JobEffect = (
     | Noted
     | Purged
 )
-Setting = PolicySet | FlagSet | ScheduleSet | Audited | OperationSet | OutageSet | GroupSet
+Setting = (
+    PolicySet
+    | FlagSet
+    | ScheduleSet
+    | Audited
+    | OperationSet
+    | OutageSet
+    | GroupSet
+    | EventAppended
+    | SubscriptionSet
+)
 """Effects that are not about one job."""
 
 Effect = JobEffect | Setting
@@ -279,10 +309,22 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     OperationSet: "OPERATION",
     OutageSet: "OUTAGE",
     GroupSet: "GROUP",
+    EventAppended: "EVENT",
+    SubscriptionSet: "SUBSCRIPTION",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
-SETTINGS = (PolicySet, FlagSet, ScheduleSet, Audited, OperationSet, OutageSet, GroupSet)
+SETTINGS = (
+    PolicySet,
+    FlagSet,
+    ScheduleSet,
+    Audited,
+    OperationSet,
+    OutageSet,
+    GroupSet,
+    EventAppended,
+    SubscriptionSet,
+)
 
 
 def job_key(effect: JobEffect) -> tuple[str, str]:

@@ -7,6 +7,7 @@ HoldfastError
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
 ├── DuplicateId             a job with this id exists, or finished recently
+├── EventConflict           the id of an event was used before, with other content
 ├── LeaseLost               the token is not the job's current one
 ├── IllegalTransition       the state machine has no such transition
 ├── StaleVersion            the job was changed concurrently
@@ -18,6 +19,8 @@ HoldfastError
 │   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
 │   ├── CorruptHistory      stored finished jobs are damaged, with file, table and row
 │   ├── HistoryMissing      the history file is missing or too old
+│   ├── CorruptEvents       stored events are damaged, with file and position
+│   ├── EventsMissing       the file of the events is missing or too old
 │   ├── UnknownFormat       written by a version that this one cannot read
 │   ├── CorruptDump         a dump was altered or cut short
 │   ├── AuditAltered        an entry of the audit cannot be read
@@ -127,6 +130,19 @@ class DuplicateId(HoldfastError):
             'choose another id, or skip duplicates (on_duplicate="skip", --skip-duplicates)'
         )
         self.ids = ids
+
+
+class EventConflict(HoldfastError):
+    """The id of an event was used before, with other content."""
+
+    code = "event_conflict"
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(
+            f"event {event_id!r} exists already and says something else; nothing was stored: give "
+            "the new event an id of its own, and name the old one in `supersedes` to correct it"
+        )
+        self.event_id = event_id
 
 
 class LeaseLost(HoldfastError):
@@ -263,6 +279,40 @@ class HistoryMissing(StorageError):
             f"{file} {found}, but the log relies on it for everything up to seq {expected_seq:,}. "
             "Nothing was changed. Put the file back, restore it from a backup, or start without it "
             "(`holdfast run --history anew`): that loses dead letters and finished jobs up to there"
+        )
+        self.file = file
+        self.found_seq = found_seq
+        self.expected_seq = expected_seq
+
+
+class CorruptEvents(StorageError):
+    """Stored events are damaged."""
+
+    code = "corrupt_events"
+
+    def __init__(self, file: str, position: str, problem: str) -> None:
+        where = f" at position {position}" if position else ""
+        super().__init__(
+            f"{file} is damaged{where}: {problem}. Nothing was changed, and no setting starts "
+            "without it: events are stored nowhere else. Restore the file from a backup, run "
+            "`holdfast journal verify` to see the extent, or copy what is whole with "
+            "`holdfast journal salvage`"
+        )
+        self.file = file
+        self.position = position
+        self.problem = problem
+
+
+class EventsMissing(StorageError):
+    """The file of the events is missing or too old."""
+
+    code = "events_missing"
+
+    def __init__(self, file: str, found_seq: int | None, expected_seq: int) -> None:
+        found = "is missing" if found_seq is None else f"ends at seq {found_seq:,}"
+        super().__init__(
+            f"{file} {found}, but the log relies on it for the events up to seq {expected_seq:,}. "
+            "Nothing was changed. Put the file back, or restore it from a backup"
         )
         self.file = file
         self.found_seq = found_seq

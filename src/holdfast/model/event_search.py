@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from hashlib import blake2b
+
 import msgspec
 
-from .event import Event
-from .job import Whole
+from .errors import InvalidInput
+from .event import Event, check_event_id
+from .job import MAX_TIME_US, Whole
+
+MAX_NAMED = 10_000
+"""The most ids or event types that a filter names."""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +35,24 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     occurred_to_us: Whole | None = None
     fanout_before: Whole | None = None
     """Given to subscriptions of a version below this one."""
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` naming the bad condition."""
+        for field in ("ids", "event_types"):
+            names: object = getattr(self, field)
+            if not isinstance(names, tuple) or len(names) > MAX_NAMED:
+                raise InvalidInput(field, f"give at most {MAX_NAMED:,} of them")
+            if not all(type(name) is str for name in names):
+                raise InvalidInput(field, "one of them is not text")
+        for event_id in self.ids:
+            check_event_id(event_id, "ids")
+        for field in (*_EQUAL, "scope"):
+            if not isinstance(value := getattr(self, field), str | None):
+                raise InvalidInput(field, f"{value!r} is not text")
+        for field in ("occurred_from_us", "occurred_to_us", "fanout_before"):
+            number = getattr(self, field)
+            if number is not None and (type(number) is not int or not 0 <= number <= MAX_TIME_US):
+                raise InvalidInput(field, f"{number!r} is not a whole number from 0")
 
     def matches(self, event: Event) -> bool:
         """Whether this event is found."""
@@ -64,3 +90,51 @@ class EventPage(msgspec.Struct, frozen=True):
 
     events: list[Event]
     cursor: str = ""
+
+
+def write_event_cursor(position: int, wanted: EventFilter, *, newest: bool) -> str:
+    """Return the cursor of the page after this position, for this filter and direction."""
+    raw = msgspec.msgpack.encode((_digest(wanted, newest=newest), position))
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def read_event_cursor(cursor: str, wanted: EventFilter, *, newest: bool) -> int | None:
+    """Return the position that a cursor is at; None for the first page.
+
+    Raise ``InvalidInput`` if it is from a page of another filter or direction.
+    """
+    if cursor == "":
+        return None
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        digest, position = _CURSORS.decode(raw)
+    except (TypeError, ValueError, binascii.Error, msgspec.MsgspecError):
+        raise InvalidInput("cursor", f"{cursor!r} is not from a page of events") from None
+    if digest != _digest(wanted, newest=newest):
+        raise InvalidInput(
+            "cursor",
+            "it is from a list with another filter or order: repeat the call that gave it, or "
+            "start without a cursor",
+        )
+    return position
+
+
+def event_page(events: list[Event], limit: int, wanted: EventFilter, *, newest: bool) -> EventPage:
+    """Return a page of this many of these events, which are one more if there are more."""
+    if len(events) <= limit:
+        return EventPage(events)
+    last = events[limit - 1].position
+    return EventPage(events[:limit], write_event_cursor(last, wanted, newest=newest))
+
+
+def _digest(wanted: EventFilter, *, newest: bool) -> bytes:
+    """Return what a cursor knows of the filter: not the times, as in the cursors of jobs."""
+    spared = msgspec.structs.replace(wanted, occurred_from_us=None, occurred_to_us=None)
+    return blake2b(
+        repr((newest, spared)).encode("utf-8", "backslashreplace"), digest_size=6
+    ).digest()
+
+
+_CURSORS: msgspec.msgpack.Decoder[tuple[bytes, Whole]] = msgspec.msgpack.Decoder(
+    tuple[bytes, Whole]
+)

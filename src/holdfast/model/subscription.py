@@ -6,11 +6,13 @@ import msgspec
 
 from .errors import InvalidInput
 from .event import Event
-from .job import MAX_ATTEMPTS, NewJob, Whole, check_name
+from .job import MAX_ATTEMPTS, NAME_LIMIT, NewJob, Whole, check_name
 from .retry import DEFAULT_MAX_ATTEMPTS
 
 MAX_SUBSCRIPTIONS = 100
 MAX_EVENT_TYPES = 1_000
+MAX_NAME = NAME_LIMIT - 37
+"""The ids of its jobs have a colon and a UUID after the name."""
 
 
 class Subscription(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +36,8 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
         """Raise ``InvalidInput`` naming the bad field."""
         for field in ("name", "queue", "task"):
             check_name(field, getattr(self, field))
+        if len(self.name) > MAX_NAME:
+            raise InvalidInput("name", f"{self.name[:60]!r}… has more than {MAX_NAME} characters")
         types: object = self.event_types
         if not isinstance(types, tuple) or len(self.event_types) > MAX_EVENT_TYPES:
             raise InvalidInput("event_types", f"give at most {MAX_EVENT_TYPES:,} names")

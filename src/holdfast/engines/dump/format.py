@@ -20,15 +20,18 @@ import msgspec
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.event import Event
 from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
 from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.subscription import Subscription
 
-FORMAT = 2
-"""Version 2 added operations, outages and what people did with groups of failures."""
+FORMAT = 3
+"""Version 2 added operations, outages and what people did with groups of failures; version 3 events
+and subscriptions."""
 MAGIC = b"holdfast dump\n"
 BLOCK_RECORDS = 1_000
 _BLOCK = struct.Struct("<II")
@@ -114,6 +117,18 @@ class DumpedAudit(msgspec.Struct, frozen=True, array_like=True, tag="audit"):
     record: AuditRecord
 
 
+class DumpedSubscription(msgspec.Struct, frozen=True, array_like=True, tag="subscription"):
+    """A subscription, with the version at which it began."""
+
+    subscription: Subscription
+
+
+class DumpedEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
+    """An event, by rising position."""
+
+    event: Event
+
+
 DumpRecord = (
     DumpHead
     | DumpedJob
@@ -126,6 +141,8 @@ DumpRecord = (
     | DumpedOperation
     | DumpedAudit
     | DumpedGroup
+    | DumpedSubscription
+    | DumpedEvent
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -20,6 +20,7 @@ from holdfast.model.group_life import GroupLife
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.subscription import Subscription
 
 from .history import HistoryStore, StateCounts
 from .outage_book import OutageBook
@@ -48,6 +49,9 @@ class WorkState(Protocol):
     outages: OutageBook
     audit_head: AuditHead
     operations: OperationLedger
+    subscriptions: dict[str, Subscription]
+    fanout_version: int
+    """Rises when a subscription begins: the version that events are given to."""
 
     @property
     def last_token(self) -> int:

@@ -16,6 +16,8 @@ from holdfast.engines.argument_checks import (
     check_audit_page,
     check_command,
     check_edit,
+    check_event_filter,
+    check_events,
     check_filter,
     check_group_change,
     check_limit,
@@ -27,6 +29,7 @@ from holdfast.engines.argument_checks import (
     check_process,
     check_sampling,
     check_schedule,
+    check_subscription,
     check_switch,
     for_states,
 )
@@ -62,6 +65,14 @@ from holdfast.model.audit import (
 from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import (
+    EVERY_EVENT,
+    EventFilter,
+    EventPage,
+    event_page,
+    read_event_cursor,
+)
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -99,11 +110,14 @@ from holdfast.model.search import (
     check_order,
     check_page,
 )
+from holdfast.model.subscription import Subscription
 
 from .admin import Admin
 from .admission import EnqueueBatcher
 from .commands import Commands
 from .core import CommitLog, EmbeddedCore, WorkState
+from .event_log import EventLog
+from .event_store import EventStore
 from .fleet import Fleet
 from .history import HistoryStore
 from .operation_steps import OperationSteps
@@ -120,6 +134,7 @@ class EmbeddedEngine:
     admin_type: type[Admin] = Admin
     operations_type: type[OperationSteps] = OperationSteps
     fleet_type: type[Fleet] = Fleet
+    event_log_type: type[EventLog] = EventLog
 
     def __init__(
         self,
@@ -127,6 +142,7 @@ class EmbeddedEngine:
         state: WorkState,
         log: CommitLog,
         history: HistoryStore,
+        events: EventStore,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: EngineOptions,
@@ -135,11 +151,13 @@ class EmbeddedEngine:
         self.capabilities = capabilities
         self._core = self.core_type(capabilities, state, log, history, clock, random_bytes, options)
         self._commands = self.commands_type(self._core)
-        self._queries = Queries(self._core)
+        self._queries = Queries(self._core, events)
         self._admin = self.admin_type(self._core, self._queries)
         self._outages = OutageCommands(self._core)
         self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
+        self._events = events
+        self._event_log = self.event_log_type(self._core, events)
         self._sampler = Sampler(
             samples or MemorySamples(), self.survey, self._core.flows, clock.now_us()
         )
@@ -511,6 +529,74 @@ class EmbeddedEngine:
         _check_may_set("group", group_id, attribution, caller)
         return await self._admin.set_group(group_id, change, attribution)
 
+    # --- events ------------------------------------------------------------------------------
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``."""
+        news = check_events(events)
+        self._core.check_open()
+        await self._events.room()
+        return await self._core.answer(lambda now: self._event_log.append(news, caller, now))
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        check_id(tenant, "tenant")
+        names = check_all("ids", ids, str)
+        check_size("ids", len(names), 0, MAX_CLAIM)
+        self._core.check_open()
+        found = await self._events.get(tenant, [name.lower() for name in names])
+        await self._core.durable()  # some may be in memory only
+        return [one if one and caller.can_access(one.tenant, one.scope) else None for one in found]
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        check_page(limit)
+        wanted = check_event_filter(wanted)
+        after = read_event_cursor(cursor, wanted, newest=newest)
+        self._core.check_open()
+        await self._events.flush()
+        found = await self._events.find(wanted, caller, after, limit + 1, newest=newest)
+        return event_page(found, limit, wanted, newest=newest)
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        wanted = check_event_filter(wanted)
+        self._core.check_open()
+        await self._events.flush()
+        return await self._events.count(wanted, caller)
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self._core.answer(lambda _now: dict(self._core.state.subscriptions))
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        check_subscription(name, subscription, attribution, caller)
+        return await self._core.answer(
+            lambda now: self._event_log.set_subscription(name, subscription, attribution, now)
+        )
+
     # --- the fleet ---------------------------------------------------------------------------
 
     async def announce(
@@ -623,7 +709,10 @@ class EmbeddedEngine:
         core.waiters.wake_all()
         await self._sampler.store.close()
         try:
-            await core.history.close()
+            try:
+                await self._events.close()
+            finally:
+                await core.history.close()
         finally:
             await core.log.close()
 

@@ -21,6 +21,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
@@ -42,6 +43,7 @@ from holdfast.model.search import (
 )
 
 from .core import EmbeddedCore
+from .event_store import EventStore
 from .history import StateCounts
 
 _SLICE = 20_000
@@ -54,8 +56,9 @@ lookup takes tens of milliseconds."""
 class Queries:
     """Each method reads memory and history; its arguments are checked already."""
 
-    def __init__(self, core: EmbeddedCore) -> None:
+    def __init__(self, core: EmbeddedCore, events: EventStore) -> None:
         self._core = core
+        self._events = events
         self._state = core.state
         self._history = core.history
 
@@ -217,6 +220,8 @@ class Queries:
             rest += [DumpedOutage(one) for one in state.outages.all()]
             rest += [DumpedOperation(one) for one in state.operations]
             rest += [DumpedGroup(*one) for one in state.group_lives.items()]
+            rest += [DumpedSubscription(one) for one in state.subscriptions.values()]
+            events = self._events.dump()
             history = self._history.dump()
         await core.durable()
         yield [head, *rest]
@@ -224,6 +229,8 @@ class Queries:
         for start in range(0, len(jobs), BLOCK_RECORDS):
             yield [DumpedJob(job) for job in jobs[start : start + BLOCK_RECORDS]]
         async for batch in history:
+            yield batch
+        async for batch in events:
             yield batch
 
     def _in_history(self, job: Job) -> bool:

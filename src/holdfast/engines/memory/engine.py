@@ -18,6 +18,7 @@ from holdfast.engines.dump.format import (
     DumpRecord,
 )
 from holdfast.engines.embedded.engine import EmbeddedEngine
+from holdfast.engines.embedded.event_store import MemoryEvents
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.model.effects import Effect
@@ -40,12 +41,14 @@ class MemoryEngine(EmbeddedEngine):
     ) -> None:
         self._history = MemoryHistory()
         options = options or EngineOptions()
-        self._state = self.state_type(self._history, options)
+        events = MemoryEvents()
+        self._state = self.state_type(self._history, events, options)
         super().__init__(
             Capabilities(name="memory", durable=False, shared=False),
             self._state,
             NullLog(),
             self._history,
+            events,
             clock or SystemClock(),
             random_bytes,
             options,

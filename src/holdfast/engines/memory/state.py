@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.engines.contract import Counts, EngineOptions
 from holdfast.engines.dump.format import (
     DumpedAudit,
+    DumpedEvent,
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
@@ -18,9 +19,11 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
+from holdfast.engines.embedded.event_store import MemoryEvents
 from holdfast.engines.embedded.history import AppliedEffect, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.embedded.outage_book import OutageBook
@@ -34,6 +37,7 @@ from holdfast.model.effects import (
     Died,
     Effect,
     Enqueued,
+    EventAppended,
     FlagSet,
     GroupSet,
     JobEffect,
@@ -42,6 +46,7 @@ from holdfast.model.effects import (
     PolicySet,
     ScheduleSet,
     ScheduleState,
+    SubscriptionSet,
     job_key,
 )
 from holdfast.model.explain import ClaimUsage, key_head
@@ -50,6 +55,7 @@ from holdfast.model.job import FORGETTABLE, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.subscription import Subscription
 
 T = TypeVar("T")
 _JOB_BYTES = 500
@@ -59,7 +65,9 @@ _JOB_BYTES = 500
 class MemoryState:
     """A dict of jobs."""
 
-    def __init__(self, history: MemoryHistory, options: EngineOptions) -> None:
+    def __init__(
+        self, history: MemoryHistory, events: MemoryEvents, options: EngineOptions
+    ) -> None:
         self.seq = 0
         self.last_at_us = 0
         self.last_created_us = 0
@@ -70,7 +78,10 @@ class MemoryState:
         self.outages = OutageBook()
         self.audit_head = AuditHead()
         self.operations = OperationLedger()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.fanout_version = 0
         self._history = history
+        self._events = events
         self._options = options
         self._forget_before_us = 0
         self._jobs = history.jobs
@@ -125,6 +136,11 @@ class MemoryState:
             self.operations.put(operation.decode(effect.record))
         elif isinstance(effect, GroupSet):
             _put(self.group_lives, effect.id, effect.life)
+        elif isinstance(effect, EventAppended):
+            self._events.record(effect.event)
+        elif isinstance(effect, SubscriptionSet):
+            _put(self.subscriptions, effect.name, effect.subscription)
+            self.fanout_version = effect.fanout_version
         else:
             return self._fold_job(effect, seq)
         return None
@@ -180,6 +196,13 @@ class MemoryState:
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
+        elif isinstance(record, DumpedSubscription):
+            self.subscriptions[record.subscription.name] = record.subscription
+            self.fanout_version = max(self.fanout_version, record.subscription.since_version)
+        elif isinstance(record, DumpedEvent):
+            self._events.record(record.event)
+            self.fanout_version = max(self.fanout_version, record.event.fanout_version)
+            self.seq = max(self.seq, record.event.position)
 
     @property
     def last_token(self) -> int:

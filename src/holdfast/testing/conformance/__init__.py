@@ -20,6 +20,8 @@ from .confirm import ConfirmRules
 from .dependencies import DependencyRules
 from .edit import EditRules
 from .enqueue import EnqueueRules
+from .event_search import EventSearchRules
+from .events import AppendRules, EventJobRules, EventReachRules
 from .explain import ExplainRules
 from .find import FindRules
 from .fixture import EngineFixture
@@ -38,6 +40,7 @@ from .replay import ReplayRules
 from .retention import RetentionRules
 from .samples import SampleRules
 from .settle import SettleRules
+from .subscriptions import SubscriptionRules
 from .turns import FairShareRules, RateRules
 
 __all__ = ["EngineConformance", "EngineFixture"]
@@ -83,6 +86,10 @@ class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
     """The registry of processes, and commands to them."""
 
 
+class EventRules(AppendRules, EventReachRules, EventJobRules, EventSearchRules, SubscriptionRules):
+    """Events, their jobs, and subscriptions."""
+
+
 class EngineConformance(
     JobRules,
     BlockingRules,
@@ -92,5 +99,6 @@ class EngineConformance(
     BulkRules,
     RecordRules,
     FleetRules,
+    EventRules,
 ):
     """Every rule of the engine contract, one test each."""

@@ -132,11 +132,9 @@ class Binding:
         if connection is None:
             return await self.call(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined  # noqa: PLC0415 - an extra
 
-        return await caller_transaction.enqueue(
-            connection, jobs, options=options, on_duplicate=on_duplicate
-        )
+        return await joined.enqueue(connection, jobs, options=options, on_duplicate=on_duplicate)
 
     def enqueue_sync(
         self,
@@ -148,11 +146,9 @@ class Binding:
         if connection is None:
             return self.call_sync(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined  # noqa: PLC0415 - an extra
 
-        return caller_transaction.enqueue_sync(
-            connection, jobs, options=options, on_duplicate=on_duplicate
-        )
+        return joined.enqueue_sync(connection, jobs, options=options, on_duplicate=on_duplicate)
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""

@@ -1,6 +1,7 @@
 -- Store these events in their order, and a job for each subscription that wants one: subscriptions and
 -- their version are those of one snapshot. Events that exist already are left out, here and in the
--- answer. The jobs are in no line yet.
+-- answer; it also has how many jobs were made, and which were not because there is a job of that id.
+-- They are in no line yet.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us, holdfast.next_places() AS place
 ),
@@ -40,11 +41,24 @@ stored AS (
 ),
 subscribed AS MATERIALIZED (
     SELECT
-        s.name, s.queue, s.task, s.event_types, s.max_attempts, holdfast.next_places() AS place,
-        row_number() OVER (ORDER BY s.name) AS number, count(*) OVER () AS count,
+        s.name, s.queue, s.task, s.event_types, s.max_attempts,
         CASE WHEN coalesce(p.ordered, true) THEN 0 ELSE p.line END AS line
     FROM holdfast.subscriptions AS s
     LEFT JOIN holdfast.policies AS p ON p.queue = s.queue
+),
+-- One value of the sequence has room for 65,536 jobs.
+blocks AS MATERIALIZED (
+    SELECT array_agg(holdfast.next_places()) AS places
+    FROM generate_series(
+        0, cardinality(%(event_ids)s::text[]) * (SELECT count(*) FROM subscribed) / 65536
+    )
+),
+wanted AS MATERIALIZED (
+    SELECT
+        e.tenant, s.name || ':' || e.event_id AS id, e.scope, e.event_id, e.key, s.queue, s.task,
+        s.max_attempts, s.line, row_number() OVER (ORDER BY e.position, s.name) - 1 AS number
+    FROM stored AS e
+    JOIN subscribed AS s ON s.event_types = '{}' OR e.event_type = ANY (s.event_types)
 ),
 made AS (
     INSERT INTO holdfast.jobs (
@@ -52,19 +66,26 @@ made AS (
         queue, task, payload, key, key_seq
     )
     SELECT
-        coalesce(%(created_us)s::bigint, clock.now_us)
-            + (e.position - clock.place) * s.count + s.number - 1,
-        clock.now_us, s.place + e.position - clock.place, s.max_attempts, 0, 1, s.line, true,
-        e.tenant, s.name || ':' || e.event_id, e.scope, s.queue, s.task,
-        convert_to('{"event_id":"' || e.event_id || '"}', 'UTF8'), e.key, e.position
+        coalesce(%(created_us)s::bigint, clock.now_us) + w.number, clock.now_us, n.seq,
+        w.max_attempts, 0, 1, w.line, true, w.tenant, w.id, w.scope, w.queue,
+        w.task, convert_to('{"event_id":"' || w.event_id || '"}', 'UTF8'), w.key, n.seq
     FROM clock
-    CROSS JOIN stored AS e
-    JOIN subscribed AS s ON s.event_types = '{}' OR e.event_type = ANY (s.event_types)
+    CROSS JOIN blocks AS b
+    CROSS JOIN wanted AS w
+    CROSS JOIN LATERAL (
+        SELECT b.places[1 + w.number / 65536] + w.number %% 65536 AS seq
+    ) AS n
     ON CONFLICT (tenant, id) DO NOTHING
-    RETURNING queue, tenant, key
+    RETURNING queue, tenant, id, key
 ),
 fresh AS (
     INSERT INTO holdfast.fresh_keys (queue, tenant, key)
     SELECT DISTINCT m.queue, m.tenant, m.key FROM made AS m
 )
-SELECT e.tenant, e.event_id, e.position FROM stored AS e
+SELECT
+    e.tenant, e.event_id, e.position, m.jobs,
+    CASE WHEN m.jobs < (SELECT count(*) FROM wanted) THEN array(
+        SELECT w.id FROM wanted AS w EXCEPT SELECT n.id FROM made AS n
+    ) END AS taken
+FROM stored AS e
+CROSS JOIN (SELECT count(*) AS jobs FROM made) AS m

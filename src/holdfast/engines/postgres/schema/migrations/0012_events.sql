@@ -151,7 +151,8 @@ CREATE FUNCTION holdfast.full_xid(short xid) RETURNS xid8
 LANGUAGE sql STABLE STRICT
 AS $$
     SELECT (
-        n.following - ((n.following - short::text::bigint) % 4294967296 + 4294967296) % 4294967296
+        n.following + 2147483648
+        - ((n.following - short::text::bigint + 2147483648) % 4294967296 + 4294967296) % 4294967296
     )::text::xid8
     FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS following) AS n
 $$;

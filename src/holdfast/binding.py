@@ -132,9 +132,11 @@ class Binding:
         if connection is None:
             return await self.call(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return await joined.enqueue(connection, jobs, options=options, on_duplicate=on_duplicate)
+        return await joined_verbs.enqueue(
+            connection, jobs, options=options, on_duplicate=on_duplicate
+        )
 
     def enqueue_sync(
         self,
@@ -146,9 +148,11 @@ class Binding:
         if connection is None:
             return self.call_sync(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return joined.enqueue_sync(connection, jobs, options=options, on_duplicate=on_duplicate)
+        return joined_verbs.enqueue_sync(
+            connection, jobs, options=options, on_duplicate=on_duplicate
+        )
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""

@@ -124,7 +124,7 @@ from .events import open_fanouts
 from .events import queries as event_queries
 from .events import subscriptions as subscription_verbs
 from .events.append import AppendRequest
-from .events.queries import JobAudit
+from .events.queries import JobAudit, check_mark
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
@@ -639,9 +639,12 @@ class PostgresEngine:
         """Compare events with their jobs: unfinished, dead, or remembered in the history.
 
         Without a mark, all events whose jobs would be remembered; with the mark of an earlier
-        audit, those that were committed since. A job that was purged is missing too.
+        audit, those that were committed since, and perhaps some more. A job that was purged is
+        missing too.
         """
         check_limit(limit)
+        if mark != "":
+            check_mark(mark)
         return await self._database.read(
             lambda: event_queries.missing_jobs(mark, limit, self._context())
         )

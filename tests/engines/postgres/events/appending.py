@@ -39,7 +39,7 @@ async def subscribe(engine: PostgresEngine, name: str = "chronicle") -> Subscrip
     return stored
 
 
-async def claimed_keys(engine: PostgresEngine, queue: str = "chronicle") -> list[str | None]:
+async def claimed_keys(engine: PostgresEngine, queue: str = "chronicle") -> list[str]:
     """Claim all there is; return the keys."""
     claim = await engine.claim(queues=[queue], worker="w", limit=100)
     return sorted(str(job.ties.key) for job in claim.jobs)

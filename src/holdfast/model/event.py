@@ -200,10 +200,15 @@ def default_key(entity_type: str, entity_id: str) -> str:
     return f"{entity_type}:{entity_id}"[:255]
 
 
+def is_event_id(value: str) -> bool:
+    """Whether this is a UUID in lower case."""
+    return _UUID.fullmatch(value) is not None
+
+
 def check_event_id(value: str, field: str = "id") -> str:
     """Return the id in lower case, or raise ``InvalidInput``: it must be a UUID."""
     found = value.lower() if type(value) is str else ""
-    if not _UUID.fullmatch(found):
+    if not is_event_id(found):
         raise InvalidInput(field, f"{repr(value)[:60]} is not a UUID")
     return found
 

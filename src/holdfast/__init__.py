@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .call import Call
     from .job_handle import JobHandle
+    from .model.actor import Actor
+    from .model.catalog import Catalog
     from .model.errors import (
         DuplicateId,
+        EventConflict,
+        EventInvalid,
         HoldfastError,
         InvalidInput,
         JobFailed,
@@ -24,9 +28,12 @@ if TYPE_CHECKING:
         TooLarge,
         Unavailable,
         UnknownDependency,
+        UnknownEventType,
         UnknownTask,
         WrongLoop,
     )
+    from .model.event import Event, EventReceipt, NewEvent
+    from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
     from .model.signals import Cancel, Dead, Retry, Snooze
@@ -36,12 +43,18 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "Actor",
     "Attempt",
     "Call",
     "Cancel",
+    "Catalog",
     "Classifier",
     "Dead",
     "DuplicateId",
+    "Event",
+    "EventConflict",
+    "EventInvalid",
+    "EventReceipt",
     "FailureClass",
     "Holdfast",
     "HoldfastError",
@@ -50,6 +63,7 @@ __all__ = [
     "JobFailed",
     "JobHandle",
     "JobNotFound",
+    "NewEvent",
     "NoOwner",
     "NoResult",
     "PayloadInvalid",
@@ -64,13 +78,21 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "UnknownDependency",
+    "UnknownEventType",
     "UnknownTask",
     "Verdict",
     "WrongLoop",
     "current",
+    "rule",
 ]
 
 _MODULES = {
+    "Actor": "holdfast.model.actor",
+    "Catalog": "holdfast.model.catalog",
+    "Event": "holdfast.model.event",
+    "EventReceipt": "holdfast.model.event",
+    "NewEvent": "holdfast.model.event",
+    "rule": "holdfast.model.event_rules",
     "Attempt": "holdfast.worker.attempt",
     "Call": "holdfast.call",
     "Cancel": "holdfast.model.signals",

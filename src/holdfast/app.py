@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -15,9 +16,17 @@ from .binding import Binding
 from .call import Call, CallBatch
 from .engines.contract import OnDuplicate
 from .engines.structured_log import StructuredLog
+from .event_writer import CallerOptions, EventOptions, EventWriter, acting
 from .job_handle import JobHandle, handle_of
+from .model.actor import Actor
+from .model.catalog import Catalog
+from .model.catalog_document import coalesce_of, retention_of
 from .model.durations import Duration, seconds_of
 from .model.errors import InvalidInput, PayloadInvalid
+from .model.event import EventReceipt, NewEvent
+from .model.event_rules import rule_of_function, rules_of_class
+from .model.event_schema import EventSchema
+from .model.event_type import Change, EventType
 from .model.failure import Classifier
 from .model.job import (
     DEFAULT_QUEUE,
@@ -30,6 +39,7 @@ from .model.job import (
 )
 from .model.outage import check_dependency, dependency_queue
 from .model.signals import Retry
+from .model.upcasting import Upcaster
 from .settings import ApplicationSettings, LoadedSettings, Settings, load
 from .task import Task
 from .worker.outage_loop import DEFAULT_HEALTH_CHECK_SECONDS, HealthCheck
@@ -54,6 +64,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[[], object])
 H = TypeVar("H", bound=Hook)
 M = TypeVar("M", bound=Middleware)
+E = TypeVar("E", bound=type)
+U = TypeVar("U", bound=Upcaster)
 
 
 class TaskDecorator(Protocol):
@@ -91,6 +103,7 @@ class Holdfast:
         self._settings: Settings | None = None
         self._binding = Binding(lambda: self.settings, own=own)
         self.registry.adopt = self._binding.adopt
+        self._events = EventWriter(self.registry, lambda: self.settings, self._binding)
 
     @property
     def settings(self) -> Settings:
@@ -230,6 +243,82 @@ class Holdfast:
 
         return declare
 
+    def event(
+        self,
+        name: str,
+        *,
+        entity: str,
+        version: int = 1,
+        entity_id: str | None = None,
+        description: str | None = None,
+        text: str | None = None,
+        key: str | None = None,
+        change: Change = "optional",
+        sensitive: Sequence[str] = (),
+        retention: Duration | None = None,
+        coalesce: Mapping[str, object] | None = None,
+        rules: Sequence[Callable[..., object]] = (),
+    ) -> Callable[[E], E]:
+        """Declare an event type; put it above a dataclass, a msgspec Struct or a pydantic model.
+
+        The class is the schema of ``version``; ``upcast`` declares how earlier ones are read.
+        ``entity`` is the kind of thing that events are about, and ``entity_id`` the field with its
+        id: by default ``<entity>_id``, if the class has it. ``description`` is by default the
+        docstring. ``text`` is what an event says to people, such as
+        ``"{actor} renamed {entity} to {after.title}"``. Events of one ``key``, such as
+        ``"library:{library_id}"``, are projected in order; by default those of one entity.
+
+        ``change`` says what an event must have: ``"before"``, ``"after"``, ``"before_and_after"``,
+        ``"diff"``, ``"any"`` of them, or nothing (``"optional"``). Fields of the class with these
+        names are stored as such. The ``sensitive`` fields are hidden from people. ``retention`` is
+        how long events are kept, by default for ever; ``coalesce`` is which of them are one:
+        ``{"window": "5m", "by": ["page"]}``. ``rules`` are functions of the event that raise
+        ``ValueError``; methods with ``@holdfast.rule`` are rules too.
+
+        Raise ``InvalidInput`` if something is wrong with the declaration.
+        """
+
+        def declare(kind: E) -> E:
+            self.registry.catalog.add(
+                EventType(
+                    name,
+                    EventSchema(kind, name),
+                    entity=entity,
+                    version=version,
+                    description=_described(kind) if description is None else description,
+                    entity_id=entity_id,
+                    key=key,
+                    text=text,
+                    change=change,
+                    sensitive=tuple(sensitive),
+                    retention_seconds=retention_of(retention),
+                    coalesce=coalesce_of(coalesce),
+                    rules=(*rules_of_class(kind), *map(rule_of_function, rules)),
+                    source=f"{kind.__module__}.{kind.__qualname__}",
+                )
+            )
+            return kind
+
+        return declare
+
+    def upcast(
+        self, event: type, *, from_version: int, schema: type | None = None
+    ) -> Callable[[U], U]:
+        """Declare how data of an earlier version of ``event`` becomes that of the next version.
+
+        The function gets the data as a dict, with ``before``, ``after`` and ``diff`` if there are,
+        and returns it. It must not do anything else: it is called whenever such an event is read.
+        ``schema`` is the class of that version, which events that are still appended must fit.
+        """
+
+        def declare(function: U) -> U:
+            declared = self.registry.catalog.type_of(event)
+            old = None if schema is None else EventSchema(schema, declared.name)
+            declared.add_upcaster(from_version, function, old)
+            return function
+
+        return declare
+
     def on_start(self, hook: H) -> H:
         """Call ``hook`` when a worker process starts, before its first job; it may be async."""
         self.registry.on_start.append(hook)
@@ -314,6 +403,77 @@ class Holdfast:
         batch = CallBatch(calls, self._binding, on_duplicate, connection)
         receipts = self._binding.enqueue_sync(batch.jobs, batch.on_duplicate, batch.connection)
         return batch.handles(receipts)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The event types that are declared here, and those of the catalog files."""
+        return self._events.catalog
+
+    async def append(
+        self, event: object, *, connection: object = None, **options: Unpack[EventOptions]
+    ) -> EventReceipt:
+        """Append an event; it is durable when this returns, and so is its work for projections.
+
+        ``event`` is an object of a class with ``@app.event``; or a mapping in the words of the
+        columns (``event_type``, ``payload``, …), for types of catalog files; or what ``new_event``
+        returned. Who acts comes from ``actor`` or ``acting_as``, never from the data.
+        With ``connection`` it is part of your transaction; see ``Task.options``.
+
+        Raise ``UnknownEventType``, ``EventInvalid`` naming the field, ``EventConflict`` if the
+        ``event_id`` was used for another content, ``StorageFull`` or ``Unavailable``.
+        """
+        [receipt] = await self._events.append([self._events.new_event(event, options)], connection)
+        return receipt
+
+    def append_sync(
+        self, event: object, *, connection: object = None, **options: Unpack[EventOptions]
+    ) -> EventReceipt:
+        """Do what ``append`` does, from synchronous code."""
+        new = self._events.new_event(event, options)
+        return self._events.append_sync([new], connection)[0]
+
+    async def append_many(
+        self,
+        events: Iterable[object],
+        *,
+        atomic: bool = True,
+        connection: object = None,
+        **options: Unpack[CallerOptions],
+    ) -> list[EventReceipt]:
+        """Append these events, all or none, in one commit of up to 1,000.
+
+        With ``atomic=False`` there may be more: each 1,000 are a commit. All are checked before the
+        first is stored. To give one of them an id, a reason or other options, pass
+        ``app.new_event(...)``.
+        """
+        new = self._events.new_events(events, options, atomic=atomic)
+        return await self._events.append(new, connection)
+
+    def append_many_sync(
+        self,
+        events: Iterable[object],
+        *,
+        atomic: bool = True,
+        connection: object = None,
+        **options: Unpack[CallerOptions],
+    ) -> list[EventReceipt]:
+        """Do what ``append_many`` does, from synchronous code."""
+        new = self._events.new_events(events, options, atomic=atomic)
+        return self._events.append_sync(new, connection)
+
+    def new_event(self, event: object, **options: Unpack[EventOptions]) -> NewEvent:
+        """Return an event with these options for ``append_many``, checked; nothing is stored."""
+        return self._events.new_event(event, options)
+
+    def acting_as(
+        self, actor_type: str, actor_id: str, name: str = "", **options: Unpack[CallerOptions]
+    ) -> AbstractContextManager[None]:
+        """Return a context manager: events that are appended inside are by this actor.
+
+        ``options`` are the request, the tenant and others. It is for the code of one request or
+        task, with its threads and tasks if they are given its context.
+        """
+        return acting(Actor.of(Actor(actor_id, actor_type, name)), options)
 
     def job(self, job_id: str, tenant: str = "default") -> JobHandle[object]:
         """Return a handle to the job ``job_id`` of ``tenant``, without checking that it exists."""
@@ -414,6 +574,12 @@ class Holdfast:
                         return f"{name}:{attribute}"
                     return f"{Path(file).resolve()}:{attribute}" if file else None
         return None
+
+
+def _described(kind: type) -> str:
+    """Return the docstring of a class; what a dataclass makes of its fields is none."""
+    found = inspect.cleandoc(vars(kind).get("__doc__") or "")
+    return "" if found.startswith(f"{kind.__name__}(") else found
 
 
 def _seconds(

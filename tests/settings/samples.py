@@ -17,6 +17,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "processes": ("2", 2),
     "queues": ("mail:8,slow", "mail:8,slow"),
     "worker_id": ("c1", "c1"),
+    "catalog": ("./events.yaml,./more", "./events.yaml,./more"),
     "default_task": ("shop.mail", "shop.mail"),
     "batch_size": ("50", 50),
     "poll_interval_seconds": ("200ms", 0.2),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.engines.contract import Engine
+from holdfast.model.catalog import Catalog
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.failure import Classifier
@@ -101,6 +102,8 @@ class Registry:
         self.middlewares: list[Middleware] = []
         self.health_checks: dict[str, HealthCheck] = {}
         """By dependency."""
+        self.catalog = Catalog()
+        """The event types that are declared in Python."""
         self.classifier = classifier or Classifier()
         self.adopt: Callable[[Engine | None], None] = lambda _engine: None
         """Sets the engine that tasks of this process enqueue with; None restores their own."""

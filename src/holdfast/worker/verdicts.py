@@ -26,9 +26,9 @@ from holdfast.model.outcome import (
 )
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
+from holdfast.model.value_types import encode_hook
 
 from .registry import TaskSpec
-from .value_types import encode_hook
 
 log = StructuredLog("holdfast.worker")
 

@@ -80,6 +80,8 @@ FORMS: Mapping[str, str] = {
     "queues": "names, optionally with slots: `mail:8,slow:2`; in a file also a list",
     "worker_id": "a name",
     "catalog": "paths of YAML files or directories, separated by commas; in a file also a list",
+    "projections": "paths of YAML files or directories, separated by commas; in a file also a list",
+    "chronicle": "`on` or `off`",
     "default_task": "the name of a task",
     "backoff_jitter": "a number from 0 to 1",
     "max_history_bytes": "a number of bytes from 64KiB up, such as `512MiB` or `2GiB`",

@@ -18,6 +18,8 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "queues": ("mail:8,slow", "mail:8,slow"),
     "worker_id": ("c1", "c1"),
     "catalog": ("./events.yaml,./more", "./events.yaml,./more"),
+    "projections": ("./views.yaml,./more", "./views.yaml,./more"),
+    "chronicle": ("off", False),
     "default_task": ("shop.mail", "shop.mail"),
     "batch_size": ("50", 50),
     "poll_interval_seconds": ("200ms", 0.2),

@@ -33,6 +33,8 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.UnknownOperation: EXIT_NOT_FOUND,
     errors.UnknownGroup: EXIT_NOT_FOUND,
     errors.UnknownPage: EXIT_NOT_FOUND,
+    errors.UnknownProjection: EXIT_NOT_FOUND,
+    errors.RebuildRunning: EXIT_REFUSED,
     errors.AccessDenied: EXIT_REFUSED,
     errors.DuplicateId: EXIT_REFUSED,
     errors.EventConflict: EXIT_REFUSED,

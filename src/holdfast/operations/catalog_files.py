@@ -41,12 +41,12 @@ def read_catalog(paths: str | None, declared: Catalog | None = None) -> CatalogR
     problems: list[InvalidInput] = []
     files: list[Path] = []
     try:
-        files = _files(paths)
+        files = yaml_files("catalog", paths, DEFAULT_CATALOG)
     except InvalidInput as problem:
         problems.append(problem)
     for file in files:
         try:
-            found, wrong = types_of(_content(file), str(file))
+            found, wrong = types_of(yaml_content("catalog", file), str(file))
         except InvalidInput as problem:
             problems.append(problem)
             continue
@@ -59,36 +59,37 @@ def read_catalog(paths: str | None, declared: Catalog | None = None) -> CatalogR
     return CatalogReport(catalog, [str(file) for file in files], problems)
 
 
-def _files(paths: str | None) -> list[Path]:
+def yaml_files(field: str, paths: str | None, default: str) -> list[Path]:
+    """Return these files, and those of directories; None: the default one, if it exists."""
     if paths is None:
-        default = Path(DEFAULT_CATALOG)
-        return [default] if default.is_file() else []
+        return [Path(default)] if Path(default).is_file() else []
     found: list[Path] = []
     for part in paths.split(","):
         path = Path(part.strip())
         if path.is_dir():
             found += sorted(one for one in path.iterdir() if one.suffix.lower() in _ENDINGS)
         elif path.suffix.lower() not in _ENDINGS:
-            raise InvalidInput("catalog", f"{path} is not a directory and does not end in .yaml")
+            raise InvalidInput(field, f"{path} is not a directory and does not end in .yaml")
         else:
             found.append(path)
     if len(found) > MAX_FILES:
-        raise InvalidInput("catalog", f"{len(found):,} files; the limit is {MAX_FILES:,}")
+        raise InvalidInput(field, f"{len(found):,} files; the limit is {MAX_FILES:,}")
     return list(dict.fromkeys(found))
 
 
-def _content(file: Path) -> object:
+def yaml_content(field: str, file: Path) -> object:
+    """Return what a file says; raise ``InvalidInput`` if it cannot be read."""
     try:
         with file.open("rb") as opened:
             raw = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidInput("catalog", f"{file} cannot be read: {error}") from None
+        raise InvalidInput(field, f"{file} cannot be read: {error}") from None
     if len(raw) > MAX_FILE_BYTES:
         problem = f"{file} has more than {MAX_FILE_BYTES:,} bytes: split it into several files"
-        raise InvalidInput("catalog", problem)
+        raise InvalidInput(field, problem)
     try:
         return parse_bounded_yaml(raw.decode("utf-8-sig"))
     except ValueError as error:
-        raise InvalidInput("catalog", f"{file} cannot be read: {error}") from None
+        raise InvalidInput(field, f"{file} cannot be read: {error}") from None
     except RecursionError:
-        raise InvalidInput("catalog", f"{file} cannot be read: nested too deeply") from None
+        raise InvalidInput(field, f"{file} cannot be read: nested too deeply") from None

@@ -26,6 +26,8 @@ from .schedules import Schedule
 from .signature import Signature
 
 if TYPE_CHECKING:
+    from holdfast.projections.declaration import Projection
+
     from .attempt import Attempt
 
 Hook = Callable[[], Awaitable[None] | None]
@@ -100,6 +102,7 @@ class Registry:
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
         self.middlewares: list[Middleware] = []
+        self.projections: dict[str, Projection] = {}
         self.health_checks: dict[str, HealthCheck] = {}
         """By dependency."""
         self.catalog = Catalog()
@@ -132,6 +135,17 @@ class Registry:
         if schedule.name in self.schedules:
             raise InvalidInput("name", f"two schedules are named {schedule.name!r}")
         self.schedules[schedule.name] = schedule
+
+    def add_projection(self, projection: Projection) -> None:
+        """Register a projection; its name and its table must be new."""
+        projection.check()
+        for other in self.projections.values():
+            if other.name == projection.name:
+                raise InvalidInput("projection", f"two projections are named {projection.name!r}")
+            if other.table.name == projection.table.name:
+                both = f"{other.name} and {projection.name}"
+                raise InvalidInput("table", f"{both} have one table, {other.table.name}")
+        self.projections[projection.name] = projection
 
     def add_health_check(self, dependency: str, check: HealthCheck) -> None:
         """Register the health check of a dependency; there may be one."""

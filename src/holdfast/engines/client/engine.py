@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import astuple, replace
@@ -61,6 +62,7 @@ from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
+from holdfast.engines.read_models.sqlite_store import SqliteReadModels
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -150,7 +152,9 @@ class ClientEngine:
         patience_seconds: float = 5.0,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = pooled_bytes,
+        read_models: Path | None = None,
     ) -> None:
+        """Take the directory of the owner's read models: they are read there, not through it."""
         if (
             type(path) is not str
             or "\0" in path
@@ -164,6 +168,7 @@ class ClientEngine:
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._releases: set[asyncio.Task[None]] = set()
+        self.read_models = SqliteReadModels(read_models, self, writes=False)
 
     @property
     def requests(self) -> int:

@@ -121,6 +121,8 @@ class JournalEngine(EmbeddedEngine):
             random_bytes,
             options,
             samples,
+            read_models=disk.read_models,
+            threads=None if options.inline else self._threads,
         )
         self._disk = disk
         self._writer = writer

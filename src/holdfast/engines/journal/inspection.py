@@ -21,6 +21,7 @@ from holdfast.engines.dump.format import (
     DumpedJob,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -433,6 +434,7 @@ def _salvaged(
     records += [DumpedGroup(*one) for one in state.group_lives.items()]
     records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedSubscription(one) for one in state.subscriptions.values()]
+    records += [DumpedProjection(one) for one in state.projections.values()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:

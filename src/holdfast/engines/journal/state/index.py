@@ -34,6 +34,7 @@ from holdfast.model.effects import (
     OperationSet,
     OutageSet,
     PolicySet,
+    ProjectionSet,
     Purged,
     Replayed,
     Restored,
@@ -49,6 +50,7 @@ from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
@@ -111,6 +113,7 @@ class JournalIndex:
         self.limits = QueueLimits()
         self.policies = self.limits.policies
         self.subscriptions: dict[str, Subscription] = {}
+        self.projections: dict[str, ProjectionState] = {}
         self.fanout_version = 0
         self.last_event_seq = 0
         """The position of the last event; events themselves are not in memory."""
@@ -244,6 +247,8 @@ class JournalIndex:
         elif isinstance(effect, SubscriptionSet):
             _put(self.subscriptions, effect.name, effect.subscription)
             self.fanout_version = effect.fanout_version
+        elif isinstance(effect, ProjectionSet):
+            _put(self.projections, effect.name, effect.state)
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

@@ -230,6 +230,7 @@ def newest_snapshot(
             into.group_lives.update(head.group_lives)
             into.outages.load(head.outages)
             into.subscriptions.update(head.subscriptions)
+            into.projections.update(head.projections)
             into.fanout_version = head.fanout_version
             into.last_event_seq = head.last_event_seq
             into.load_settings(

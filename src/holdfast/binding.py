@@ -16,7 +16,7 @@ from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
 from .model.event import EventReceipt, NewEvent
 from .model.job import NewJob
-from .operations.events import append_all
+from .operations.events import append_all, batches
 from .settings import Settings
 from .stores.opening import open_engine, postgres_options
 
@@ -134,9 +134,9 @@ class Binding:
         if connection is None:
             return await self.call(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return await caller_transaction.enqueue(
+        return await joined_verbs.enqueue(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
 
@@ -150,9 +150,9 @@ class Binding:
         if connection is None:
             return self.call_sync(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return caller_transaction.enqueue_sync(
+        return joined_verbs.enqueue_sync(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
 
@@ -163,9 +163,12 @@ class Binding:
         if connection is None:
             return await self.call(lambda engine: append_all(engine, events))
         options = self._join_options()
-        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return await joined.append(connection, events, options=options)
+        receipts: list[EventReceipt] = []
+        for some in batches(events):
+            receipts += await joined_verbs.append(connection, some, options=options)
+        return receipts
 
     def append_sync(
         self, events: Sequence[NewEvent], connection: object = None
@@ -174,9 +177,12 @@ class Binding:
         if connection is None:
             return self.call_sync(lambda engine: append_all(engine, events))
         options = self._join_options()
-        from .engines.postgres import joined  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return joined.append_sync(connection, events, options=options)
+        receipts: list[EventReceipt] = []
+        for some in batches(events):
+            receipts += joined_verbs.append_sync(connection, some, options=options)
+        return receipts
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""

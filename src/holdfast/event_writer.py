@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -64,7 +64,7 @@ _NAMES = {"event_id": "id", "occurred_at": "occurred_at_us"}
 @contextmanager
 def acting(actor: Actor, given: CallerOptions) -> Iterator[None]:
     """Stamp this actor and these options on events that are appended inside."""
-    envelope = _envelope(EventOptions(**{**given, "actor": actor})).over(_ACTING.get().given())
+    envelope = _envelope({**given, "actor": actor}).over(_ACTING.get().given())
     token = _ACTING.set(envelope)
     try:
         yield
@@ -104,7 +104,7 @@ class EventWriter:
         """Return these events with their envelopes, checked; an error names the place."""
         many = list(events)
         check_count(len(many), atomic=atomic)
-        envelope = _envelope(EventOptions(**options)).over(_ACTING.get().given())
+        envelope = _envelope(options).over(_ACTING.get().given())
         catalog, stamps = self.catalog, functools.cache(envelope.stamps)
         return placed(many, lambda one: new_event(catalog, one, stamps))
 
@@ -121,17 +121,18 @@ class EventWriter:
         return self._binding.append_sync(events, connection)
 
 
-def _envelope(options: EventOptions) -> Envelope:
+def _envelope(options: Mapping[str, object]) -> Envelope:
     given: dict[str, object] = {_NAMES.get(name, name): one for name, one in options.items()}
     unknown = given.keys() - set(Envelope.__struct_fields__)
     if unknown:
         raise InvalidInput(min(unknown), "is not an option of an event")
-    if "actor" in given:
-        given["actor"] = Actor.of(options["actor"])
-    moment = options.get("occurred_at")
+    actor, moment = options.get("actor"), options.get("occurred_at")
+    if actor is not None:
+        given["actor"] = Actor.of(actor)
     if moment is not None:
-        if moment.tzinfo is None:
-            raise InvalidInput("occurred_at", f"{moment} has no time zone: give one, such as UTC")
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            problem = f"{moment} is not a datetime with a time zone, such as UTC"
+            raise InvalidInput("occurred_at", problem)
         given["occurred_at_us"] = time_us(moment)
     make: Callable[..., Envelope] = Envelope
     return make(**given)

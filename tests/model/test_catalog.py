@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
@@ -69,6 +69,9 @@ def stored(new: NewEvent) -> Event:
 
 
 GOOD = Renamed("b1", Title("A"), Title("B"))
+WRONG: Any = 3
+BYTES: Any = b"b1"
+NOTHING: Any = None
 
 
 # --- what an event becomes ----------------------------------------------------------------------
@@ -82,6 +85,7 @@ def test_fields_named_before_and_after_are_stored_beside_the_payload():
         "book",
         "b1",
     )
+    assert isinstance(new.payload, bytes)
     assert msgspec.json.decode(new.payload) == {"book_id": "b1", "lang": "en", "email": ""}
     assert (new.before, new.after, new.diff) == ({"title": "A"}, {"title": "B"}, None)
     assert (new.actor_type, new.actor_id, new.actor_name) == ("user", "42", "Ann")
@@ -144,9 +148,9 @@ def test_the_key_of_the_type_is_made_from_its_fields():
     ("value", "field", "words"),
     [
         (Renamed("b1", Title("A"), Title("B"), "english"), "lang", "at most 5 characters"),
-        (Renamed("b1", Title(3), Title("B")), "before.title", "Expected `str`, got `int`"),
-        (Renamed(b"b1", Title("A"), Title("B")), "book_id", "is bytes, not str"),
-        (Renamed(None, Title("A"), Title("B")), "book_id", "Expected `str`, got `null`"),
+        (Renamed("b1", Title(WRONG), Title("B")), "before.title", "Expected `str`, got `int`"),
+        (Renamed(BYTES, Title("A"), Title("B")), "book_id", "is bytes, not str"),
+        (Renamed(NOTHING, Title("A"), Title("B")), "book_id", "Expected `str`, got `null`"),
     ],
 )
 def test_a_wrong_object_is_refused_with_its_field_named(value, field, words):
@@ -206,7 +210,7 @@ def test_what_the_type_says_about_the_change_is_required(change, given, missing)
     with pytest.raises(EventInvalid) as caught:
         catalog.new_event(Edited("b"), {**BY, **given})
     assert caught.value.field == missing
-    complete = {"before": {}, "after": {}, "diff": []}
+    complete: dict[str, object] = {"before": {}, "after": {}, "diff": []}
     assert catalog.new_event(Edited("b"), {**BY, **complete}).diff == []
 
 

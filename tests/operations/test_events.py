@@ -127,7 +127,8 @@ async def test_data_does_not_say_who_acts_and_where(app, field):
     [
         ({"actor": ""}, "actor"),
         ({"actor": Actor("1", "")}, "actor_type"),
-        ({"occurred_at": datetime(2027, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ({"occurred_at": datetime(2027, 1, 1)}, "is not a datetime with a time zone"),  # noqa: DTZ001
+        ({"actor": 42}, "is not an Actor or the id of a user"),
         ({"event_id": "7"}, "is not a UUID"),
         ({"nothing": 1}, "nothing: is not an option"),
         ({"scope": "/"}, "scope"),

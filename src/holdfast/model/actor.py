@@ -20,8 +20,10 @@ class Actor(msgspec.Struct, frozen=True):
     """As people know them; kept with the event, also when the user is gone."""
 
     @classmethod
-    def of(cls, value: Actor | str) -> Actor:
+    def of(cls, value: object) -> Actor:
         """Return the actor; a text is the id of a user. Raise ``InvalidInput``."""
+        if not isinstance(value, Actor | str):
+            raise InvalidInput("actor", f"{value!r} is not an Actor or the id of a user")
         actor = value if isinstance(value, Actor) else cls(value)
         check_name("actor", actor.id)
         check_name("actor_type", actor.type)

@@ -150,7 +150,13 @@ class EventSchema:
                 raise EventInvalid(self._event_type, name, self._unknown())
 
     def has(self, path: str) -> bool:
-        """Whether the data may have a value at this path, such as ``after.title``."""
+        """Whether the data may have a value at this path, such as ``after.title``.
+
+        What is not declared of before, after and diff may be anything.
+        """
+        root = path.partition(".")[0]
+        if root in CHANGE_FIELDS and root not in self._properties:
+            return True
         return _has(self.json_schema, self.json_schema, path.split("."))
 
     def _invalid(self, message: str) -> EventInvalid:

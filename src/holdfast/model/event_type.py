@@ -251,14 +251,9 @@ class EventType:
             for path in () if template is None else template.paths:
                 if self._is_sensitive(path):
                     yield what, f"{{{path}}} is sensitive: leave it out of what people read"
-                elif path not in roots and not self._may_have(path):
+                elif path not in roots and not schema.has(path):
                     known = ", ".join([*schema.names, *roots])
                     yield what, f"{{{path}}} is not a field; there are {known}"
-
-    def _may_have(self, path: str) -> bool:
-        root = path.partition(".")[0]
-        free = root in CHANGE_FIELDS and root not in self.schema.names
-        return free or self.schema.has(path)
 
     def _is_sensitive(self, path: str) -> bool:
         return any(path == one or path.startswith(f"{one}.") for one in self.sensitive)

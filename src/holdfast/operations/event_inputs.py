@@ -58,6 +58,10 @@ class EventInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     fanout_version: object = None
     imported_by: object = None
     text: object = None
+    problem: object = None
+
+
+_IGNORED = ("created_at", "position", "fanout_version", "imported_by", "text", "problem")
 
 
 class PlacedEvent(msgspec.Struct, frozen=True):
@@ -236,11 +240,10 @@ def _input_error(error: Exception) -> InvalidInput:
     for words in ("Object missing required field `", "Object contains unknown field `"):
         if text.startswith(words):
             field = text.removeprefix(words).rstrip("`")
-            known = ", ".join(list(EventInput.__struct_fields__)[:27])
-            return InvalidInput(
-                field,
-                "is required" if "missing" in words else f"is not part of an event; parts: {known}",
-            )
+            if "missing" in words:
+                return InvalidInput(field, "is required")
+            known = ", ".join(one for one in EventInput.__struct_fields__ if one not in _IGNORED)
+            return InvalidInput(field, f"is not part of an event; there are {known}")
     return InvalidInput("event", f"not an event in JSON ({text})")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -82,15 +82,22 @@ def check_count(count: int, *, atomic: bool) -> None:
         )
 
 
+def batches(events: Sequence[NewEvent]) -> Iterator[Sequence[NewEvent]]:
+    """Return the events in parts that one commit takes."""
+    for start in range(0, len(events), MAX_APPEND):
+        yield events[start : start + MAX_APPEND]
+
+
 async def append_all(engine: EventEngine, events: Sequence[NewEvent]) -> list[EventReceipt]:
     """Append these events, ``MAX_APPEND`` in one commit; an error says how many were stored."""
     receipts: list[EventReceipt] = []
-    for start in range(0, len(events), MAX_APPEND):
+    for some in batches(events):
         try:
-            receipts += await engine.append(events[start : start + MAX_APPEND])
+            receipts += await engine.append(some)
         except HoldfastError as error:
-            if start:
-                error.add_note(f"the first {start:,} of {len(events):,} events were stored")
+            if receipts:
+                stored = f"the first {len(receipts):,} of {len(events):,} events were stored"
+                error.add_note(stored)
             raise
     return receipts
 

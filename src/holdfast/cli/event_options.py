@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -52,14 +52,24 @@ def read_report(context: CommandContext, app: str | None) -> CatalogReport:
 
 def event_filter_options(command: F) -> F:
     """Add every filter; the command gets one ``wanted``."""
+    return _with_filters(command, ())
+
+
+def entry_filter_options(command: F) -> F:
+    """Add the filters that entries of the chronicle have too; the command gets one ``wanted``."""
+    return _with_filters(command, ("ids", "key"))
+
+
+def _with_filters(command: F, left_out: Sequence[str]) -> F:
+    filters = [one for one in _FILTERS if one[0][-1] not in left_out]
 
     @functools.wraps(command)
     def with_filter(*args: object, **options: object) -> object:
-        given = {names[-1]: options.pop(names[-1]) for names, *_rest in _FILTERS}
+        given = {names[-1]: options.pop(names[-1]) for names, *_rest in filters}
         return command(*args, wanted=filter_of(given), **options)
 
     decorated: Callable[..., object] = with_filter
-    for names, metavar, multiple, text in reversed(_FILTERS):
+    for names, metavar, multiple, text in reversed(filters):
         decorated = click.option(*names, metavar=metavar, multiple=multiple, help=text)(decorated)
     return decorated  # type: ignore[return-value]
 

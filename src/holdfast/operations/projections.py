@@ -96,6 +96,16 @@ class ProjectionOperations:
         page = await self._engine.find(wanted, cursor=cursor, limit=limit)
         return OutboxPage([OutboxRow.of(job) for job in page.jobs], page.cursor)
 
+    async def outbox_counts(self, name: str) -> dict[str, int]:
+        """Count the rows of the outbox by status."""
+        state = await self._state(name)
+        queue = queue_of(name, FIRST_GENERATION if state is None else state.live)
+        counts = (await self._engine.counts()).get(queue, Counts())
+        return {
+            word: sum(getattr(counts, one.value) for one in states)
+            for word, states in OUTBOX_STATES.items()
+        }
+
     async def missing_jobs(self, remember_seconds: float) -> MissingJobs:
         """Look for recent events that have neither a job nor its result.
 
@@ -135,7 +145,7 @@ class ProjectionOperations:
         while True:
             rebuild = await self._rebuild(name, rebuild_id)
             if not rebuild.running:
-                return await self._rebuild_view(rebuild)
+                return await self.rebuild_view(rebuild)
             try:
                 _state, further = await self._rebuilder.step(name)
             except ChangedMeanwhile:
@@ -153,7 +163,7 @@ class ProjectionOperations:
             rebuild = await self._rebuild(name, rebuild_id)
             on_progress(rebuild)
             if not rebuild.running:
-                return await self._rebuild_view(rebuild)
+                return await self.rebuild_view(rebuild)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _rebuild(self, name: str, rebuild_id: str) -> Rebuild:
@@ -164,7 +174,8 @@ class ProjectionOperations:
                 return one
         raise InvalidInput("rebuild", f"{rebuild_id} of {name} is not remembered any more")
 
-    async def _rebuild_view(self, rebuild: Rebuild) -> RebuildView:
+    async def rebuild_view(self, rebuild: Rebuild) -> RebuildView:
+        """Return a rebuild for people."""
         return RebuildView.of(rebuild, await self._engine.now_us())
 
     # --- remove ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+from holdfast.engines.read_models.contract import ReadModelStore
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -33,6 +34,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 from holdfast.model.subscription import Subscription
@@ -265,6 +267,30 @@ class ForwardingEngine:
     ) -> Subscription | None:
         """See ``Engine.set_subscription``."""
         return await self.engine.set_subscription(name, subscription, attribution, caller=caller)
+
+    @property
+    def read_models(self) -> ReadModelStore:
+        """See ``Engine.read_models``."""
+        return self.engine.read_models
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self.engine.projections()
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        await self.engine.set_projection(state, attribution, expected=expected, caller=caller)
+
+    async def fanout_settled(self, version: int) -> bool:
+        """See ``Engine.fanout_settled``."""
+        return await self.engine.fanout_settled(version)
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""

@@ -22,6 +22,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Order
 from holdfast.model.subscription import Subscription
@@ -246,6 +247,17 @@ async def _subscriptions(engine: Engine, _call: messages.Empty) -> dict[str, Sub
     return dict(await engine.subscriptions())
 
 
+async def _projections(engine: Engine, _call: messages.Empty) -> dict[str, ProjectionState]:
+    return dict(await engine.projections())
+
+
+async def _set_projection(engine: Engine, call: messages.SetProjectionCall) -> messages.Empty:
+    await engine.set_projection(
+        call.state, call.attribution, expected=call.expected, caller=call.caller
+    )
+    return messages.Empty()
+
+
 async def _set_subscription(
     engine: Engine, call: messages.SetSubscriptionCall
 ) -> list[Subscription]:
@@ -400,6 +412,8 @@ _HANDLERS = [
     ),
     _handler(messages.SUBSCRIPTIONS, _subscriptions),
     _handler(messages.SET_SUBSCRIPTION, _set_subscription),
+    _handler(messages.PROJECTIONS, _projections),
+    _handler(messages.SET_PROJECTION, _set_projection),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED,

@@ -112,6 +112,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -533,6 +534,31 @@ class ClientEngine:
         call = messages.SetSubscriptionCall(name, subscription, attribution, caller)
         found = await self._call_once(messages.SET_SUBSCRIPTION, call)
         return found[0] if found else None
+
+    # --- projections -------------------------------------------------------------------------
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self._channel.call(messages.PROJECTIONS, messages.Empty())
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        check_projection_name(state.name)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetProjectionCall(state, attribution, expected, caller)
+        await self._call_once(messages.SET_PROJECTION, call)
+
+    async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - its owner alone appends
+        """See ``Engine.fanout_settled``."""
+        return True
 
     # --- policies, flags, schedules, audit ---------------------------------------------------
 

@@ -52,6 +52,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
 from holdfast.model.subscription import Subscription
@@ -441,6 +442,15 @@ class SetSubscriptionCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
+class SetProjectionCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_projection``."""
+
+    state: ProjectionState
+    attribution: Attribution
+    expected: ProjectionState | None
+    caller: Caller = SYSTEM
+
+
 class Verb(Generic[Q, A]):
     """One verb: how its call and its answer are written and read."""
 
@@ -516,6 +526,8 @@ FIND_EVENTS = Verb("find_events", FindEventsCall, EventPage)
 COUNT_EVENTS = Verb("count_events", CountEventsCall, int)
 SUBSCRIPTIONS = Verb("subscriptions", Empty, dict[str, Subscription])
 SET_SUBSCRIPTION = Verb("set_subscription", SetSubscriptionCall, list[Subscription])
+PROJECTIONS = Verb("projections", Empty, dict[str, ProjectionState])
+SET_PROJECTION = Verb("set_projection", SetProjectionCall, Empty)
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

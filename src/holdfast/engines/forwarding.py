@@ -16,6 +16,8 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -33,6 +35,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
+from holdfast.model.subscription import Subscription
 
 from .contract import (
     DEFAULT_LEASE_SECONDS,
@@ -215,6 +218,53 @@ class ForwardingEngine:
     ) -> Job:
         """See ``Engine.edit``."""
         return await self.engine.edit(job, changes, attribution, version=version, caller=caller)
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``."""
+        return await self.engine.append(events, caller=caller)
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        return await self.engine.get_events(ids, tenant=tenant, caller=caller)
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        return await self.engine.find_events(
+            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+        )
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        return await self.engine.count_events(wanted, caller=caller)
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self.engine.subscriptions()
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        return await self.engine.set_subscription(name, subscription, attribution, caller=caller)
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""

@@ -27,6 +27,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import AnyAction, CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import EventReceipt, NewEvent
 from holdfast.model.failure import Failure
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
@@ -112,6 +113,14 @@ class InstrumentedEngine(OperationLoggingEngine):
             self.metrics.queue(queue).created += created
         if log.enabled_for("job.enqueued"):
             self._log_enqueued(jobs, receipts)
+        return receipts
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``."""
+        receipts = await self.engine.append(events, caller=caller)
+        self.metrics.events_appended += sum(receipt.created for receipt in receipts)
         return receipts
 
     async def claim(

@@ -24,6 +24,7 @@ from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Order
+from holdfast.model.subscription import Subscription
 
 from .dump_sessions import DumpSessions
 
@@ -241,6 +242,19 @@ async def _set_group(engine: Engine, call: messages.SetGroupCall) -> list[Failur
     return [] if found is None else [found]
 
 
+async def _subscriptions(engine: Engine, _call: messages.Empty) -> dict[str, Subscription]:
+    return dict(await engine.subscriptions())
+
+
+async def _set_subscription(
+    engine: Engine, call: messages.SetSubscriptionCall
+) -> list[Subscription]:
+    found = await engine.set_subscription(
+        call.name, call.subscription, call.attribution, caller=call.caller
+    )
+    return [] if found is None else [found]
+
+
 _HANDLERS = [
     _handler(
         messages.ENQUEUE,
@@ -365,6 +379,27 @@ _HANDLERS = [
         ),
     ),
     _handler(messages.SAMPLES, _samples),
+    _handler(messages.APPEND, lambda engine, call: engine.append(call.events, caller=call.caller)),
+    _handler(
+        messages.GET_EVENTS,
+        lambda engine, call: engine.get_events(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(
+        messages.FIND_EVENTS,
+        lambda engine, call: engine.find_events(
+            call.wanted,
+            cursor=call.cursor,
+            limit=call.limit,
+            newest=call.newest,
+            caller=call.caller,
+        ),
+    ),
+    _handler(
+        messages.COUNT_EVENTS,
+        lambda engine, call: engine.count_events(call.wanted, caller=call.caller),
+    ),
+    _handler(messages.SUBSCRIPTIONS, _subscriptions),
+    _handler(messages.SET_SUBSCRIPTION, _set_subscription),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED,

@@ -23,6 +23,8 @@ from holdfast.engines.argument_checks import (
     check_audit_page,
     check_command,
     check_edit,
+    check_event_filter,
+    check_events,
     check_filter,
     check_group_change,
     check_limit,
@@ -34,11 +36,13 @@ from holdfast.engines.argument_checks import (
     check_process,
     check_sampling,
     check_schedule,
+    check_subscription,
     check_switch,
 )
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
     MAX_EXPLAINED,
     MOST_PAYLOAD_BYTES,
     AdminResult,
@@ -76,6 +80,8 @@ from holdfast.model.errors import (
     LeaseLost,
     Unavailable,
 )
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage, read_event_cursor
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -116,9 +122,11 @@ from holdfast.model.search import (
     check_order,
     check_page,
 )
+from holdfast.model.subscription import Subscription
 
 from .channel import Channel
 from .connection import ConnectionBroken
+from .events import events_to_send, receipts_of_repeat
 
 LONGEST_ADDRESS_BYTES = 107
 
@@ -448,6 +456,78 @@ class ClientEngine:
         named = messages.JobName(check_id(job.tenant, "tenant"), check_id(job.id))
         call = messages.EditCall(named, changes, attribution, version, caller)
         return await self._call_once(messages.EDIT, call)
+
+    # --- events ------------------------------------------------------------------------------
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``; after a lost reply it is repeated: ids make that safe."""
+        news = check_events(events)
+        _check_caller(caller)
+        sent = events_to_send(news, self._clock.now_us(), self._random_bytes)
+        call = messages.AppendCall(sent, caller)
+        try:
+            return await self._channel.call_once(messages.APPEND, call)
+        except ConnectionBroken:
+            again = await self._channel.call_again(messages.APPEND, call)
+            return receipts_of_repeat(news, again)
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_size("ids", len(wanted), 0, MAX_CLAIM)
+        _check_caller(caller)
+        call = messages.GetCall(wanted, tenant, caller)
+        return await self._channel.call(messages.GET_EVENTS, call)
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        check_page(limit)
+        wanted = check_event_filter(wanted)
+        read_event_cursor(cursor, wanted, newest=newest)  # raises for a wrong one
+        _check_caller(caller)
+        call = messages.FindEventsCall(wanted, cursor, limit, bool(newest), caller)
+        return await self._channel.call(messages.FIND_EVENTS, call)
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        wanted = check_event_filter(wanted)
+        _check_caller(caller)
+        call = messages.CountEventsCall(wanted, caller)
+        return await self._channel.call(messages.COUNT_EVENTS, call)
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self._channel.call(messages.SUBSCRIPTIONS, messages.Empty())
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        _check_caller(caller)
+        check_subscription(name, subscription, attribution, caller)
+        call = messages.SetSubscriptionCall(name, subscription, attribution, caller)
+        found = await self._call_once(messages.SET_SUBSCRIPTION, call)
+        return found[0] if found else None
 
     # --- policies, flags, schedules, audit ---------------------------------------------------
 

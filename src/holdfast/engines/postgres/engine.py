@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 
 from holdfast.engines.argument_checks import (
     check_action,
@@ -119,11 +120,11 @@ from .admin import policies as policy_verbs
 from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
 from .events import append as append_verbs
+from .events import open_fanouts
 from .events import queries as event_queries
 from .events import subscriptions as subscription_verbs
 from .events.append import AppendRequest
-from .events.open_fanouts import open_fanouts
-from .events.queries import JobAudit
+from .events.queries import JobAudit, check_mark
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
@@ -628,15 +629,22 @@ class PostgresEngine:
         While there is one, the stored events of earlier versions are not complete. A sentence each.
         """
         check_size("version", version, 0)
-        return await self._database.perform(lambda: open_fanouts(version), idempotent=True)
+        for step in (open_fanouts.open_snapshots, open_fanouts.open_transactions):
+            found = await self._database.perform(partial(step, version), idempotent=True)
+            if found:
+                return found
+        return []
 
     async def missing_jobs(self, *, mark: str = "", limit: int = 1_000) -> JobAudit:
         """Compare events with their jobs: unfinished, dead, or remembered in the history.
 
         Without a mark, all events whose jobs would be remembered; with the mark of an earlier
-        audit, those that were committed since. A job that was purged is missing too.
+        audit, those that were committed since, and perhaps some more. A job that was purged is
+        missing too.
         """
         check_limit(limit)
+        if mark != "":
+            check_mark(mark)
         return await self._database.read(
             lambda: event_queries.missing_jobs(mark, limit, self._context())
         )

@@ -125,7 +125,7 @@ CREATE TABLE holdfast.fanout (
 INSERT INTO holdfast.fanout (version) VALUES (0);
 
 -- Versions before which a transaction may still be open that uses an earlier one: the transaction that
--- made the version; and, once nobody has a snapshot from before it, the next transaction then.
+-- made the version; and, once nobody has a snapshot from before it, a transaction of that time.
 CREATE TABLE holdfast.fanout_marks (
     version bigint PRIMARY KEY,
     made_by xid8 NOT NULL,

@@ -1,4 +1,4 @@
-"""Appending events from an application: on every store, in tests, and in the caller's transaction."""
+"""Appending events from an application: on every store, in tests, in your own transaction."""
 
 from __future__ import annotations
 
@@ -101,9 +101,7 @@ async def test_events_come_with_the_transaction_of_the_caller(stores):
                     connection=connection,
                 )
             many = [BookOpened("b4", page) for page in range(1_001)]
-            receipts = await app.append_many(
-                many, actor="42", atomic=False, connection=connection
-            )
+            receipts = await app.append_many(many, actor="42", atomic=False, connection=connection)
             assert len(receipts) == 1_001
             await connection.rollback()
             assert [one.entity_id for one in await stored(app)] == ["b1"]

@@ -167,6 +167,8 @@ async def test_many_are_one_commit_and_one_wrong_refuses_all(app):
     with pytest.raises(EventInvalid, match=r"event 3: page: Expected `int`") as caught:
         await app.append_many([good, good, bad], actor="42")
     assert caught.value.field == "event 3: page"
+    with pytest.raises(UnknownEventType, match=r"event 2: event_type: 'str' is not in the catalog"):
+        await app.append_many([good, "text"], actor="42")
     assert await everything(app) == []
     special = app.new_event(good, actor="7", reason="because")
     receipts = await app.append_many([good, special], actor="42")

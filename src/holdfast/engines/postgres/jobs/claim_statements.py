@@ -42,13 +42,15 @@ class QueueHeads(NamedTuple):
     """What was read before a claim: the time, the watermarks, and the queues that have limits.
 
     A limit is a queue, its line, how far its rate is spent, its policy, and the outage of its
-    dependency; both may be None. ``fresh``: keys have to be lined up before all is seen.
+    dependency; both may be None. ``fresh``: keys have to be lined up before all is seen;
+    it is known of those up to ``last_place``.
     """
 
     now_us: int
     watermarks: list[Watermark]
     limits: list[Row]
     fresh: bool
+    last_place: int
 
     @property
     def idle(self) -> bool:
@@ -148,9 +150,18 @@ def _behind(
     ]
 
 
-def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
-    """Return the statement that reads the watermarks, and the limits of queues that have any."""
-    parameters = {"queues": list(request.queues), "now_us": context.now_us}
+def read_watermarks(
+    request: ClaimRequest, context: CallContext, fresh_after: int | None = None
+) -> Statement:
+    """Return the statement that reads the watermarks, and the limits of queues that have any.
+
+    It looks for keys to line up beyond a place; None: for none.
+    """
+    parameters = {
+        "queues": list(request.queues),
+        "now_us": context.now_us,
+        "fresh_after": fresh_after,
+    }
     return Statement("read_watermarks", parameters)
 
 
@@ -158,7 +169,7 @@ def survey_of(found: Sequence[Row]) -> QueueHeads:
     """Return what ``read_watermarks`` found."""
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
     limits = [(row[1], *row[5:9]) for row in found if row[5] is not None]
-    return QueueHeads(found[0][0], watermarks, limits, found[0][9])
+    return QueueHeads(found[0][0], watermarks, limits, *found[0][9:])
 
 
 def find_next_due(request: ClaimRequest, survey: QueueHeads, context: CallContext) -> Statement:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .call import Call
     from .job_handle import JobHandle
     from .model.actor import Actor
-    from .model.catalog import Catalog
     from .model.errors import (
         DuplicateId,
         EventConflict,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         UnknownTask,
         WrongLoop,
     )
-    from .model.event import Event, EventReceipt, NewEvent
+    from .model.event import EventReceipt
     from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
@@ -47,11 +46,9 @@ __all__ = [
     "Attempt",
     "Call",
     "Cancel",
-    "Catalog",
     "Classifier",
     "Dead",
     "DuplicateId",
-    "Event",
     "EventConflict",
     "EventInvalid",
     "EventReceipt",
@@ -63,7 +60,6 @@ __all__ = [
     "JobFailed",
     "JobHandle",
     "JobNotFound",
-    "NewEvent",
     "NoOwner",
     "NoResult",
     "PayloadInvalid",
@@ -88,10 +84,7 @@ __all__ = [
 
 _MODULES = {
     "Actor": "holdfast.model.actor",
-    "Catalog": "holdfast.model.catalog",
-    "Event": "holdfast.model.event",
     "EventReceipt": "holdfast.model.event",
-    "NewEvent": "holdfast.model.event",
     "rule": "holdfast.model.event_rules",
     "Attempt": "holdfast.worker.attempt",
     "Call": "holdfast.call",

@@ -16,7 +16,7 @@ from .binding import Binding
 from .call import Call, CallBatch
 from .engines.contract import OnDuplicate
 from .engines.structured_log import StructuredLog
-from .event_writer import CallerOptions, EventOptions, EventWriter, acting
+from .event_appender import CallerOptions, EventAppender, EventOptions, acting
 from .job_handle import JobHandle, handle_of
 from .model.actor import Actor
 from .model.catalog import Catalog
@@ -103,7 +103,7 @@ class Holdfast:
         self._settings: Settings | None = None
         self._binding = Binding(lambda: self.settings, own=own)
         self.registry.adopt = self._binding.adopt
-        self._events = EventWriter(self.registry, lambda: self.settings, self._binding)
+        self._events = EventAppender(self.registry, lambda: self.settings, self._binding)
 
     @property
     def settings(self) -> Settings:
@@ -259,7 +259,7 @@ class Holdfast:
         coalesce: Mapping[str, object] | None = None,
         rules: Sequence[Callable[..., object]] = (),
     ) -> Callable[[E], E]:
-        """Declare an event type; put it above a dataclass, a msgspec Struct or a pydantic model.
+        """Declare the event type ``name``: above a dataclass, a Struct or a pydantic model.
 
         The class is the schema of ``version``; ``upcast`` declares how earlier ones are read.
         ``entity`` is the kind of thing that events are about, and ``entity_id`` the field with its
@@ -304,7 +304,7 @@ class Holdfast:
     def upcast(
         self, event: type, *, from_version: int, schema: type | None = None
     ) -> Callable[[U], U]:
-        """Declare how data of an earlier version of ``event`` becomes that of the next version.
+        """Declare how data of ``from_version`` of an ``event`` class becomes that of the next one.
 
         The function gets the data as a dict, with ``before``, ``after`` and ``diff`` if there are,
         and returns it. It must not do anything else: it is called whenever such an event is read.
@@ -416,8 +416,10 @@ class Holdfast:
 
         ``event`` is an object of a class with ``@app.event``; or a mapping in the words of the
         columns (``event_type``, ``payload``, …), for types of catalog files; or what ``new_event``
-        returned. Who acts comes from ``actor`` or ``acting_as``, never from the data.
-        With ``connection`` it is part of your transaction; see ``Task.options``.
+        returned. ``options`` are what it says beside its data: ``actor``, ``reason``, ``tenant``,
+        ``scope``, ``request_id``, ``occurred_at``, ``event_id``, ``entity_id``, ``before``,
+        ``after``, ``diff`` and others. Who acts comes from ``actor`` or ``acting_as``, never from
+        the data. With ``connection`` it is part of your transaction; see ``Task.options``.
 
         Raise ``UnknownEventType``, ``EventInvalid`` naming the field, ``EventConflict`` if the
         ``event_id`` was used for another content, ``StorageFull`` or ``Unavailable``.
@@ -440,11 +442,12 @@ class Holdfast:
         connection: object = None,
         **options: Unpack[CallerOptions],
     ) -> list[EventReceipt]:
-        """Append these events, all or none, in one commit of up to 1,000.
+        """Append these ``events``, all or none, in one commit of up to 1,000.
 
         With ``atomic=False`` there may be more: each 1,000 are a commit. All are checked before the
-        first is stored. To give one of them an id, a reason or other options, pass
-        ``app.new_event(...)``.
+        first is stored. ``options`` say who acts and for which request, of all of them; to give one
+        of them an id, a reason or others of its own, pass ``app.new_event(...)``. For
+        ``connection`` see ``append``.
         """
         new = self._events.new_events(events, options, atomic=atomic)
         return await self._events.append(new, connection)
@@ -462,7 +465,10 @@ class Holdfast:
         return self._events.append_sync(new, connection)
 
     def new_event(self, event: object, **options: Unpack[EventOptions]) -> NewEvent:
-        """Return an event with these options for ``append_many``, checked; nothing is stored."""
+        """Return an ``event`` with these ``options`` for ``append_many``; nothing is stored.
+
+        It is checked as in ``append``.
+        """
         return self._events.new_event(event, options)
 
     def acting_as(
@@ -470,8 +476,9 @@ class Holdfast:
     ) -> AbstractContextManager[None]:
         """Return a context manager: events that are appended inside are by this actor.
 
-        ``options`` are the request, the tenant and others. It is for the code of one request or
-        task, with its threads and tasks if they are given its context.
+        ``actor_type`` is ``"user"``, ``"service"`` or a word of yours, ``actor_id`` who it is, and
+        ``name`` how people know them. ``options`` are the request, the tenant and others. It is for
+        the code of one request or task, with its threads and tasks if they are given its context.
         """
         return acting(Actor.of(Actor(actor_id, actor_type, name)), options)
 

@@ -91,6 +91,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         outages=state.outages.all(),
         operations=list(state.operations),
         group_lives=state.group_lives,
+        unordered=sorted(state.unordered),
     )
 
 

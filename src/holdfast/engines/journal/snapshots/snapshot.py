@@ -61,6 +61,8 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     """Those that last, and the last ones that have ended."""
     operations: list[Operation] = []
     group_lives: dict[str, GroupLife] = {}
+    unordered: list[Whole] = []
+    """The tokens of jobs that were claimed while the keys of their queue had no order."""
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -160,8 +160,8 @@ class ChainRules(Suite):
         self, fixture: EngineFixture, limit: str
     ) -> None:
         await fixture.put("a1", "a2", key="a")
-        values: dict[str, object] = {"fair": True, "ordered": False}
-        await fixture.set_policy(**{limit: values.get(limit, 5)})
+        value = {"fair": True, "ordered": False}.get(limit, 5)
+        await fixture.set_policy("default", **{limit: value})
         expected = ["a1", "a2"] if limit == "ordered" else ["a1"]
         jobs = await fixture.take(10, chain=10)
         assert [job.id for job in jobs] == expected

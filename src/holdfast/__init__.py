@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
-    from .model.signals import Cancel, Dead, Retry, Snooze
+    from .model.signals import BatchError, Cancel, Dead, Retry, Snooze
     from .task import Task
     from .worker.attempt import Attempt, current
 
@@ -44,6 +44,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Actor",
     "Attempt",
+    "BatchError",
     "Call",
     "Cancel",
     "Classifier",
@@ -98,6 +99,7 @@ _MODULES = {
     "Retry": "holdfast.model.signals",
     "Rule": "holdfast.model.failure",
     "Snooze": "holdfast.model.signals",
+    "BatchError": "holdfast.model.signals",
     "State": "holdfast.model.job",
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",

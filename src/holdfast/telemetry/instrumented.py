@@ -133,6 +133,7 @@ class InstrumentedEngine(OperationLoggingEngine):
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
@@ -144,6 +145,7 @@ class InstrumentedEngine(OperationLoggingEngine):
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
         if settle:

@@ -10,6 +10,7 @@ from holdfast.engines.argument_checks import (
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
     check_event_filter,
@@ -226,10 +227,12 @@ class PostgresEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Coroutine[object, object, Claim]:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         names = check_names("queues", queues)
@@ -238,7 +241,7 @@ class PostgresEngine:
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
         request = ClaimRequest(
-            names, known, limit, worker, random_nonce(), float(lease_seconds), caller
+            names, known, limit, worker, random_nonce(), float(lease_seconds), caller, chain
         )
         return self._claimer.claim(request, outcomes, wait_seconds)
 

@@ -132,9 +132,9 @@ class Binding:
         if connection is None:
             return await self.call(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return await caller_transaction.enqueue(
+        return await joined_verbs.enqueue(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
 
@@ -148,9 +148,9 @@ class Binding:
         if connection is None:
             return self.call_sync(lambda engine: engine.enqueue(jobs, on_duplicate=on_duplicate))
         options = self._join_options()
-        from .engines.postgres.connection import caller_transaction  # noqa: PLC0415 - an extra
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
 
-        return caller_transaction.enqueue_sync(
+        return joined_verbs.enqueue_sync(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
 

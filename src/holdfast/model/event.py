@@ -6,6 +6,7 @@ names in ``supersedes`` the one that it replaces.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -38,19 +39,6 @@ Version = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ENCODE = msgspec.json.Encoder().encode
-_NAMES = ("event_type", "entity_type", "entity_id", "tenant", "actor_type", "actor_id")
-_TEXTS = (
-    "actor_name",
-    "request_id",
-    "device",
-    "client",
-    "ip",
-    "reason",
-    "correlation_id",
-    "causation_id",
-    "trace_id",
-    "imported_by",
-)
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,55 +135,78 @@ def accept_event(
     new: NewEvent, event_id: str, now_us: int, position: int, fanout_version: int
 ) -> Event:
     """Return the event under an id that was checked before, or raise ``InvalidInput``."""
-    values = {name: check_name(name, getattr(new, name)) for name in _NAMES}
-    texts = {name: _check_text(name, getattr(new, name)) for name in _TEXTS}
-    event_type, entity_type, entity_id, tenant, actor_type, actor_id = values.values()
     if type(new.version) is not int or not 1 <= new.version <= 1_000_000:
         raise InvalidInput("version", f"{new.version!r} is not a whole number from 1 to 1,000,000")
-    payload = encode_payload(new.payload)
-    before, after, diff = (
-        _encode_json(name, getattr(new, name)) for name in ("before", "after", "diff")
-    )
-    size = len(payload) + sum(len(part) for part in (before, after, diff) if part is not None)
-    if size > MAX_EVENT_BYTES:
-        raise TooLarge("event", size, MAX_EVENT_BYTES, "store it elsewhere and append a reference")
+    entity_type = check_name("entity_type", new.entity_type)
+    entity_id = check_id(new.entity_id, "entity_id")
+    payload, *bodies = _encode_bodies(new)
     occurred_at_us = now_us if new.occurred_at_us is None else new.occurred_at_us
     if type(occurred_at_us) is not int or not 0 <= occurred_at_us <= MAX_TIME_US:
         raise InvalidInput("occurred_at_us", f"{occurred_at_us!r} is not a time in microseconds")
-    key = default_key(entity_type, entity_id) if new.key is None else check_name("key", new.key)
     return Event(
-        id=event_id,
-        event_type=event_type,
-        version=new.version,
-        tenant=tenant,
-        scope=check_scope(new.scope) if new.scope else "",
-        key=key,
-        entity_type=entity_type,
-        entity_id=entity_id,
-        actor_type=actor_type,
-        actor_id=actor_id,
-        payload=payload,
-        before=before,
-        after=after,
-        diff=diff,
-        occurred_at_us=occurred_at_us,
-        created_at_us=now_us,
-        position=position,
-        fanout_version=fanout_version,
-        supersedes=None if new.supersedes is None else check_event_id(new.supersedes, "supersedes"),
-        **texts,
+        event_id,
+        check_name("event_type", new.event_type),
+        new.version,
+        check_name("tenant", new.tenant),
+        check_scope(new.scope) if new.scope != "" else "",
+        default_key(entity_type, entity_id) if new.key is None else check_id(new.key, "key"),
+        entity_type,
+        entity_id,
+        check_name("actor_type", new.actor_type),
+        check_name("actor_id", new.actor_id),
+        "" if new.actor_name == "" else _check_text("actor_name", new.actor_name),
+        payload,
+        *bodies,
+        occurred_at_us,
+        now_us,
+        position,
+        fanout_version,
+        "" if new.request_id == "" else check_id(new.request_id, "request_id"),
+        "" if new.device == "" else check_id(new.device, "device"),
+        "" if new.client == "" else check_id(new.client, "client"),
+        "" if new.ip == "" else check_id(new.ip, "ip"),
+        "" if new.reason == "" else _check_text("reason", new.reason),
+        "" if new.correlation_id == "" else check_id(new.correlation_id, "correlation_id"),
+        "" if new.causation_id == "" else check_id(new.causation_id, "causation_id"),
+        "" if new.trace_id == "" else check_id(new.trace_id, "trace_id"),
+        None if new.supersedes is None else check_event_id(new.supersedes, "supersedes"),
+        "" if new.imported_by == "" else check_id(new.imported_by, "imported_by"),
     )
+
+
+def _encode_bodies(new: NewEvent) -> tuple[bytes, bytes | None, bytes | None, bytes | None]:
+    """Return payload, before, after and diff as JSON."""
+    payload = encode_payload(new.payload)
+    before = after = diff = None
+    size = len(payload)
+    if new.before is not None:
+        before = _encode_json("before", new.before)
+        size += len(before)
+    if new.after is not None:
+        after = _encode_json("after", new.after)
+        size += len(after)
+    if new.diff is not None:
+        diff = _encode_json("diff", new.diff)
+        size += len(diff)
+    if size > MAX_EVENT_BYTES:
+        raise TooLarge("event", size, MAX_EVENT_BYTES, "store it elsewhere and append a reference")
+    return payload, before, after, diff
 
 
 def default_key(entity_type: str, entity_id: str) -> str:
     """Return the key of an event that names none: long ones are cut, and stay in order."""
-    return check_name("key", f"{entity_type}:{entity_id}"[:255])
+    return f"{entity_type}:{entity_id}"[:255]
+
+
+def is_event_id(value: str) -> bool:
+    """Whether this is a UUID in lower case."""
+    return _UUID.fullmatch(value) is not None
 
 
 def check_event_id(value: str, field: str = "id") -> str:
     """Return the id in lower case, or raise ``InvalidInput``: it must be a UUID."""
     found = value.lower() if type(value) is str else ""
-    if not _UUID.fullmatch(found):
+    if not is_event_id(found):
         raise InvalidInput(field, f"{repr(value)[:60]} is not a UUID")
     return found
 
@@ -219,9 +230,7 @@ def same_event(stored: Event, again: Event, *, with_time: bool) -> bool:
     )
 
 
-def _encode_json(field: str, value: Json | None) -> bytes | None:
-    if value is None:
-        return None
+def _encode_json(field: str, value: Json) -> bytes:
     try:
         if type(value) is bytes:
             msgspec.json.decode(value)
@@ -233,10 +242,10 @@ def _encode_json(field: str, value: Json | None) -> bytes | None:
 
 
 def _check_text(field: str, value: str) -> str:
-    if value == "":
-        return value
-    if type(value) is not str or len(value) > TEXT_LIMIT or "\x00" in value:
-        raise InvalidInput(
-            field, f"{repr(value)[:60]} is not text of up to {TEXT_LIMIT:,} characters"
-        )
-    return value if field in ("reason", "actor_name") else check_id(value, field)
+    """Return a text of several lines, or raise ``InvalidInput``."""
+    if type(value) is str and len(value) <= TEXT_LIMIT and "\x00" not in value:
+        with contextlib.suppress(UnicodeEncodeError):  # of an unpaired surrogate
+            value.encode()
+            return value
+    problem = f"{repr(value)[:60]} is not text of up to {TEXT_LIMIT:,} characters"
+    raise InvalidInput(field, problem)

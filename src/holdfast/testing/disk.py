@@ -20,6 +20,7 @@ from holdfast.model.errors import DirectoryInUse
 
 SECTOR = 512
 DATABASE = "cold.sqlite"
+EVENTS = "events.sqlite"
 _DATABASE_NUMBERS = itertools.count(1)
 
 
@@ -83,6 +84,7 @@ class SimDisk:
         self._next_fd = 3
         self._locked = False
         self._database = SimDatabase(self.root, self._call)
+        self._events = SimDatabase(self.root, self._call, EVENTS)
 
     # --- the calls ---------------------------------------------------------------------------
 
@@ -196,8 +198,12 @@ class SimDisk:
     """The database of samples: expendable, so no crash is simulated on it."""
 
     def database(self) -> SimDatabase:
-        """Return the database of this disk."""
+        """Return the database of the history."""
         return self._database
+
+    def events(self) -> SimDatabase:
+        """Return the database of the events."""
+        return self._events
 
     # --- for tests ---------------------------------------------------------------------------
 
@@ -206,6 +212,7 @@ class SimDisk:
         found = SimDisk(capacity_bytes=self.capacity_bytes, ignore_syncs=self.ignore_syncs)
         # A commit is atomic and durable when it returns.
         found._database.images |= self._database.images
+        found._events.images |= self._events.images
         if seed is None:
             # The system lives on: unsynced data is visible, but still not durable.
             copies = {id(file): deepcopy(file) for file in self._files()}
@@ -291,10 +298,11 @@ class SimDatabase:
     Each commit makes one disk call before and one after it, where faults can happen.
     """
 
-    def __init__(self, root: str, call: Callable[[str], object]) -> None:
+    def __init__(self, root: str, call: Callable[[str], object], name: str = DATABASE) -> None:
         self.images: dict[str, bytes] = {}
         """Committed database images by name."""
-        self.file = f"{root}/{DATABASE}"
+        self.file = f"{root}/{name}"
+        self._name = name
         self._root = root
         self._call = call
         self._address = ""
@@ -302,20 +310,20 @@ class SimDatabase:
 
     def exists(self) -> bool:
         """Whether there was a commit."""
-        return DATABASE in self.images
+        return self._name in self.images
 
     def size(self) -> int:
         """The size of the committed database."""
-        return len(self.images.get(DATABASE, b""))
+        return len(self.images.get(self._name, b""))
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection to the database, which is in memory."""
         if self._first_connection is None:
             self._address = f"file:holdfast-sim-{next(_DATABASE_NUMBERS)}?mode=memory&cache=shared"
             self._first_connection = self._open()
-            if DATABASE in self.images:
+            if self._name in self.images:
                 with contextlib.closing(sqlite3.connect(":memory:")) as found:
-                    found.deserialize(self.images[DATABASE])
+                    found.deserialize(self.images[self._name])
                     found.backup(self._first_connection)
         return self._open()
 
@@ -323,14 +331,14 @@ class SimDatabase:
         """Commit the transaction durably."""
         self._call("before_commit")
         connection.execute("COMMIT")
-        self.images[DATABASE] = connection.serialize()
+        self.images[self._name] = connection.serialize()
         self._call("after_commit")
 
     def set_aside(self) -> str:
         """Rename the committed database."""
-        self._call(f"rename {DATABASE}")
-        aside = f"{DATABASE}.damaged-{len(self.images)}"
-        self.images[aside] = self.images.pop(DATABASE)
+        self._call(f"rename {self._name}")
+        aside = f"{self._name}.damaged-{len(self.images)}"
+        self.images[aside] = self.images.pop(self._name)
         self._first_connection = None
         return f"{self._root}/{aside}"
 

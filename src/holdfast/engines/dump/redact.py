@@ -2,10 +2,10 @@
 
 Names stay: ids, tenants, queues, tasks, workers and people, with states, numbers and times. What
 applications and people wrote is replaced: payloads, results, error texts, notes and reasons.
-Scopes, keys and unique keys, which often name a customer, become pseudonyms: the same text is the
-same pseudonym everywhere in one dump, and another one in the next dump. So jobs of one key still
-run in order, and a scope still contains what it contained. The audit is left out: a changed record
-would break its hash chain.
+Scopes, keys, unique keys and ids of entities, which often name a customer, become pseudonyms: the
+same text is the same pseudonym everywhere in one dump, and another one in the next dump. So jobs of
+one key still run in order, and a scope still contains what it contained. The audit is left out: a
+changed record would break its hash chain.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from secrets import token_bytes
 
 from msgspec.structs import replace
 
+from holdfast.model.event import Event
 from holdfast.model.failure import Failure
 from holdfast.model.group_life import GroupLife, GroupVerb
 from holdfast.model.job import Job
@@ -24,6 +25,7 @@ from holdfast.model.policy import QueuePolicy
 from .format import (
     DumpedAttempt,
     DumpedAudit,
+    DumpedEvent,
     DumpedGroup,
     DumpedJob,
     DumpedNote,
@@ -84,6 +86,8 @@ def _redacted(record: DumpRecord, pseudonyms: Pseudonyms) -> DumpRecord:
         return replace(record, note=replace(record.note, text=REDACTED, before=before))
     if isinstance(record, DumpedGroup):
         return DumpedGroup(record.id, _life(record.life))
+    if isinstance(record, DumpedEvent):
+        return DumpedEvent(_event(record.event, pseudonyms))
     if isinstance(record, DumpedPolicy):
         return replace(record, policy=replace(record.policy, paused=True))
     return record
@@ -101,6 +105,21 @@ def _job(job: Job, pseudonyms: Pseudonyms) -> Job:
         unique=None if job.unique is None else pseudonyms.of("unique", job.unique),
         ties=job.ties if key is None else replace(job.ties, key=pseudonyms.of("key", key)),
         replays=None if replays is None else replace(replays, last_why=REDACTED),
+    )
+
+
+def _event(event: Event, pseudonyms: Pseudonyms) -> Event:
+    written = ("actor_name", "device", "client", "ip", "reason")
+    return replace(
+        event,
+        payload=_NOTHING,
+        before=None if event.before is None else b"null",
+        after=None if event.after is None else b"null",
+        diff=None if event.diff is None else b"null",
+        scope=pseudonyms.of_path(event.scope),
+        key=pseudonyms.of("key", event.key),
+        entity_id=pseudonyms.of("entity", event.entity_id),
+        **{name: REDACTED for name in written if getattr(event, name)},
     )
 
 

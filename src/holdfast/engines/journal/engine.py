@@ -26,8 +26,11 @@ from holdfast.model.errors import (
     StorageError,
     StorageFull,
 )
+from holdfast.model.event import Event
 from holdfast.model.job import MICROSECONDS, Job
 
+from .events.feed import EventFeed
+from .events.store import SqliteEvents
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .opening import open_files
@@ -76,6 +79,7 @@ class JournalEngine(EmbeddedEngine):
         disk: Disk,
         state: JournalState,
         history: SqliteHistory,
+        events: SqliteEvents,
         writer: SegmentWriter,
         clock: Clock,
         options: JournalOptions,
@@ -99,9 +103,24 @@ class JournalEngine(EmbeddedEngine):
             max_bytes=options.max_history_bytes,
             threads=self._threads,
         )
+        self._event_feed = EventFeed(
+            events,
+            durable_seq=self._durable_seq,
+            inline=options.inline,
+            max_bytes=options.max_events_backlog_bytes,
+            threads=self._threads,
+        )
         samples = SqliteSamples(disk.samples, None if options.inline else self._threads)
         super().__init__(
-            capabilities, state, self.commit, self._history, clock, random_bytes, options, samples
+            capabilities,
+            state,
+            self.commit,
+            self._history,
+            self._event_feed,
+            clock,
+            random_bytes,
+            options,
+            samples,
         )
         self._disk = disk
         self._writer = writer
@@ -148,10 +167,19 @@ class JournalEngine(EmbeddedEngine):
                 raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
         found = opened.found
-        engine = cls(disk, found.state, opened.history, opened.writer, clock, options, random_bytes)
+        engine = cls(
+            disk,
+            found.state,
+            opened.history,
+            opened.events,
+            opened.writer,
+            clock,
+            options,
+            random_bytes,
+        )
         try:
             engine._note_files(found)
-            await engine._catch_up(opened.unrecorded)
+            await engine._catch_up(opened.unrecorded, opened.unstored)
             ended = await engine._end_own_leases(closed_in_order=found.end.closed)
             if found.migrated:
                 await engine._write_back()
@@ -187,12 +215,17 @@ class JournalEngine(EmbeddedEngine):
         except HoldfastError as error:  # it is readable as it is: the next start tries again
             log.emit("journal.compaction_failed", error=error)
 
-    async def _catch_up(self, unrecorded: Sequence[AppliedEffect]) -> None:
-        """Count the jobs in history, and record what it lacks."""
+    async def _catch_up(
+        self, unrecorded: Sequence[AppliedEffect], unstored: Sequence[Event]
+    ) -> None:
+        """Count the jobs in history, and record what it and the store of events lack."""
         self._state.add_counts(self._history.store.tallies())
         for applied in unrecorded:
             self._history.record(applied)
         self._state.record = self._history.record
+        for event in unstored:
+            self._event_feed.record(event)
+        self._state.record_event = self._event_feed.record
         if any(isinstance(one.effect, Purged) for one in unrecorded):
             with contextlib.suppress(StorageError):  # logged, and retried later
                 await self._history.flush()  # until then purged jobs would still be found
@@ -270,7 +303,9 @@ class JournalEngine(EmbeddedEngine):
             return None
         covered_bytes = self._writer.sealed_bytes
         last_sealed = self._writer.last_sealed
-        await self._history.cover()  # a snapshot leaves finished jobs to history
+        # A snapshot leaves finished jobs to history, and events to their store.
+        await self._history.cover()
+        await self._event_feed.cover()
         request = CompactionRequest(
             self._disk.root,
             self._disk.snapshots,

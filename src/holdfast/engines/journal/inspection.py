@@ -14,23 +14,38 @@ from secrets import token_bytes
 import msgspec
 
 from holdfast.engines.dump.format import (
+    BLOCK_RECORDS,
+    DumpedEvent,
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.model.access import SYSTEM
-from holdfast.model.effects import LOG_NAMES, SETTINGS, Effect, Enqueued, Purged, job_key
+from holdfast.model.effects import (
+    LOG_NAMES,
+    SETTINGS,
+    Effect,
+    Enqueued,
+    EventAppended,
+    Purged,
+    job_key,
+)
 from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, UnknownFormat
+from holdfast.model.event import Event
+from holdfast.model.event_search import EVERY_EVENT
 from holdfast.model.job import Job, State
 
+from .events.store import SqliteEvents
 from .history.check import verify as verify_history
 from .history.store import SqliteHistory
+from .opening import check_reach
 from .restore import restore
 from .snapshots.snapshot import (
     read_head,
@@ -42,7 +57,7 @@ from .wal import frames
 from .wal.disk import LOG, SNAPSHOTS, Disk, read_all
 from .wal.frames import BadFrame, Frame, FrameKind
 from .wal.log_reader import LogEnd, LogReader, Visit, kept_names, read_kept, segment_numbers
-from .wal.recovery import covered_seq, effects_of, newest_snapshot, recover
+from .wal.recovery import covered_seq, effects_of, newest_head, newest_snapshot, recover
 from .wal.schema import SCHEMA, RecordReader
 from .wal.segments import SegmentHead, segment_name
 
@@ -80,6 +95,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
     last_seq: int
     records: int
     jobs: int
+    events: int
     closed_in_order: bool
     torn_bytes: int
     problems: list[str]
@@ -120,12 +136,14 @@ def verify(disk: Disk) -> VerifyReport:
             problems.extend(state.problems())
             if history is not None:
                 problems.extend(verify_history(history))
-        expected_seq = covered_seq(disk)
+        expected_seq = covered_seq(newest_head(disk))
         if expected_seq:  # the snapshots rely on history up to there
             SqliteHistory.open(disk.database(), expected_seq=expected_seq, upgrade=False).close()
     except HoldfastError as error:
         if str(error) not in problems:
             problems.append(str(error))
+    events, damage = _verify_events(disk, 0 if end is None else end.last_seq)
+    problems.extend(damage)
     return VerifyReport(
         snapshots=snapshot_names(disk),
         segments=[segment_name(number) for number in segment_numbers(disk)],
@@ -134,10 +152,32 @@ def verify(disk: Disk) -> VerifyReport:
         last_seq=0 if end is None else end.last_seq,
         records=records,
         jobs=jobs,
+        events=events,
         closed_in_order=end is not None and end.closed,
         torn_bytes=0 if end is None else len(end.torn),
         problems=problems,
     )
+
+
+def _verify_events(disk: Disk, last_seq: int) -> tuple[int, list[str]]:
+    """Return how many events are stored, and what is wrong with them."""
+    head = newest_head(disk)
+    try:
+        store = SqliteEvents.open(
+            disk.events(), expected_seq=head.last_event_seq if head else 0, writes=False
+        )
+    except HoldfastError as error:
+        return 0, [str(error)]
+    problems: list[str] = []
+    try:
+        problems = store.verify()
+        if last_seq:
+            check_reach(store, last_seq)
+        return store.count(EVERY_EVENT, SYSTEM), problems
+    except HoldfastError as error:
+        return 0, [*problems, str(error)]
+    finally:
+        store.close()
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -178,7 +218,10 @@ def _records(
         error = damage
     for frame, name, offset in found:
         for seq, effect in enumerate(effects_of(frame, name, readers), frame.first_seq):
-            tenant, job_id = ("", "") if isinstance(effect, SETTINGS) else job_key(effect)
+            if isinstance(effect, EventAppended):
+                tenant, job_id = effect.event.tenant, effect.event.id
+            else:
+                tenant, job_id = ("", "") if isinstance(effect, SETTINGS) else job_key(effect)
             yield LogRecord(
                 seq,
                 LOG_NAMES[type(effect)],
@@ -255,6 +298,9 @@ class SalvageReport(msgspec.Struct, frozen=True):
     """Records that were read but cannot be applied without the missing ones."""
     history_lost: str = ""
     """Why finished jobs and dead letters could not be copied, if they could not."""
+    events: int = 0
+    events_lost: str = ""
+    """Why some events could not be copied, if they could not."""
 
 
 def salvage(
@@ -268,7 +314,10 @@ def salvage(
         raise InvalidInput("target", f"{target.root} is not empty")
     history, history_lost = _whole_history(source)
     try:
-        empty = JournalState(history_seq=0 if history is None else history.checkpoint)
+        events = _SalvagedEvents(source)
+        empty = JournalState(
+            history_seq=0 if history is None else history.checkpoint, record_event=events.add
+        )
         state, newest, _damaged = newest_snapshot(source, empty)
         covered = 0 if newest is None else newest.last_seq
         missing: list[tuple[int, int]] = []
@@ -284,20 +333,81 @@ def salvage(
                 contradicting += not _fold_if_possible(state, effect, seq)
             last_seq = end_seq
         # Above any seq and token that the unreadable part may have issued.
-        last_seq += 1_000_000
+        last_seq = max(last_seq, events.last_position) + 1_000_000
         last_token = (max([0, *segment_numbers(source)]) + 1) << TOKENS_PER_SEGMENT_BITS
-        saved = restore(target, _salvaged(state, history, last_seq, last_token), random_bytes)
+        saved = restore(
+            target, _salvaged(state, history, events, last_seq, last_token), random_bytes
+        )
     finally:
         if history is not None:
             history.close()
-    return SalvageReport(saved.jobs, last_seq, missing, contradicting, history_lost)
+    return SalvageReport(
+        saved.jobs,
+        last_seq,
+        missing,
+        contradicting,
+        history_lost,
+        events.count,
+        events.lost,
+    )
+
+
+class _SalvagedEvents:
+    """The events that are whole, in their store or in the log."""
+
+    def __init__(self, source: Disk) -> None:
+        self.lost = ""
+        self._from_log: dict[int, Event] = {}
+        self._store: SqliteEvents | None = None
+        head = newest_head(source)
+        expected_seq = head.last_event_seq if head else 0
+        try:
+            self._store = SqliteEvents.open(
+                source.events(), expected_seq=expected_seq, writes=False
+            )
+        except HoldfastError as error:
+            self.lost = str(error)
+        self.last_position = expected_seq if self._store is None else self._store.checkpoint
+        self.count = 0
+
+    def add(self, event: Event) -> None:
+        """Take an event of the log: the store may lack it."""
+        self._from_log[event.position] = event
+        self.last_position = max(self.last_position, event.position)
+
+    def records(self) -> Iterator[list[DumpRecord]]:
+        """Yield what is whole, by position."""
+        batch: list[DumpRecord] = []
+        for event in self._whole():
+            self.count += 1
+            batch.append(DumpedEvent(event))
+            if len(batch) == BLOCK_RECORDS:
+                yield batch
+                batch = []
+        yield batch
+        if self._store is not None:
+            self._store.close()
+
+    def _whole(self) -> Iterator[Event]:
+        """Yield the events of the store, with those of the log where it lacks them."""
+        late = deque(sorted(self._from_log.items()))
+        for event, problem in self._store.whole() if self._store is not None else ():
+            if event is None:
+                self.lost = self.lost or problem
+                continue
+            while late and late[0][0] < event.position:
+                yield late.popleft()[1]
+            if late and late[0][0] == event.position:
+                late.popleft()
+            yield event
+        yield from (event for _position, event in late)
 
 
 def _whole_history(source: Disk) -> tuple[SqliteHistory | None, str]:
     """Return the history if it can be trusted, or why not."""
     try:
         if not source.database().exists():
-            return None, "there is none" if covered_seq(source) else ""
+            return None, "there is none" if covered_seq(newest_head(source)) else ""
         history = SqliteHistory.open(source.database(), upgrade=False)
     except HoldfastError as error:
         return None, str(error)
@@ -309,7 +419,11 @@ def _whole_history(source: Disk) -> tuple[SqliteHistory | None, str]:
 
 
 def _salvaged(
-    state: JournalState, history: SqliteHistory | None, last_seq: int, last_token: int
+    state: JournalState,
+    history: SqliteHistory | None,
+    events: _SalvagedEvents,
+    last_seq: int,
+    last_token: int,
 ) -> Iterator[list[DumpRecord]]:
     """Return what was saved, as the records of a dump."""
     records: list[DumpRecord] = [DumpHead("journal", state.last_at_us, last_seq, last_token)]
@@ -318,10 +432,12 @@ def _salvaged(
     records += [DumpedSchedule(*one) for one in state.schedules.items()]
     records += [DumpedGroup(*one) for one in state.group_lives.items()]
     records += [DumpedOutage(one) for one in state.outages.all()]
+    records += [DumpedSubscription(one) for one in state.subscriptions.values()]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:
         yield from history.dump()
+    yield from events.records()
 
 
 def _fold_if_possible(state: JournalState, effect: Effect, seq: int) -> bool:

@@ -9,14 +9,25 @@ from typing import NamedTuple
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Enqueued
-from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
+from holdfast.model.errors import CorruptEvents, CorruptHistory, HistoryMissing, HoldfastError
+from holdfast.model.event import Event
 
+from .events.store import SqliteEvents
 from .history.store import SqliteHistory
 from .options import DamagedHistory, JournalOptions
 from .state.state import JournalState
 from .wal.disk import Disk
 from .wal.group_commit import SyncMode
-from .wal.recovery import RecoveredState, covered_seq, make_durable, recover, repair, seal_of, tidy
+from .wal.recovery import (
+    RecoveredState,
+    covered_seq,
+    make_durable,
+    newest_head,
+    recover,
+    repair,
+    seal_of,
+    tidy,
+)
 from .wal.segments import SegmentWriter
 
 log = StructuredLog("holdfast.journal")
@@ -29,6 +40,9 @@ class OpenedFiles(NamedTuple):
     history: SqliteHistory
     unrecorded: list[AppliedEffect]
     """What the log has and history lacks."""
+    events: SqliteEvents
+    unstored: list[Event]
+    """The events that the log has and the store of events lacks."""
     writer: SegmentWriter
 
 
@@ -37,22 +51,52 @@ def open_files(
 ) -> OpenedFiles:
     """Recover a locked directory and prepare its files for writing."""
     unrecorded: list[AppliedEffect] = []
-    found, history = _read(disk, options, unrecorded)
+    unstored: list[Event] = []
+    head = newest_head(disk)
+    # First, and whatever is done about the history: events are never begun anew.
+    events = SqliteEvents.open(disk.events(), expected_seq=head.last_event_seq if head else 0)
+    history: SqliteHistory | None = None
     try:
+        found, history = _read(disk, options, covered_seq(head), unrecorded, events, unstored)
+        check_reach(events, found.end.last_seq)
         return OpenedFiles(
-            found, history, unrecorded, _begin_log(disk, found, options, random_bytes)
+            found,
+            history,
+            unrecorded,
+            events,
+            unstored,
+            _begin_log(disk, found, options, random_bytes),
         )
     except BaseException:
-        history.close()
+        events.close()
+        if history is not None:
+            history.close()
         raise
 
 
+def check_reach(events: SqliteEvents, last_seq: int) -> None:
+    """Raise ``CorruptEvents`` if the store has events that the log cannot have."""
+    if events.checkpoint > last_seq:
+        problem = f"it goes up to seq {events.checkpoint:,}, the log only to {last_seq:,}"
+        raise CorruptEvents(events.file, "", problem)
+
+
 def _read(
-    disk: Disk, options: JournalOptions, unrecorded: list[AppliedEffect]
+    disk: Disk,
+    options: JournalOptions,
+    expected_seq: int,
+    unrecorded: list[AppliedEffect],
+    events: SqliteEvents,
+    unstored: list[Event],
 ) -> tuple[RecoveredState, SqliteHistory]:
-    """Recover the directory; collect what the log has and history lacks."""
-    expected_seq = covered_seq(disk)
-    state = partial(JournalState, unrecorded.append, keep_payload=options.keep_payload)
+    """Recover the directory; collect what the log has, and history and events lack."""
+    state = partial(
+        JournalState,
+        unrecorded.append,
+        record_event=unstored.append,
+        events_seq=events.checkpoint,
+        keep_payload=options.keep_payload,
+    )
     if not expected_seq and not disk.database().exists():
         # Create nothing before the log is known to be whole.
         found = recover(disk, state(0))
@@ -71,6 +115,7 @@ def _read(
         if options.history is not DamagedHistory.ANEW:
             raise beyond
         unrecorded.clear()
+        unstored.clear()
         history = _begin_history(disk, expected_seq, beyond)
         found = recover(disk, state(history.checkpoint))
     try:

@@ -10,6 +10,7 @@ from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
 
+from .events.feed import MAX_UNFED_BYTES
 from .wal.group_commit import SyncMode
 from .wal.segments import DEFAULT_SEGMENT_BYTES
 
@@ -41,6 +42,8 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
     max_history_backlog: int = 100_000
     """How many completions may wait to be stored before claims wait; other ends of an attempt
     count five times, and every 2 KiB of a payload or a result counts as one more."""
+    max_events_backlog_bytes: int = MAX_UNFED_BYTES
+    """How many bytes of events may wait to be stored before appends wait."""
     inline: bool = False
     """Do everything on the event loop, sequentially: for deterministic tests."""
 
@@ -55,6 +58,7 @@ class JournalOptions(EngineOptions, frozen=True, kw_only=True):
         check_size("compact_bytes", self.compact_bytes, 1)
         check_size("keep_log_bytes", self.keep_log_bytes, 0)
         check_size("max_history_backlog", self.max_history_backlog, 1)
+        check_size("max_events_backlog_bytes", self.max_events_backlog_bytes, 1)
         if not isinstance(self.history, DamagedHistory):
             if self.history not in list(DamagedHistory):
                 raise InvalidInput(

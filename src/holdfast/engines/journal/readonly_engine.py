@@ -20,18 +20,22 @@ from holdfast.model.access import Caller
 from holdfast.model.audit import MAX_NUMBER, WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged
 from holdfast.model.errors import EngineClosed
+from holdfast.model.event import Event
 from holdfast.model.failure_groups import group_dead_jobs
 from holdfast.model.history import AttemptRecord, Note, completing_attempt
 from holdfast.model.job import MAX_TIME_US, Job, State
 from holdfast.model.search import MAX_PAGE, FailureGroup, Filter, Order, Place, place_of
 
+from .events.readonly import ReadonlyEvents
+from .events.store import SqliteEvents
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .history.writer import KEPT
+from .opening import check_reach
 from .samples.store import SqliteSamples
 from .state.state import JournalState
 from .wal.disk import Disk
-from .wal.recovery import covered_seq, recover
+from .wal.recovery import covered_seq, newest_head, recover
 
 
 class ReadonlyJournalEngine(EmbeddedEngine):
@@ -43,19 +47,31 @@ async def open_readonly(
 ) -> ReadonlyJournalEngine:
     """Read the directory, or raise as ``JournalEngine.open``; a missing one is empty."""
     unrecorded: list[AppliedEffect] = []
-    expected_seq, database = covered_seq(disk), disk.database()
-    store = None
-    if expected_seq or database.exists():
-        store = SqliteHistory.open(database, expected_seq=expected_seq, upgrade=False)
+    unstored: list[Event] = []
+    head = newest_head(disk)
+    expected_seq, database = covered_seq(head), disk.database()
+    store, events = None, None
     try:
+        if expected_seq or database.exists():
+            store = SqliteHistory.open(database, expected_seq=expected_seq, upgrade=False)
+        events = SqliteEvents.open(
+            disk.events(), expected_seq=head.last_event_seq if head else 0, writes=False
+        )
         history_seq = 0 if store is None else store.checkpoint
-        state = recover(disk, JournalState(unrecorded.append, history_seq)).state
-        if store is None:
-            # A snapshot from before there was history has finished jobs in it: keep them in memory.
-            state = recover(disk).state
+        empty = JournalState(
+            unrecorded.append,
+            history_seq,
+            record_event=unstored.append,
+            events_seq=events.checkpoint,
+        )
+        found = recover(disk, empty)
+        check_reach(events, found.end.last_seq)
+        # A snapshot from before there was history has finished jobs in it: keep them in memory.
+        state = found.state if store is not None else recover(disk).state
     except BaseException:
-        if store is not None:
-            store.close()
+        for opened in (store, events):
+            if opened is not None:
+                opened.close()
         raise
     late = [one for one in unrecorded if type(one.effect) in KEPT]
     return ReadonlyJournalEngine(
@@ -63,6 +79,7 @@ async def open_readonly(
         state,
         ReadonlyLog(),
         _history(state, store, late),
+        ReadonlyEvents(events, unstored),
         clock or SystemClock(),
         random_bytes,
         options or EngineOptions(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from secrets import token_bytes
 from typing import NamedTuple
 
 from holdfast.engines.dump.format import (
     DumpedAudit,
+    DumpedEvent,
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
@@ -16,18 +18,22 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
 from holdfast.model.audit import AuditHead, head_of
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import CorruptDump, InvalidInput
+from holdfast.model.event import Event
 from holdfast.model.group_life import GroupLife
 from holdfast.model.job import Job, State
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.subscription import Subscription
 
+from .events.store import EventWriter, SqliteEvents
 from .history.store import SqliteHistory
 from .snapshots.snapshot import SnapshotHead, put_in_place, write_unfinished
 from .wal.disk import LOG, SNAPSHOTS, Disk
@@ -54,6 +60,9 @@ class _SnapshotRecords:
         self.operations: list[Operation] = []
         self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.fanout_version = 0
+        self.last_event_seq = 0
 
     def collect(self, batches: Iterable[Sequence[DumpRecord]]) -> Iterator[Sequence[DumpRecord]]:
         """Yield these batches, and keep what the snapshot needs."""
@@ -62,12 +71,20 @@ class _SnapshotRecords:
                 self._take(record)
             yield batch
 
+    def _take_job(self, job: Job) -> None:
+        self.count += 1
+        if not job.state.finished or (job.state is State.DEAD and job.ties.key is not None):
+            self.jobs.append(job)  # a dead one holds up others of its key
+
+    def _take_event(self, event: Event) -> None:
+        if event.position <= self.last_event_seq:
+            raise CorruptDump("the dump", f"event {event.id} is out of order")
+        self.last_event_seq = event.position
+        self.fanout_version = max(self.fanout_version, event.fanout_version)
+
     def _take(self, record: DumpRecord) -> None:
         if isinstance(record, DumpedJob):
-            job = record.job
-            self.count += 1
-            if not job.state.finished or (job.state is State.DEAD and job.ties.key is not None):
-                self.jobs.append(job)  # a dead one holds up others of its key
+            self._take_job(record.job)
         elif isinstance(record, DumpHead):
             self.head = record
         elif isinstance(record, DumpedPolicy):
@@ -84,6 +101,11 @@ class _SnapshotRecords:
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
+        elif isinstance(record, DumpedEvent):
+            self._take_event(record.event)
+        elif isinstance(record, DumpedSubscription):
+            self.subscriptions[record.subscription.name] = record.subscription
+            self.fanout_version = max(self.fanout_version, record.subscription.since_version)
 
 
 def restore(
@@ -99,16 +121,11 @@ def restore(
     first = next(source, ())  # an incomplete dump is refused before anything is created
     disk.lock()
     try:
-        if disk.names(LOG) or disk.names(SNAPSHOTS) or disk.database().exists():
+        databases = disk.database(), disk.events()
+        if disk.names(LOG) or disk.names(SNAPSHOTS) or any(one.exists() for one in databases):
             raise InvalidInput("directory", f"{disk.root} is not empty")
         snapshot = _SnapshotRecords()
-        history = SqliteHistory.open(disk.database())
-        try:
-            last_seq = history.load(
-                snapshot.collect(chain([first], source)), lambda: _head(snapshot).last_seq
-            )
-        finally:
-            history.close()
+        last_seq = _fill_databases(disk, snapshot, chain([first], source))
         head = SnapshotHead(
             last_seq=last_seq,
             last_at_us=_head(snapshot).at_us,
@@ -124,11 +141,44 @@ def restore(
             outages=snapshot.outages,
             operations=snapshot.operations,
             group_lives=snapshot.group_lives,
+            subscriptions=snapshot.subscriptions,
+            fanout_version=snapshot.fanout_version,
+            last_event_seq=snapshot.last_event_seq,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))
     finally:
         disk.unlock()
+
+
+def _fill_databases(
+    disk: Disk, snapshot: _SnapshotRecords, batches: Iterable[Sequence[DumpRecord]]
+) -> int:
+    """Store the finished jobs and the events; return the seq from which the log continues."""
+    events = SqliteEvents.open(disk.events())
+    history = SqliteHistory.open(disk.database())
+    try:
+        with ExitStack() as stack:
+            writer: EventWriter | None = None
+
+            def without_events() -> Iterator[Sequence[DumpRecord]]:
+                nonlocal writer
+                for batch in snapshot.collect(batches):
+                    found = [one.event for one in batch if isinstance(one, DumpedEvent)]
+                    if found:
+                        writer = writer or stack.enter_context(events.writing())
+                        writer.insert(found)
+                    yield batch
+
+            last_seq = history.load(
+                without_events(), lambda: max(_head(snapshot).last_seq, snapshot.last_event_seq)
+            )
+            if writer is not None:
+                writer.checkpoint = last_seq
+        return last_seq
+    finally:
+        history.close()
+        events.close()
 
 
 def _head(snapshot: _SnapshotRecords) -> DumpHead:

@@ -18,6 +18,9 @@ class CallContext(NamedTuple):
     now_us: int | None = None
     created_us: int | None = None
     """When the first job of an enqueue is created, if the database's time does not count."""
+    joined: bool = False
+    """Whether the transaction is the caller's: it may stay open for long, and hold no lock that
+    claims or settles need."""
 
     @property
     def remember_us(self) -> int:
@@ -35,6 +38,8 @@ class CallContext(NamedTuple):
 
     def notify(self, queues: list[str]) -> Statement:
         """Return the statement that notifies the processes that wait for these queues."""
+        if self.joined:
+            return Statement("notify_at_commit", {"channel": self.channel, "queues": queues})
         parameters = {"channel": self.channel, "queues": queues, "now_us": self.now_us}
         return Statement("notify", parameters)
 

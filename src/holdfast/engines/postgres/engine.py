@@ -11,6 +11,8 @@ from holdfast.engines.argument_checks import (
     check_audit_page,
     check_command,
     check_edit,
+    check_event_filter,
+    check_events,
     check_filter,
     check_group_change,
     check_limit,
@@ -22,6 +24,7 @@ from holdfast.engines.argument_checks import (
     check_process,
     check_sampling,
     check_schedule,
+    check_subscription,
     check_switch,
     for_states,
 )
@@ -59,6 +62,14 @@ from holdfast.model.audit import (
 from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
+from holdfast.model.event import Event, EventReceipt, NewEvent, is_event_id
+from holdfast.model.event_search import (
+    EVERY_EVENT,
+    EventFilter,
+    EventPage,
+    event_page,
+    read_event_cursor,
+)
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -97,6 +108,7 @@ from holdfast.model.search import (
     check_order,
     check_page,
 )
+from holdfast.model.subscription import Subscription
 from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, outages, rows
@@ -106,11 +118,18 @@ from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
 from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
+from .events import append as append_verbs
+from .events import queries as event_queries
+from .events import subscriptions as subscription_verbs
+from .events.append import AppendRequest
+from .events.open_fanouts import open_fanouts
+from .events.queries import JobAudit
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
 from .jobs.enqueue_statements import EnqueueRequest, is_simple
 from .jobs.enqueuer import Enqueuer
+from .jobs.key_lines import KeyLines
 from .jobs.notifier import Notifier
 from .jobs.settler import Settler
 from .maintenance.periodic_lock import PeriodicLock
@@ -137,8 +156,9 @@ class PostgresEngine:
         self._notifier = Notifier(resources)
         self._enqueuer = Enqueuer(resources)
         self._settler = Settler(resources)
-        self._claimer = Claimer(resources, self._settler, self._notifier)
-        self._reclaimer = Reclaimer(resources)
+        self._lines = KeyLines(resources)
+        self._claimer = Claimer(resources, self._settler, self._notifier, self._lines)
+        self._reclaimer = Reclaimer(resources, self._lines)
         self._pruner = Pruner(resources.database)
         self._stats = StoreStats()
 
@@ -331,6 +351,7 @@ class PostgresEngine:
         check_id(tenant, "tenant")
         names = check_all("ids", ids, str)
         check_size("ids", len(names), 0, MAX_EXPLAINED)
+        await self._lines.line_up_all()  # as a claim does
         wanted = [(tenant, job_id) for job_id in names]
         found = await self._database.perform(
             lambda: explaining.explain_jobs(wanted, caller, self._context()), idempotent=True
@@ -521,6 +542,103 @@ class PostgresEngine:
             entry.check()
         return await self._resources.perform_once(
             "audit", lambda: audit.add_audit_now(checked, self._context())
+        )
+
+    # --- events ------------------------------------------------------------------------------
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``. It is safe to repeat: the ids tell what is stored."""
+        news = check_events(events)
+        self._database.check_open()
+        now_us = self._resources.clock.now_us()
+        ids = rising_uuid7s(now_us, random_bytes(RANDOM_BYTES * len(news)))
+        request = AppendRequest(news, caller, ids, now_us)
+        context = self._resources.enqueue_context(0)
+        done = await self._database.perform(
+            lambda: append_verbs.append(request, context), idempotent=True
+        )
+        self._resources.take_times(context.created_us, done.jobs)
+        if done.queues:
+            self._resources.watermarks.forget()
+            self._resources.waiters.wake((), done.queues)
+        return done.receipts
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        check_id(tenant, "tenant")
+        wanted = [one.lower() for one in check_all("ids", ids, str)]
+        check_size("ids", len(wanted), 0, MAX_CLAIM)
+        names = [(tenant, one) for one in wanted if is_event_id(one)]
+        found = await self._database.read(lambda: append_verbs.get_events(names, caller))
+        return [found.get((tenant, one)) for one in wanted]
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        check_page(limit)
+        wanted = check_event_filter(wanted)
+        after = read_event_cursor(cursor, wanted, newest=newest)
+        found = await self._database.read(
+            lambda: event_queries.find_events(wanted, after, limit + 1, caller, newest=newest)
+        )
+        return event_page(found, limit, wanted, newest=newest)
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        wanted = check_event_filter(wanted)
+        return await self._database.read(lambda: event_queries.count_events(wanted, caller))
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self._database.read(subscription_verbs.subscriptions)
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        check_subscription(name, subscription, attribution, caller)
+        return await self._resources.perform_once(
+            "set_subscription",
+            lambda: subscription_verbs.set_subscription(
+                name, subscription, attribution, self._context()
+            ),
+        )
+
+    async def open_fanouts(self, version: int) -> list[str]:
+        """Return the transactions that may still commit an event of an earlier fan-out version.
+
+        While there is one, the stored events of earlier versions are not complete. A sentence each.
+        """
+        check_size("version", version, 0)
+        return await self._database.perform(lambda: open_fanouts(version), idempotent=True)
+
+    async def missing_jobs(self, *, mark: str = "", limit: int = 1_000) -> JobAudit:
+        """Compare events with their jobs: unfinished, dead, or remembered in the history.
+
+        Without a mark, all events whose jobs would be remembered; with the mark of an earlier
+        audit, those that were committed since. A job that was purged is missing too.
+        """
+        check_limit(limit)
+        return await self._database.read(
+            lambda: event_queries.missing_jobs(mark, limit, self._context())
         )
 
     # --- outages -----------------------------------------------------------------------------

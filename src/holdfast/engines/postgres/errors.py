@@ -67,7 +67,7 @@ class CommitUnknown(Exception):
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection, or the server, is lost."""
-    if isinstance(error, pg.QueryCanceled):
+    if isinstance(error, pg.QueryCanceled | pg.OutOfMemory):
         return False
     return isinstance(error, (*_LOST, OSError, TimeoutError))
 
@@ -102,6 +102,11 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
         return Unavailable(
             f"{where} took longer than statement_timeout_seconds and the statement was cancelled: "
             "check what the server is busy with"
+        )
+    if isinstance(error, pg.OutOfMemory) and "shared memory" in str(error):
+        return Unavailable(
+            f"{where} has no room for more locks ({first_line(error)}), and nothing was stored: "
+            "use fewer keys in one transaction, or raise max_locks_per_transaction there"
         )
     if isinstance(error, pg.DiskFull | pg.InsufficientResources) and not isinstance(
         error, pg.TooManyConnections

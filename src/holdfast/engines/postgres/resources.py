@@ -61,6 +61,11 @@ class EngineResources:
         if self._last_created_us == first_us + jobs - 1:
             self._last_created_us = first_us + created - 1
 
+    def take_times(self, first_us: int | None, jobs: int) -> None:
+        """Record that an append has created this many jobs from ``first_us`` on."""
+        if first_us is not None:
+            self._last_created_us = max(self._last_created_us, first_us + jobs - 1)
+
     async def perform_once(
         self, verb: str, make: Callable[[], SansIO[T]], *, idempotent: bool = False
     ) -> T:

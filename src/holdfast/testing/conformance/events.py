@@ -321,6 +321,10 @@ class AppendRules(Suite):
             ("request_id", "a\nb"),
             ("correlation_id", 7),
             ("reason", "x" * 2_001),
+            ("reason", "\ud800"),
+            ("actor_name", "a\x00b"),
+            ("actor_name", 0),
+            ("trace_id", "\ud800"),
         ],
     )
     @on_engine
@@ -328,9 +332,7 @@ class AppendRules(Suite):
         self, fixture: EngineFixture, field: str, value: object
     ) -> None:
         with pytest.raises(InvalidInput) as refused:
-            await fixture.engine.append(
-                [new_event(1), new_event(**{"id": event_id(2), field: value})]
-            )
+            await fixture.engine.append([new_event(1), new_event(2, **{field: value})])
         assert refused.value.field == field
         assert await store_is_empty(fixture)
 
@@ -420,9 +422,9 @@ class EventJobRules(Suite):
         while jobs := await fixture.take(10, queues=["chronicle"]):
             run += [job.id for job in jobs]
             await fixture.settle(*map(completed, jobs))
-        name = lambda number: f"chronicle:{event_id(number)}"
-        assert [one for one in run if one != name(0)] == [name(3), name(1), name(2)]
-        assert run.index(name(0)) < 2
+        first, second, third, other = (f"chronicle:{event_id(number)}" for number in (3, 1, 2, 0))
+        assert [one for one in run if one != other] == [first, second, third]
+        assert run.index(other) < 2
 
     @on_engine
     async def test_a_dead_job_holds_its_key_and_is_replayed(self, fixture: EngineFixture) -> None:

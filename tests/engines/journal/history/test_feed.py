@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.engines.journal.history import feed as feed_module
+from holdfast.engines.journal import background_feed as feed_module
 from holdfast.engines.journal.history.feed import HistoryFeed
 from holdfast.engines.journal.history.store import SqliteHistory
 from holdfast.model.access import SYSTEM

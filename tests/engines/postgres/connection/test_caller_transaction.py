@@ -11,6 +11,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy.orm import Session
 
 from holdfast import DuplicateId, Holdfast, InvalidInput, JobNotFound
+from holdfast.engines.postgres import joined_verbs
 from holdfast.engines.postgres.connection import caller_transaction
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
@@ -190,7 +191,7 @@ def test_what_is_enqueued_is_checked_as_always(shop):
             joined.options(queue="").enqueue_sync(7)
         assert connection.info.transaction_status == TransactionStatus.IDLE
         with pytest.raises(InvalidInput, match="on_duplicate"):
-            caller_transaction.enqueue_sync(connection, [], options=OPTIONS, on_duplicate="x")  # type: ignore[arg-type]
+            joined_verbs.enqueue_sync(connection, [], options=OPTIONS, on_duplicate="x")  # type: ignore[arg-type]
 
 
 # --- who sees it, and when ----------------------------------------------------------------------
@@ -276,7 +277,7 @@ def test_a_duplicate_is_refused_and_the_transaction_goes_on(shop):
         connection.execute(INSERT)
         with pytest.raises(DuplicateId):
             named.enqueue_sync(2)
-        [receipt] = caller_transaction.enqueue_sync(
+        [receipt] = joined_verbs.enqueue_sync(
             connection,
             [NewJob(id="first", task="confirm", payload={})],
             options=OPTIONS,
@@ -334,5 +335,5 @@ def test_a_job_that_would_wait_for_a_later_one_is_refused_unless_they_come_toget
             joined.options(id="b", depends_on=["a"]).enqueue_sync(2)
         later = NewJob(id="b", task="confirm", payload={"order": 2}, depends_on=("a",))
         first = NewJob(id="a", task="confirm", payload={"order": 1})
-        caller_transaction.enqueue_sync(connection, [first, later], options=OPTIONS)
+        joined_verbs.enqueue_sync(connection, [first, later], options=OPTIONS)
     assert shop.jobs() == ["a", "b"]

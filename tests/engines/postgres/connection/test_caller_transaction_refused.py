@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from holdfast import DuplicateId, Holdfast, InvalidInput, JobHandle, StorageError, Unavailable
+from holdfast.engines.postgres import joined_verbs
 from holdfast.engines.postgres.connection import caller_transaction
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.job import NewJob, State
@@ -184,9 +185,7 @@ def test_a_schema_that_is_not_there_leaves_the_transaction_usable(shop):
         with pytest.raises(
             Unavailable, match=r"schema 'elsewhere' in postgresql://.*holdfast migrate"
         ):
-            caller_transaction.enqueue_sync(
-                connection, [NewJob(task="t", payload={})], options=elsewhere
-            )
+            joined_verbs.enqueue_sync(connection, [NewJob(task="t", payload={})], options=elsewhere)
     assert shop.orders() == [7]
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
-from holdfast.engines.postgres.connection import caller_transaction
+from holdfast.engines.postgres import joined_verbs
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema import migrate as migrate_module
@@ -255,9 +255,7 @@ def test_a_transaction_of_others_is_not_joined_before_the_migration(bare, knowin
     migrate(bare)
     with psycopg.connect(bare) as connection:
         with pytest.raises(Unavailable, match="run holdfast migrate"):
-            caller_transaction.enqueue_sync(
-                connection, [NewJob(task="t")], options=PostgresOptions()
-            )
+            joined_verbs.enqueue_sync(connection, [NewJob(task="t")], options=PostgresOptions())
         assert connection.execute("SELECT count(*) FROM holdfast.jobs").fetchall() == [(0,)]
 
 

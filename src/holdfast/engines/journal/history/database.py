@@ -49,6 +49,9 @@ _STEPS = {
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked completely at every open: it takes about a second."""
 
+READERS = 2
+"""How many connections read at once."""
+
 _WRITER_CACHE_KIB = 16 * 1024
 _READER_CACHE_KIB = 4 * 1024
 _PAGE_BYTES = 8_192
@@ -69,7 +72,7 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
     connection.text_factory = bytes
     try:
         cache_kib = _WRITER_CACHE_KIB if writes else _READER_CACHE_KIB
-        for pragma in (
+        for setting in (
             f"PRAGMA page_size = {_PAGE_BYTES}",
             "PRAGMA trusted_schema = OFF",
             "PRAGMA cell_size_check = ON",
@@ -80,7 +83,7 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
             f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}",
             "PRAGMA journal_mode = WAL" if writes else "PRAGMA query_only = ON",
         ):
-            connection.execute(pragma).fetchall()
+            connection.execute(setting).fetchall()
     except BaseException:
         connection.close()
         raise
@@ -98,7 +101,7 @@ def open_writer(
         raise HistoryMissing(database.file, None, expected_seq)
     connection = connect(database, writes=True)
     try:
-        if _is_empty(connection):
+        if is_empty(connection):
             _create(database, connection, expected_seq, begin_at)
         else:
             version = _check_format(database, connection)
@@ -157,10 +160,10 @@ def _checked(connection: sqlite3.Connection, pragma: str) -> list[str]:
     return [] if found == ["ok"] else found
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
+def is_empty(connection: sqlite3.Connection) -> bool:
     """Whether it has no content yet: a process may have ended while creating it."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
-    return not tables and _pragma(connection, "application_id") == 0
+    return not tables and pragma(connection, "application_id") == 0
 
 
 def _create(
@@ -208,8 +211,8 @@ def upgraded_copy(database: DatabaseFile) -> DatabaseFile:
     """Return a database with today's schema to read from: itself, or a copy of an older one."""
     with contextlib.closing(connect(database, writes=False)) as connection:
         if (
-            _pragma(connection, "application_id") != APPLICATION_ID
-            or _pragma(connection, "user_version") >= SCHEMA_VERSION
+            pragma(connection, "application_id") != APPLICATION_ID
+            or pragma(connection, "user_version") >= SCHEMA_VERSION
         ):
             return database
         copy = _TemporaryCopy(database)
@@ -220,16 +223,16 @@ def upgraded_copy(database: DatabaseFile) -> DatabaseFile:
 
 def has_more_orders(connection: sqlite3.Connection) -> bool:
     """Whether this database has indexes of the dead jobs by when they finished, and by attempts."""
-    return _pragma(connection, "user_version") > 2
+    return pragma(connection, "user_version") > 2
 
 
 def _check_format(database: DatabaseFile, connection: sqlite3.Connection) -> int:
     """Return the version of the schema."""
-    application_id = _pragma(connection, "application_id")
+    application_id = pragma(connection, "application_id")
     if application_id != APPLICATION_ID:
         problem = f"it belongs to another program (its application_id is {application_id:#x})"
         raise CorruptHistory(database.file, "", "", problem)
-    version = _pragma(connection, "user_version")
+    version = pragma(connection, "user_version")
     if version > SCHEMA_VERSION:
         raise UnknownFormat(database.file, "schema version", version, SCHEMA_VERSION)
     if version < 1:
@@ -249,7 +252,8 @@ def _check_reach(file: str, seq: int, expected_seq: int, last_seq: int | None) -
         raise CorruptHistory(file, "checkpoint", "1", problem)
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number that the file has in its head."""
     return int(connection.execute(f"PRAGMA {name}").fetchall()[0][0])
 
 

@@ -32,6 +32,7 @@ from . import queries
 from . import writer as writer_module
 from .aggregates import InternedNames, write_tallies
 from .database import (
+    READERS,
     HistoryCheckpoint,
     connect,
     open_writer,
@@ -46,7 +47,6 @@ from .where_clause import on_dead, on_done
 
 T = TypeVar("T")
 
-READERS = 2
 FORGET_STEP = 2_000
 _TALLIES = msgspec.json.Decoder(list[tuple[str, str, State, int]])
 _NAMES = msgspec.json.Decoder(list[tuple[int, str, str]])

@@ -61,8 +61,8 @@ class CompactionResult(msgspec.Struct, frozen=True):
 def compact(disk: Disk, request: CompactionRequest) -> CompactionResult:
     """Write the snapshot up to the end of ``last_segment`` under a temporary name.
 
-    History must have everything up to there: the snapshot leaves out finished jobs, except dead
-    ones that hold up others of their key.
+    History must have everything up to there, and the store of events all events: the snapshot
+    leaves out finished jobs, except dead ones that hold up others of their key, and events.
     """
     start = starting_point(disk, JournalState(history_seq=MAX_TIME_US))
     state, reader = start.state, start.reader
@@ -91,6 +91,9 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         outages=state.outages.all(),
         operations=list(state.operations),
         group_lives=state.group_lives,
+        subscriptions=state.subscriptions,
+        fanout_version=state.fanout_version,
+        last_event_seq=state.last_event_seq,
     )
 
 

@@ -27,6 +27,7 @@ from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.subscription import Subscription
 
 SUFFIX = ".snap"
 UNFINISHED_SUFFIX = ".new"
@@ -61,6 +62,10 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     """Those that last, and the last ones that have ended."""
     operations: list[Operation] = []
     group_lives: dict[str, GroupLife] = {}
+    subscriptions: dict[str, Subscription] = {}
+    fanout_version: Whole = 0
+    last_event_seq: Whole = 0
+    """The position of the last event: the store of events must have everything up to it."""
 
 
 def snapshot_name(last_seq: int) -> str:

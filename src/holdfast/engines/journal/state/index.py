@@ -24,6 +24,7 @@ from holdfast.model.effects import (
     Edited,
     Effect,
     Enqueued,
+    EventAppended,
     Extended,
     FlagSet,
     Freed,
@@ -39,13 +40,16 @@ from holdfast.model.effects import (
     ScheduleSet,
     ScheduleState,
     Setting,
+    SubscriptionSet,
     Unblocked,
 )
 from holdfast.model.errors import InvariantViolation
+from holdfast.model.event import Event
 from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
 from .ordering import DependentIndex, KeyName, KeyQueue
@@ -79,11 +83,18 @@ class JournalIndex:
     """
 
     def __init__(
-        self, record: Record | None = None, history_seq: int = 0, *, keep_payload: bool = True
+        self,
+        record: Record | None = None,
+        history_seq: int = 0,
+        *,
+        record_event: Callable[[Event], None] | None = None,
+        events_seq: int = 0,
+        keep_payload: bool = True,
     ) -> None:
         """Take where to record effects, and the seq up to which history has everything.
 
-        ``keep_payload`` tells whether finished jobs keep theirs, where no policy does.
+        ``record_event`` and ``events_seq`` are the same for events. ``keep_payload`` tells whether
+        finished jobs keep theirs, where no policy does.
         """
         self.seq = 0
         self.last_at_us = 0
@@ -99,6 +110,12 @@ class JournalIndex:
         self.operations = OperationLedger()
         self.limits = QueueLimits()
         self.policies = self.limits.policies
+        self.subscriptions: dict[str, Subscription] = {}
+        self.fanout_version = 0
+        self.last_event_seq = 0
+        """The position of the last event; events themselves are not in memory."""
+        self.record_event = record_event
+        self.events_seq = events_seq
         self.record = record
         self.keep_payload = keep_payload
         self.history_seq = history_seq
@@ -207,7 +224,9 @@ class JournalIndex:
 
     def _set(self, effect: Setting, seq: int) -> None:
         self._advance(effect.at_us, seq)
-        if isinstance(effect, PolicySet):
+        if isinstance(effect, EventAppended):
+            self._append(effect.event, seq)
+        elif isinstance(effect, PolicySet):
             was_ordered = self.limits.ordered(effect.queue)
             self.limits.set(effect.queue, effect.policy)
             if self.limits.ordered(effect.queue) != was_ordered:
@@ -222,10 +241,20 @@ class JournalIndex:
             self.operations.put(operation.decode(effect.record))
         elif isinstance(effect, GroupSet):
             _put(self.group_lives, effect.id, effect.life)
+        elif isinstance(effect, SubscriptionSet):
+            _put(self.subscriptions, effect.name, effect.subscription)
+            self.fanout_version = effect.fanout_version
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:
                 self.record(AppliedEffect(seq, effect, None, None))
+
+    def _append(self, event: Event, seq: int) -> None:
+        if event.position != seq:
+            raise InvariantViolation(f"event {event.id} has position {event.position}, not {seq}")
+        self.last_event_seq = seq
+        if self.record_event is not None and seq > self.events_seq:
+            self.record_event(event)
 
     def _check(self, old: Job | None, job: Job) -> None:
         """Raise if the job cannot be what this effect says; nothing has been touched yet."""

@@ -39,8 +39,14 @@ class JournalState(JournalIndex):
     # --- load --------------------------------------------------------------------------------
 
     def empty_copy(self) -> JournalState:
-        """Return an empty state that records to the same history."""
-        return JournalState(self.record, self.history_seq, keep_payload=self.keep_payload)
+        """Return an empty state that records to the same stores."""
+        return JournalState(
+            self.record,
+            self.history_seq,
+            record_event=self.record_event,
+            events_seq=self.events_seq,
+            keep_payload=self.keep_payload,
+        )
 
     def load_settings(
         self,

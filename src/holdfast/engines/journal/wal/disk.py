@@ -19,12 +19,13 @@ from holdfast.model.errors import DirectoryInUse, StorageError
 LOG = "log"
 SNAPSHOTS = "snapshots"
 DATABASE = "cold.sqlite"
+EVENTS = "events.sqlite"
 SAMPLES = "samples.sqlite"
 _BUSY_SECONDS = 10.0
 
 
 class DatabaseFile(Protocol):
-    """The one SQLite database of a store, wherever it is kept.
+    """A SQLite database of a store, wherever it is kept.
 
     ``connect`` and ``commit`` raise ``OSError`` or ``sqlite3.Error``, as the system does.
     """
@@ -114,7 +115,10 @@ class Disk(Protocol):
         """The path of the database of samples; ``:memory:`` if they are not kept."""
 
     def database(self) -> DatabaseFile:
-        """Return the store's database, in the root; it need not be there yet."""
+        """Return the database of the history, in the root; it need not be there yet."""
+
+    def events(self) -> DatabaseFile:
+        """Return the database of the events, in the root; it need not be there yet."""
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
@@ -297,8 +301,12 @@ class LocalDisk:
         return str(self._root / SAMPLES)
 
     def database(self) -> LocalDatabaseFile:
-        """Return the store's database."""
+        """Return the database of the history."""
         return LocalDatabaseFile(self._root / DATABASE)
+
+    def events(self) -> LocalDatabaseFile:
+        """Return the database of the events."""
+        return LocalDatabaseFile(self._root / EVENTS)
 
     def _path(self, name: str) -> Path:
         place, _, rest = name.partition("/")

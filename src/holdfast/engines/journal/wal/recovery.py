@@ -88,15 +88,17 @@ def starting_point(disk: Disk, empty: JournalState) -> RecoveryStart:
     return RecoveryStart(state, LogReader(disk), 1, None, damaged)
 
 
-def covered_seq(disk: Disk) -> int:
-    """Return up to where the newest snapshot leaves finished jobs to history; 0 if it does not."""
+def newest_head(disk: Disk) -> SnapshotHead | None:
+    """Return the head of the newest snapshot whose head can be read."""
     for name in snapshot_names(disk):
-        try:
-            head = read_head(disk, name)
-        except CorruptLog:
-            continue
-        return head.last_seq if head.cold else 0
-    return 0
+        with contextlib.suppress(CorruptLog):
+            return read_head(disk, name)
+    return None
+
+
+def covered_seq(head: SnapshotHead | None) -> int:
+    """Return up to where a snapshot leaves finished jobs to history; 0 if it does not."""
+    return head.last_seq if head is not None and head.cold else 0
 
 
 def make_durable(disk: Disk, found: RecoveredState) -> None:
@@ -227,6 +229,9 @@ def newest_snapshot(
             into.last_created_us = head.last_created_us
             into.group_lives.update(head.group_lives)
             into.outages.load(head.outages)
+            into.subscriptions.update(head.subscriptions)
+            into.fanout_version = head.fanout_version
+            into.last_event_seq = head.last_event_seq
             into.load_settings(
                 head.policies,
                 head.gates,

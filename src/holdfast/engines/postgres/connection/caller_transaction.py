@@ -1,7 +1,7 @@
-"""Enqueue in the caller's own transaction: its changes and the jobs are committed together.
+"""Verbs in the caller's own transaction: its changes and those of the verb are committed together.
 
-Nothing here begins or ends that transaction. A savepoint keeps it usable when a job is refused or
-when another transaction conflicts.
+Nothing here begins or ends that transaction. A savepoint keeps it usable when something is refused
+or when another transaction conflicts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -18,28 +18,19 @@ from psycopg import errors as pg
 from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
-from holdfast.engines.argument_checks import check_all
-from holdfast.engines.clock import SystemClock
-from holdfast.engines.contract import OnDuplicate, Receipt
-from holdfast.engines.entropy import random_bytes
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.errors import TRY_AGAIN, first_line, translated
-from holdfast.engines.postgres.jobs import enqueue_statements as enqueue_verbs
-from holdfast.engines.postgres.jobs.enqueue_statements import EnqueueRequest
 from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.errors import InvalidInput, Unavailable
-from holdfast.model.ids import RANDOM_BYTES, uuid7s
-from holdfast.model.job import NewJob
 
 from .arrays import with_arrays
 from .driver_adapters import Async, Sync, check_usable, driver_of, driver_of_async, url_of
-from .sansio import Row, Statement, StatementBatch
+from .sansio import Row, SansIO, Statement
 from .statements import statement
 
 T = TypeVar("T")
 _MAX_TRIES = 20
-"""How often an enqueue is tried when it conflicts with other transactions."""
+"""How often a verb is tried when it conflicts with other transactions."""
 _PREPARE = False
 """Not on the caller's connection: after an error in a pipeline the driver believes that statements
 are prepared which are not."""
@@ -52,6 +43,8 @@ class DriverStatement(NamedTuple):
     parameters: Mapping[str, object] | None = None
 
 
+Verb: TypeAlias = Callable[[CallContext], SansIO[T]]
+"""Begins a verb; called for each try."""
 Steps: TypeAlias = Generator[list[DriverStatement], list[list[Row]], T]
 """Yields statements that are sent together, is sent their rows; their error is thrown in."""
 
@@ -61,55 +54,38 @@ _UNDO = DriverStatement(b"ROLLBACK TO SAVEPOINT holdfast")
 _LEVEL = DriverStatement(b"SHOW transaction_isolation")
 
 
-async def enqueue(
-    connection: object,
-    jobs: Sequence[NewJob],
-    *,
-    options: PostgresOptions,
-    caller: Caller = SYSTEM,
-    on_duplicate: OnDuplicate = "refuse",
-) -> list[Receipt]:
-    """Do what ``Engine.enqueue`` does, in the transaction of an asynchronous connection."""
-    request = _request(jobs, caller, on_duplicate)
+async def join(
+    connection: object, verb: Verb[T], options: PostgresOptions, *, queues: Sequence[str] = ()
+) -> T:
+    """Perform a verb in the transaction of an asynchronous connection; return its result.
+
+    Listeners of ``queues`` are notified at the commit, in addition to those that the verb notifies.
+    """
     driver = await driver_of_async(connection)
     async with _lock_async(driver):
         check_usable(driver)
-        return await _run_async(driver, _steps(request, options, url_of(driver)))
+        return await _run_async(driver, _steps(verb, options, url_of(driver), queues))
 
 
-def enqueue_sync(
-    connection: object,
-    jobs: Sequence[NewJob],
-    *,
-    options: PostgresOptions,
-    caller: Caller = SYSTEM,
-    on_duplicate: OnDuplicate = "refuse",
-) -> list[Receipt]:
-    """Do what ``Engine.enqueue`` does, in the transaction of a connection."""
-    request = _request(jobs, caller, on_duplicate)
+def join_sync(
+    connection: object, verb: Verb[T], options: PostgresOptions, *, queues: Sequence[str] = ()
+) -> T:
+    """See ``join``; for a synchronous connection."""
     driver = driver_of(connection)
     with _lock(driver):
         check_usable(driver)
-        return _run(driver, _steps(request, options, url_of(driver)))
-
-
-def _request(jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate) -> EnqueueRequest:
-    jobs = check_all("jobs", jobs, NewJob)
-    if on_duplicate not in ("refuse", "skip"):
-        raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-    ids = uuid7s(SystemClock().now_us(), random_bytes(RANDOM_BYTES * len(jobs)))
-    return EnqueueRequest(jobs, caller, on_duplicate, ids)
+        return _run(driver, _steps(verb, options, url_of(driver), queues))
 
 
 # --- the steps ----------------------------------------------------------------------------------
 
 
-def _steps(request: EnqueueRequest, options: PostgresOptions, url: str) -> Steps[list[Receipt]]:
-    """Enqueue, again after a conflict; raise the errors of the contract."""
+def _steps(verb: Verb[T], options: PostgresOptions, url: str, queues: Sequence[str]) -> Steps[T]:
+    """Perform the verb, again after a conflict; raise the errors of the contract."""
     try:
         for _try in range(_MAX_TRIES):
             try:
-                return (yield from _try_once(request, options))
+                return (yield from _try_once(verb, options, queues))
             except pg.UniqueViolation as error:
                 [[[level]]] = yield [_LEVEL]
                 if level != "read committed":
@@ -125,19 +101,24 @@ def _steps(request: EnqueueRequest, options: PostgresOptions, url: str) -> Steps
         raise translated(error, url, options.schema) from error
 
 
-def _try_once(request: EnqueueRequest, options: PostgresOptions) -> Steps[list[Receipt]]:
-    """Enqueue within a savepoint; undo it unless it runs to its end."""
-    verb = enqueue_verbs.enqueue([request], CallContext(options, options.schema))
+def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) -> Steps[T]:
+    """Perform the verb within a savepoint; undo it unless it runs to its end."""
+    running = verb(CallContext(options, options.schema, joined=True))
     begun = kept = False
     rows: list[list[Row]] | None = None
     try:
         while True:
             try:
-                batch = next(verb) if rows is None else verb.send(rows)
-            except StopIteration:
-                return request.receipts()
+                batch = next(running) if rows is None else running.send(rows)
+            except StopIteration as stop:
+                if begun and not kept:
+                    yield _ending(queues, options)
+                    kept = True
+                result: T = stop.value
+                return result
             statements = [_statement(one, options) for one in batch.statements]
-            before, after = [] if begun else [_BEGIN], _ending(request, batch, options)
+            before = [] if begun else [_BEGIN]
+            after = _ending(queues, options) if batch.last else []
             begun = True
             results = yield [*before, *statements, *after]
             kept = batch.last
@@ -149,14 +130,12 @@ def _try_once(request: EnqueueRequest, options: PostgresOptions) -> Steps[list[R
                 yield [_UNDO, _KEEP]
 
 
-def _ending(
-    request: EnqueueRequest, batch: StatementBatch, options: PostgresOptions
-) -> list[DriverStatement]:
-    if not batch.last:
-        return []
-    queues = sorted({new.queue for new in request.kinds})
-    notify = Statement("notify_at_commit", {"channel": options.schema, "queues": queues})
-    return [_statement(notify, options), _KEEP]
+def _ending(queues: Sequence[str], options: PostgresOptions) -> list[DriverStatement]:
+    """Return the statements after those of the verb."""
+    if not queues:
+        return [_KEEP]
+    parameters = {"channel": options.schema, "queues": sorted(set(queues))}
+    return [_statement(Statement("notify_at_commit", parameters), options), _KEEP]
 
 
 def _statement(one: Statement, options: PostgresOptions) -> DriverStatement:
@@ -165,7 +144,7 @@ def _statement(one: Statement, options: PostgresOptions) -> DriverStatement:
 
 def _conflict(how: str) -> Unavailable:
     return Unavailable(
-        f"conflict with other transactions ({how}), and nothing was enqueued: roll your "
+        f"conflict with other transactions ({how}), and nothing was stored: roll your "
         "transaction back and begin it again"
     )
 

@@ -60,6 +60,7 @@ _CUSTOM_PLANNED = frozenset(
         *("read_queue_stats", "find_problems", "change_lines", "find_old_days"),
         *("read_schema_state", "find_missing_rights", "read_server_settings"),
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
+        *("find_events", "count_events", "find_missing_jobs"),
         *("measure_history", "count_history_blocks", "forget_history_blocks"),
     }
 )

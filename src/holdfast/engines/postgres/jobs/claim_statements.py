@@ -42,12 +42,13 @@ class QueueHeads(NamedTuple):
     """What was read before a claim: the time, the watermarks, and the queues that have limits.
 
     A limit is a queue, its line, how far its rate is spent, its policy, and the outage of its
-    dependency; both may be None.
+    dependency; both may be None. ``fresh``: keys have to be lined up before all is seen.
     """
 
     now_us: int
     watermarks: list[Watermark]
     limits: list[Row]
+    fresh: bool
 
     @property
     def idle(self) -> bool:
@@ -156,8 +157,8 @@ def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
 def survey_of(found: Sequence[Row]) -> QueueHeads:
     """Return what ``read_watermarks`` found."""
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
-    limits = [(row[1], *row[5:]) for row in found if row[5] is not None]
-    return QueueHeads(found[0][0], watermarks, limits)
+    limits = [(row[1], *row[5:9]) for row in found if row[5] is not None]
+    return QueueHeads(found[0][0], watermarks, limits, found[0][9])
 
 
 def find_next_due(request: ClaimRequest, survey: QueueHeads, context: CallContext) -> Statement:

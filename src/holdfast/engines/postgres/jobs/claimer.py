@@ -23,6 +23,7 @@ from . import limited_claim
 from . import settle_statements as settle_verbs
 from .abandoned_claims import AbandonedClaims, Claimed
 from .claim_statements import ClaimRequest, QueueHeads, Watermark
+from .key_lines import KeyLines
 from .notifier import Notifier
 from .settler import Settler
 
@@ -35,8 +36,11 @@ def random_nonce() -> int:
 class Claimer:
     """Hands out jobs, and waits for work."""
 
-    def __init__(self, resources: EngineResources, settler: Settler, notifier: Notifier) -> None:
+    def __init__(
+        self, resources: EngineResources, settler: Settler, notifier: Notifier, lines: KeyLines
+    ) -> None:
         self._resources = resources
+        self._lines = lines
         self._database = resources.database
         self._watermarks = resources.watermarks
         self._lost_replies = resources.lost_replies
@@ -126,14 +130,13 @@ class Claimer:
 
     async def _survey_and_claim(self, request: ClaimRequest) -> tuple[list[Job], QueueHeads]:
         """Read the watermarks, and claim; with limits, if a queue has any."""
-        began = monotonic()
-        [rows] = await self._database.read(
-            lambda: execute_all(claim_verbs.read_watermarks(request, self._context()))
-        )
-        survey = claim_verbs.survey_of(rows)
+        survey, took_seconds = await self._survey(request)
+        while survey.fresh and await self._lines.line_up(request.queues):
+            survey, took_seconds = await self._survey(request)
+            if not survey.idle:
+                break
         if survey.idle:
             return [], survey
-        took_seconds = monotonic() - began
         try:
             jobs = await self._claim_from(survey, request)
         except CommitUnknown:
@@ -149,6 +152,14 @@ class Claimer:
             self._watermarks.found(request, survey.watermarks, took_seconds)
             self._watermarks.claimed(request, survey.watermarks, jobs)
         return jobs, survey
+
+    async def _survey(self, request: ClaimRequest) -> tuple[QueueHeads, float]:
+        """Read the watermarks; return also how many seconds that took."""
+        began = monotonic()
+        [rows] = await self._database.read(
+            lambda: execute_all(claim_verbs.read_watermarks(request, self._context()))
+        )
+        return claim_verbs.survey_of(rows), monotonic() - began
 
     async def _claim_from(self, survey: QueueHeads, request: ClaimRequest) -> list[Job]:
         if survey.limits:

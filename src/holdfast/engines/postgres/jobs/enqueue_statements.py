@@ -22,6 +22,7 @@ from holdfast.model.access import Caller
 from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
 from holdfast.model.uniform_batch import UniformBatch
 
+from .line_up import lock_order, mark_fresh
 from .unit_of_work import NEXT_SEQ, Key, Name, keys_of, lock_keys, promote_key_heads
 
 _FIRST_PART, _LARGEST_PART = 64, 400
@@ -255,7 +256,8 @@ def _enqueue_full(requests: Sequence[EnqueueRequest], context: CallContext) -> S
     if needed:
         waited = ((job.tenant, one) for job in jobs for one in job.ties.waiting_for)
         statements.append(Statement("mark_tied", rows.names(dict.fromkeys([*needed, *waited]))))
-    statements += promote_key_heads(keys_of(jobs))
+    line_up = mark_fresh if context.joined else promote_key_heads
+    statements += line_up(keys_of(jobs))
     statements.append(context.notify(sorted({job.queue for job in jobs})))
     yield from execute_and_commit(*statements)
     return {(job.queue, job.task) for job in jobs if job.state is State.PENDING}
@@ -281,7 +283,8 @@ class _ExistingJobs:
 def _existing_jobs(
     jobs: Sequence[NewJob], named: Sequence[Name], needed: Sequence[Name], context: CallContext
 ) -> SansIO[_ExistingJobs]:
-    statements = lock_keys(list(dict.fromkeys(_keys(jobs))))
+    keys = list(dict.fromkeys(_keys(jobs)))
+    statements = lock_order(keys) if context.joined else lock_keys(keys)
     if needed:
         # A dependency must not end between this look and the commit.
         statements += [

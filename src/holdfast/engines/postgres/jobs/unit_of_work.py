@@ -189,12 +189,17 @@ def promote_key_heads(keys: Sequence[Key]) -> list[Statement]:
     """Return the statements that make the head of each key claimable, after all else is written."""
     if not keys:
         return []
-    columns = {
+    columns = key_columns(keys)
+    return [Statement("lock_claimable", columns), Statement("promote_key_heads", columns)]
+
+
+def key_columns(keys: Sequence[Key]) -> dict[str, object]:
+    """Return keys as columns."""
+    return {
         "tenants": [key[0] for key in keys],
         "queues": [key[1] for key in keys],
         "keys": [key[2] for key in keys],
     }
-    return [Statement("lock_claimable", columns), Statement("promote_key_heads", columns)]
 
 
 def keys_of(jobs: Iterable[Job]) -> list[Key]:

@@ -1,4 +1,4 @@
-"""Prune: makes the partitions of history ahead, drops old ones, and forgets what belonged to them.
+"""Prune: makes partitions ahead, drops old ones of history, and forgets what belonged to them.
 
 Each step is a short transaction of its own that may be repeated or skipped: what could not be done
 because of a lock is done another time.
@@ -26,6 +26,7 @@ from holdfast.model.job import MICROSECONDS
 from .periodic_lock import PeriodicLock
 
 DAYS_AHEAD = 3
+MONTHS_AHEAD = 3
 CHUNK = 2_000
 """How many rows are deleted at once."""
 _MIN_CHUNKS = 5
@@ -79,6 +80,7 @@ class Pruner:
         await self._execute("fold_operation_outcomes", context)
         await self._execute("sum_group_deaths", context)
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), context)
+        await self._change_days("make_month", "months", range(MONTHS_AHEAD + 1), context)
         before_us = await self._bound(context.options.max_history_bytes)
         old = await self._database.read(
             lambda: execute("find_old_days", **_times(context), before_us=before_us)

@@ -11,6 +11,7 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.audit import add_audit
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.jobs.key_lines import KeyLines
 from holdfast.engines.postgres.jobs.settle_statements import after_changes, write_effects
 from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
 from holdfast.engines.postgres.resources import EngineResources
@@ -28,8 +29,9 @@ from .periodic_lock import PeriodicLock
 class Reclaimer:
     """Reclaims on demand, or as a periodic task that one process of the cluster runs at a time."""
 
-    def __init__(self, resources: EngineResources) -> None:
+    def __init__(self, resources: EngineResources, lines: KeyLines) -> None:
         self._resources = resources
+        self._lines = lines
         self.lease_scan = LeaseScan(monotonic)
 
     async def reclaim(
@@ -60,6 +62,7 @@ class Reclaimer:
         )
         if done is None:
             return Reclaim([], [])
+        await self._lines.line_up_all()  # also where no worker claims: it shows in the statistics
         if done.scan is not None and caller.unlimited:
             self.lease_scan.scanned(since_us, *done.scan)
         resources.announce(done.changes)

@@ -1,4 +1,4 @@
--- The rights that the engine needs and this user lacks. The audit is append-only.
+-- The rights that the engine needs and this user lacks. The audit and the events are append-only.
 SELECT c.relname::text, array_agg(p.name ORDER BY p.place)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -7,7 +7,7 @@ WHERE n.nspname = %(schema)s
     AND c.relname = ANY (%(names)s::text[])
     AND c.relkind IN ('r', 'p')
     AND NOT c.relispartition
-    AND NOT (c.relname = 'audit' AND p.name IN ('UPDATE', 'DELETE'))
+    AND NOT (c.relname IN ('audit', 'chronicle_events') AND p.name IN ('UPDATE', 'DELETE'))
     AND NOT has_table_privilege(c.oid, p.name)
 GROUP BY c.relname
 UNION ALL

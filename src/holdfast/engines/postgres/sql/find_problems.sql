@@ -11,6 +11,10 @@ SELECT format('job %%s of tenant %%s is pending and in no line', j.id, j.tenant)
 FROM holdfast.jobs AS j
 LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
 WHERE j.state = 1 AND j.line = 0 AND (j.key IS NULL OR NOT coalesce(p.ordered, true))
+    AND NOT EXISTS (
+        SELECT FROM holdfast.fresh_keys AS f
+        WHERE f.queue = j.queue AND f.tenant = j.tenant AND f.key = j.key
+    )
 UNION ALL
 SELECT format('job %%s of tenant %%s is in a line that its queue does not have', j.id, j.tenant)
 FROM holdfast.jobs AS j
@@ -21,6 +25,10 @@ SELECT format('job %%s of tenant %%s is claimable, and not the first of its key'
 FROM holdfast.jobs AS j
 LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
 WHERE j.line <> 0 AND j.key IS NOT NULL AND coalesce(p.ordered, true)
+    AND NOT EXISTS (
+        SELECT FROM holdfast.fresh_keys AS f
+        WHERE f.queue = j.queue AND f.tenant = j.tenant AND f.key = j.key
+    )
     AND (
         EXISTS (
             SELECT FROM holdfast.jobs AS o
@@ -38,6 +46,10 @@ SELECT format('job %%s of tenant %%s is the first of its key, and not claimable'
 FROM holdfast.jobs AS j
 LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
 WHERE j.line = 0 AND j.state = 1 AND j.key IS NOT NULL AND coalesce(p.ordered, true)
+    AND NOT EXISTS (
+        SELECT FROM holdfast.fresh_keys AS f
+        WHERE f.queue = j.queue AND f.tenant = j.tenant AND f.key = j.key
+    )
     AND NOT EXISTS (
         SELECT FROM holdfast.jobs AS o
         WHERE o.tenant = j.tenant AND o.queue = j.queue AND o.key = j.key

@@ -1,0 +1,1 @@
+SELECT seq, crc FROM checkpoint

@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX events_by_name ON events (id, tenant)

@@ -1,0 +1,1 @@
+CREATE INDEX events_by_key ON events (key)

@@ -1,0 +1,1 @@
+CREATE INDEX events_by_actor ON events (actor_id)

@@ -1,0 +1,1 @@
+CREATE INDEX events_by_type ON events (event_type)

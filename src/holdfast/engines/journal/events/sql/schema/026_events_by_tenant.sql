@@ -1,0 +1,1 @@
+CREATE INDEX events_by_tenant ON events (tenant)

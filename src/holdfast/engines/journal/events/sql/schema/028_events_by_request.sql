@@ -1,0 +1,1 @@
+CREATE INDEX events_by_request ON events (request_id) WHERE request_id <> ''

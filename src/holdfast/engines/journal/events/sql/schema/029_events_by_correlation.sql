@@ -1,0 +1,1 @@
+CREATE INDEX events_by_correlation ON events (correlation_id) WHERE correlation_id <> ''

@@ -539,6 +539,12 @@ _ALL = (
         "A step of a stored operation failed; it is tried again, and the others go on.",
         "If it goes on: see the error, and `holdfast operations show`.",
     ),
+    _warning_summed(
+        "projection.rebuild_step_failed",
+        "projection error",
+        "A step of a rebuild failed; it is tried again, and readers see what they saw before.",
+        "If it goes on: see the error, and `holdfast projections show`.",
+    ),
     # --- the log itself ------------------------------------------------------------------
     _warning(
         "log.summed",

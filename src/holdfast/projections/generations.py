@@ -46,6 +46,7 @@ class Generations:
                 await self.open(projection, generation, _DECLARED)
             if state.rebuild is None:
                 await self._engine.read_models.publish(projection.table, state.live)
+            await self._engine.read_models.publish_outbox(projection.name)
             return state
 
     async def subscribe_all(self, projections: Iterable[Projection]) -> None:

@@ -125,7 +125,7 @@ def in_world(test):
 
     _world, *others = inspect.signature(test).parameters.values()
     first = inspect.signature(run).parameters
-    run.__signature__ = inspect.Signature([first["request"], first["engine"], *others])
+    vars(run)["__signature__"] = inspect.Signature([first["request"], first["engine"], *others])
     run.__name__ = test.__name__
     return pytest.mark.parametrize("engine", ["memory", "postgres"])(run)
 

@@ -73,6 +73,7 @@ colours (`NO_COLOR` turns colours off too). A change is recorded with who made i
 
 FORMS: Mapping[str, str] = {
     "store": "a directory, `postgresql://user@host/database`, or `memory:`",
+    "projection_schema": "a name of small letters, digits and `_`, 63 at most",
     "schema": "a name of small letters, digits and `_`, 63 at most",
     "listen_url": "`postgresql://user@host/database`",
     "wal_path": "the path of a file, in the store's directory",

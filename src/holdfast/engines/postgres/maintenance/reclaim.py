@@ -11,8 +11,8 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.audit import add_audit
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
-from holdfast.engines.postgres.jobs.key_lines import KeyLines
 from holdfast.engines.postgres.jobs.chains import find_chains
+from holdfast.engines.postgres.jobs.key_lines import KeyLines
 from holdfast.engines.postgres.jobs.settle_statements import after_changes, write_effects
 from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
 from holdfast.engines.postgres.resources import EngineResources

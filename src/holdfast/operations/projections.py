@@ -194,7 +194,7 @@ class ProjectionOperations:
         counts = await self._engine.counts()
         waiting = sum(_waiting(counts.get(queue, Counts())) for queue in queues)
         if waiting and cancel_pending is None:
-            problem = f"{count_of(waiting)} of {name} wait: say cancel or keep"
+            problem = f"{count_of(waiting)} of {name} wait: cancel or keep them (--pending)"
             raise InvalidInput("pending", problem)
         cancelled = 0
         for queue in queues:

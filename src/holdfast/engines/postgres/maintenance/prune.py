@@ -80,7 +80,7 @@ class Pruner:
             await self._execute(name, context, after_us=after_us)
         await self._execute("fold_operation_outcomes", context)
         await self._execute("sum_group_deaths", context)
-        await self._fold_dead_changes()
+        await self.fold_dead_changes()
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), context)
         before_us = await self._bound(context.options.max_history_bytes)
         old = await self._database.read(
@@ -94,7 +94,7 @@ class Pruner:
             jobs += forgotten
         return PruneResult(made, dropped, jobs, attempts, notes)
 
-    async def _fold_dead_changes(self) -> None:
+    async def fold_dead_changes(self) -> None:
         """Add the changes of dead letters to the counts of their groups, some at a time."""
         while await self._database.perform(_fold_some, idempotent=True) == CHANGES_AT_ONCE:
             pass

@@ -74,6 +74,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = ''
 AS $$
 BEGIN
+    -- To insert or update counts as both, and mostly nothing is updated.
+    IF NOT EXISTS (SELECT FROM changed) THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO holdfast.dead_changes (
         number, hour_us, count, status, queue, task, error_reason, fingerprint, failure_class,
         tenant, scope

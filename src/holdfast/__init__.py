@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .call import Call
     from .job_handle import JobHandle
+    from .model.actor import Actor
     from .model.errors import (
         DuplicateId,
+        EventConflict,
+        EventInvalid,
         HoldfastError,
         InvalidInput,
         JobFailed,
@@ -24,24 +27,32 @@ if TYPE_CHECKING:
         TooLarge,
         Unavailable,
         UnknownDependency,
+        UnknownEventType,
         UnknownTask,
         WrongLoop,
     )
+    from .model.event import EventReceipt
+    from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
-    from .model.signals import Cancel, Dead, Retry, Snooze
+    from .model.signals import BatchError, Cancel, Dead, Retry, Snooze
     from .task import Task
     from .worker.attempt import Attempt, current
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "Actor",
     "Attempt",
+    "BatchError",
     "Call",
     "Cancel",
     "Classifier",
     "Dead",
     "DuplicateId",
+    "EventConflict",
+    "EventInvalid",
+    "EventReceipt",
     "FailureClass",
     "Holdfast",
     "HoldfastError",
@@ -64,13 +75,18 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "UnknownDependency",
+    "UnknownEventType",
     "UnknownTask",
     "Verdict",
     "WrongLoop",
     "current",
+    "rule",
 ]
 
 _MODULES = {
+    "Actor": "holdfast.model.actor",
+    "EventReceipt": "holdfast.model.event",
+    "rule": "holdfast.model.event_rules",
     "Attempt": "holdfast.worker.attempt",
     "Call": "holdfast.call",
     "Cancel": "holdfast.model.signals",
@@ -83,6 +99,7 @@ _MODULES = {
     "Retry": "holdfast.model.signals",
     "Rule": "holdfast.model.failure",
     "Snooze": "holdfast.model.signals",
+    "BatchError": "holdfast.model.signals",
     "State": "holdfast.model.job",
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",

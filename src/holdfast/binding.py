@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from .engines.contract import Engine, OnDuplicate, Receipt
 from .engines.forwarding import ForwardingEngine
 from .model.errors import InvalidInput, WrongLoop
+from .model.event import EventReceipt, NewEvent
 from .model.job import NewJob
+from .operations.events import append_all, batches
 from .settings import Settings
 from .stores.opening import open_engine, postgres_options
 
@@ -153,6 +155,34 @@ class Binding:
         return joined_verbs.enqueue_sync(
             connection, jobs, options=options, on_duplicate=on_duplicate
         )
+
+    async def append(
+        self, events: Sequence[NewEvent], connection: object = None
+    ) -> list[EventReceipt]:
+        """Append events, as many in a commit as it takes; see ``enqueue`` for ``connection``."""
+        if connection is None:
+            return await self.call(lambda engine: append_all(engine, events))
+        options = self._join_options()
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
+
+        receipts: list[EventReceipt] = []
+        for some in batches(events):
+            receipts += await joined_verbs.append(connection, some, options=options)
+        return receipts
+
+    def append_sync(
+        self, events: Sequence[NewEvent], connection: object = None
+    ) -> list[EventReceipt]:
+        """See ``append``; for synchronous code."""
+        if connection is None:
+            return self.call_sync(lambda engine: append_all(engine, events))
+        options = self._join_options()
+        from .engines.postgres import joined_verbs  # noqa: PLC0415 - an extra
+
+        receipts: list[EventReceipt] = []
+        for some in batches(events):
+            receipts += joined_verbs.append_sync(connection, some, options=options)
+        return receipts
 
     def _join_options(self) -> PostgresOptions:
         """Return the options of the store, or raise if it cannot join a transaction."""

@@ -92,6 +92,7 @@ class World:
 
     async def finish(self):
         """Take steps until the rebuild has ended, with workers beside it."""
+        state = None
         for _step in range(100):
             state, further = await self.rebuilder.step("renames")
             if state.rebuild is None or not state.rebuild.running:

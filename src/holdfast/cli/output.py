@@ -45,7 +45,12 @@ def clean(text: str) -> str:
 def cut(text: str, width_limit: int = _MAX_WIDTH) -> str:
     """Return the text on one line, shortened."""
     text = " ".join(clean(text).split())
-    return text if len(text) <= width_limit else text[: width_limit - 1] + "…"
+    if len(text) <= width_limit // 2 or _width(text) <= width_limit:
+        return text
+    width, end = 0, 0
+    while (width := width + _width(text[end])) < width_limit:
+        end += 1
+    return text[:end] + "…"
 
 
 def ago(moment: datetime | None, now: datetime | None = None) -> str:
@@ -93,7 +98,12 @@ def table(
 
 
 def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:

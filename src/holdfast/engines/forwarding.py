@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+from holdfast.engines.read_models.contract import ReadModelStore
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -16,6 +17,8 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -31,8 +34,10 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
+from holdfast.model.subscription import Subscription
 
 from .contract import (
     DEFAULT_LEASE_SECONDS,
@@ -86,6 +91,7 @@ class ForwardingEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
@@ -97,6 +103,7 @@ class ForwardingEngine:
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
 
@@ -215,6 +222,77 @@ class ForwardingEngine:
     ) -> Job:
         """See ``Engine.edit``."""
         return await self.engine.edit(job, changes, attribution, version=version, caller=caller)
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``."""
+        return await self.engine.append(events, caller=caller)
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        return await self.engine.get_events(ids, tenant=tenant, caller=caller)
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        return await self.engine.find_events(
+            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+        )
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        return await self.engine.count_events(wanted, caller=caller)
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self.engine.subscriptions()
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        return await self.engine.set_subscription(name, subscription, attribution, caller=caller)
+
+    @property
+    def read_models(self) -> ReadModelStore:
+        """See ``Engine.read_models``."""
+        return self.engine.read_models
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self.engine.projections()
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        await self.engine.set_projection(state, attribution, expected=expected, caller=caller)
+
+    async def fanout_settled(self, version: int) -> bool:
+        """See ``Engine.fanout_settled``."""
+        return await self.engine.fanout_settled(version)
 
     async def policies(self) -> Mapping[str, QueuePolicy]:
         """See ``Engine.policies``."""

@@ -4,6 +4,8 @@ HoldfastError
 ├── InvalidInput            a field of the call is wrong; nothing was changed
 │   ├── PayloadInvalid      the payload is not a JSON object, or not what the task takes
 │   ├── UnknownDependency   a job that this one would wait for does not exist
+│   ├── UnknownEventType    the catalog has no event type of this name
+│   ├── EventInvalid        an event is not what the catalog says of its type
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
 ├── DuplicateId             a job with this id exists, or finished recently
@@ -30,6 +32,7 @@ HoldfastError
 │   └── NoOwner             no process owns the store: start one
 ├── UnknownTask             no task with this name is registered here
 ├── JobNotFound             there is no such job, or the caller may not see it
+├── EventNotFound           there is no such event, or the caller may not see it
 ├── UnknownSchedule         no schedule with this name is known
 ├── UnknownQueue            no queue with this name is known
 ├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
@@ -95,6 +98,37 @@ class UnknownDependency(InvalidInput):
         )
         self.job_id = job_id
         self.dependency = dependency
+
+
+class UnknownEventType(InvalidInput):
+    """The catalog has no event type of this name; nothing was stored."""
+
+    code = "unknown_event_type"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        import difflib  # noqa: PLC0415 - only for mistakes
+
+        names = sorted(known)
+        near = difflib.get_close_matches(str(name), names, 1)
+        if near:
+            advice = f"did you mean {near[0]!r}?"
+        elif names:
+            advice = f"there are {', '.join(names[:_MOST_NAMES])}"
+        else:
+            advice = "it is empty: set HOLDFAST_CATALOG to a catalog file, or name the --app"
+        problem = f"{str(name)[:60]!r} is not in the catalog; {advice}"
+        super().__init__("event_type", problem)
+        self.name = name
+
+
+class EventInvalid(InvalidInput):
+    """An event is not what the catalog says of its type; nothing was stored."""
+
+    code = "event_invalid"
+
+    def __init__(self, event_type: str, field: str, problem: str) -> None:
+        super().__init__(field, f"{problem} (event type {event_type})")
+        self.event_type = event_type
 
 
 class TooLarge(InvalidInput):
@@ -432,6 +466,16 @@ class JobNotFound(HoldfastError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"there is no job {job_id!r}: it never existed, or its retention is over")
         self.job_id = job_id
+
+
+class EventNotFound(HoldfastError):
+    """There is no such event, or the caller may not see it."""
+
+    code = "event_not_found"
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(f"there is no event {event_id!r}: see `holdfast events list`")
+        self.event_id = event_id
 
 
 class UnknownSchedule(HoldfastError):

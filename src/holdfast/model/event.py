@@ -126,7 +126,9 @@ class EventReceipt(msgspec.Struct, frozen=True, gc=False):
     """The answer for one appended event."""
 
     id: str
+    """The id of the event."""
     position: int
+    """Its position: of two events of one key the later one has the higher."""
     created: bool = True
     """False: the same event was there already, and nothing was done."""
 
@@ -139,7 +141,7 @@ def accept_event(
         raise InvalidInput("version", f"{new.version!r} is not a whole number from 1 to 1,000,000")
     entity_type = check_name("entity_type", new.entity_type)
     entity_id = check_id(new.entity_id, "entity_id")
-    payload, *bodies = _encode_bodies(new)
+    payload, before, after, diff = _encode_bodies(new)
     occurred_at_us = now_us if new.occurred_at_us is None else new.occurred_at_us
     if type(occurred_at_us) is not int or not 0 <= occurred_at_us <= MAX_TIME_US:
         raise InvalidInput("occurred_at_us", f"{occurred_at_us!r} is not a time in microseconds")
@@ -156,7 +158,9 @@ def accept_event(
         check_name("actor_id", new.actor_id),
         "" if new.actor_name == "" else _check_text("actor_name", new.actor_name),
         payload,
-        *bodies,
+        before,
+        after,
+        diff,
         occurred_at_us,
         now_us,
         position,

@@ -378,6 +378,20 @@ _ALL = (
         "The ids of finished jobs could not be read into memory: lookups are slower.",
         "Check whether the history file can be read.",
     ),
+    _error(
+        "events.failed",
+        "unfed error",
+        "Events cannot be written to their file. They are safe in the log and it is retried; with "
+        "max_events_backlog_bytes of them appends wait.",
+        "Free disk space, or fix the cause in the error.",
+    ),
+    _info("events.recovered", "file", "Events are written to their file again."),
+    _warning(
+        "events.unfiltered",
+        "error",
+        "The ids of events could not be read into memory: appends are slower.",
+        "Check whether events.sqlite can be read.",
+    ),
     _warning(
         "samples.discarded",
         "file error",

@@ -45,6 +45,8 @@ class RebuildPhase(enum.StrEnum):
     DRAINING = "draining"
     """Events that came meanwhile are applied."""
     CHECKING = "checking"
+    CANCELLING = "cancelling"
+    """A person has cancelled it; what was filled beside the live one is dropped."""
     DONE = "done"
     FAILED = "failed"
     """It stopped at an error, and can be resumed."""

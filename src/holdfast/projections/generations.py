@@ -29,8 +29,11 @@ class Generations:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def ensure(self, projection: Projection) -> ProjectionState:
-        """Make the first generation of a projection that is new; return what is stored of it."""
+    async def subscribe(self, projection: Projection) -> ProjectionState:
+        """Give a projection its subscriptions, if it has none; return what is stored of it.
+
+        From then on events make jobs for it. Its tables are made by a process that can.
+        """
         while True:
             state = (await self._engine.projections()).get(projection.name)
             if state is None:
@@ -43,13 +46,22 @@ class Generations:
                     continue  # another process was faster
                 state = new
             for generation in state.generations:
-                await self.open(projection, generation, _DECLARED)
-            if state.rebuild is None:
-                await self._engine.read_models.publish(projection.table, state.live)
-            await self._engine.read_models.publish_outbox(projection.name)
+                await self._subscribe(projection, generation, _DECLARED)
             return state
 
-    async def subscribe_all(self, projections: Iterable[Projection]) -> None:
+    async def ensure(self, projection: Projection) -> ProjectionState:
+        """Make the subscriptions and the tables of a projection; return what is stored of it."""
+        state = await self.subscribe(projection)
+        for generation in state.generations:
+            version = state.versions.get(generation, projection.version)
+            table = projection.of_version(version).table
+            await self._engine.read_models.create(table, generation)
+        if state.rebuild is None:
+            await self._engine.read_models.publish(projection.table, state.live)
+        await self._engine.read_models.publish_outbox(projection.name)
+        return state
+
+    async def ensure_all(self, projections: Iterable[Projection]) -> None:
         """Make the tables and subscriptions of all these projections."""
         for projection in projections:
             await self.ensure(projection)
@@ -62,6 +74,11 @@ class Generations:
         ``paused``: nothing of it runs until ``unpause``.
         """
         await self._engine.read_models.create(projection.table, generation)
+        return await self._subscribe(projection, generation, who, paused=paused)
+
+    async def _subscribe(
+        self, projection: Projection, generation: int, who: Author, *, paused: bool = False
+    ) -> Subscription:
         queue = queue_of(projection.name, generation)
         found = (await self._engine.subscriptions()).get(queue)
         wanted = Subscription(

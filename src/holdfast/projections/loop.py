@@ -49,7 +49,7 @@ class ProjectionLoop:
         if not self._projections:
             return None
         if not self._begun:
-            await self._generations.subscribe_all(self._projections.values())
+            await self._generations.ensure_all(self._projections.values())
             self._begun = True
         busy = False
         states = await self._engine.projections()

@@ -14,6 +14,7 @@ projections:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -132,12 +133,18 @@ class _MappedRows:
             for name, path in self._paths.items():
                 found, value = _value(event, path)
                 if found:
-                    values[name] = value
+                    values[name] = self._stored(name, value)
             key = self._table.key_of(values)
             if event.event_type in self._delete_on:
                 rows.delete(key)
             else:
                 rows.upsert({**(rows.get(key) or {}), **values})
+
+    def _stored(self, column: str, value: Value) -> Value:
+        """Return the value for a column: in JSON a time is text."""
+        if isinstance(value, str) and self._table.columns[column] is ColumnType.TIMESTAMP:
+            return datetime.fromisoformat(value)
+        return value
 
 
 def _value(event: ProjectedEvent, path: Sequence[str]) -> tuple[bool, Value]:
@@ -154,7 +161,7 @@ def _value(event: ProjectedEvent, path: Sequence[str]) -> tuple[bool, Value]:
     raise TypeError(message)
 
 
-_VALUES = (str, int, float, bool, Mapping, list, tuple)
+_VALUES = (str, int, float, bool, datetime, Mapping, list, tuple)
 
 
 def _type_of(projection: str, column: str, mapping: ColumnMapping) -> ColumnType:

@@ -52,8 +52,7 @@ class Rebuilder:
         self, name: str, mode: RebuildMode, who: Author, *, max_errors: int = 0
     ) -> ProjectionState:
         """Store a rebuild. Raise ``UnknownProjection``, or ``RebuildRunning``."""
-        projection = self._declared(name)
-        state = await self._generations.ensure(projection)
+        state = await self._stored(name)
         if state.rebuild is not None:
             raise RebuildRunning(name, state.rebuild.id, state.rebuild.phase.value)
         aside = mode is RebuildMode.GENERATION
@@ -89,24 +88,22 @@ class Rebuilder:
 
     async def cancel(self, name: str, who: Author) -> Rebuild:
         """End a rebuild that is not done; a generation beside the live one is dropped."""
+        await self.request_cancel(name, who)
+        state, _further = await self.step(name)
+        return state.past[0]
+
+    async def request_cancel(self, name: str, who: Author) -> Rebuild:
+        """Store that a rebuild is to end: the next step ends it."""
         state, rebuild = await self._current(name)
-        projection = self._declared(name)
-        if rebuild.mode is RebuildMode.GENERATION:
-            await self._generations.drop(projection, rebuild.generation, who)
-        else:
-            keep = rebuild.was_paused
-            await self._generations.unpause(projection, rebuild.generation, who, keep=keep)
-        done = replace(
-            rebuild, phase=RebuildPhase.CANCELLED, ended_at_us=await self._engine.now_us()
-        )
-        after = model.ended(state, done)
-        await self._put(state, after, "rebuild.cancel", who, {"rebuild": rebuild.id})
-        return done
+        after = replace(rebuild, phase=RebuildPhase.CANCELLING)
+        facts = {"rebuild": rebuild.id, "phase": rebuild.phase.value}
+        await self._put(state, replace(state, rebuild=after), "rebuild.cancel", who, facts)
+        return after
 
     async def roll_back(self, name: str, who: Author) -> ProjectionState:
         """Make the generation before the live one the live one again."""
         projection = self._declared(name)
-        state = await self._generations.ensure(projection)
+        state = await self._stored(name)
         if not state.previous:
             raise InvalidInput("projection", f"{name} has no earlier generation to return to")
         if state.rebuild is not None:
@@ -135,6 +132,7 @@ class Rebuilder:
             RebuildPhase.FILLING: self._fill,
             RebuildPhase.DRAINING: self._drain,
             RebuildPhase.CHECKING: self._finish,
+            RebuildPhase.CANCELLING: self._end_cancelled,
         }
         try:
             after = await steps[rebuild.phase](self._declared(name), state, rebuild)
@@ -260,6 +258,20 @@ class Rebuilder:
         )
         return model.ended(swapped, done)
 
+    async def _end_cancelled(
+        self, projection: Projection, state: ProjectionState, rebuild: Rebuild
+    ) -> ProjectionState:
+        who = Author(rebuild.by, f"rebuild {rebuild.id} was cancelled")
+        if rebuild.mode is RebuildMode.GENERATION:
+            await self._generations.drop(projection, rebuild.generation, who)
+        else:
+            keep = rebuild.was_paused
+            await self._generations.unpause(projection, rebuild.generation, who, keep=keep)
+        now_us = await self._engine.now_us()
+        return model.ended(
+            state, replace(rebuild, phase=RebuildPhase.CANCELLED, ended_at_us=now_us)
+        )
+
     # --- stored ------------------------------------------------------------------------------
 
     def _declared(self, name: str) -> Projection:
@@ -267,6 +279,12 @@ class Rebuilder:
         if found is None:
             raise UnknownProjection(name, self._projections)
         return found
+
+    async def _stored(self, name: str) -> ProjectionState:
+        """Return what is stored of a projection; of a new one, make its first generation."""
+        projection = self._declared(name)
+        found = (await self._engine.projections()).get(name)
+        return found or await self._generations.ensure(projection)
 
     async def _current(self, name: str) -> tuple[ProjectionState, Rebuild]:
         self._declared(name)

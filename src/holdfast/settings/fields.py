@@ -65,6 +65,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue of a registered task. See ``queue_slots``."""
     worker_id: str | None = None
     """The name of this worker; None: a generated one."""
+    catalog: str | None = None
+    """The catalog files of event types: YAML files or directories of them, separated by commas;
+    None: ``./catalog.yaml``, if it exists."""
+    projections: str | None = None
+    """The files of projections that are a mapping alone: YAML files or directories of them,
+    separated by commas; None: ``./projections.yaml``, if it exists."""
+    chronicle: bool = True
+    """Whether events are projected to the chronicle, the history for people."""
     default_task: str = "holdfast.simulate"
     """The task of a job that names none."""
     batch_size: int | None = None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from holdfast.model.errors import InvalidInput
 
-if TYPE_CHECKING:
-    import yaml
+from .yaml_text import parse_yaml
 
 
 def read_file(path: str) -> dict[str, object]:
@@ -36,39 +34,8 @@ def _parse_toml(text: str) -> object:
     return tomllib.loads(text)
 
 
-def _parse_yaml(text: str) -> object:
-    import yaml  # noqa: PLC0415 - most commands need none
-
-    try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        if root is not None and (twice := next(_duplicate_keys(root), None)):
-            raise ValueError(f"{twice} is given twice")  # PyYAML would keep the last
-        return yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        # Not the quoted lines: they may contain a password.
-        mark = error.problem_mark
-        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise ValueError(f"{error.problem or 'it is not YAML'}{where}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-def _duplicate_keys(node: yaml.Node) -> Iterator[str]:
-    """Return the keys that occur more than once in a mapping or a nested one."""
-    import yaml  # noqa: PLC0415 - see above
-
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[str] = set()
-    for key, value in node.value:
-        if isinstance(key.value, str) and key.value in seen:
-            yield key.value
-        seen.add(str(key.value))
-        yield from _duplicate_keys(value)
-
-
 _PARSERS: Mapping[str, Callable[[str], object]] = {
-    ".yaml": _parse_yaml,
-    ".yml": _parse_yaml,
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
     ".toml": _parse_toml,
 }

@@ -182,6 +182,15 @@ def _queues(field: str, value: object) -> str:
     return value
 
 
+def _yaml_files(field: str, value: object) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    parts = value.split(",") if isinstance(value, str) else []
+    if not parts or not all(part.strip() and "\x00" not in part for part in parts):
+        raise InvalidInput(field, f"{shown(value)} does not name files, as ./{field}.yaml does")
+    return str(value)
+
+
 def _flags(field: str, value: object) -> dict[str, bool]:
     pairs: list[tuple[object, object]]
     if isinstance(value, str):
@@ -226,6 +235,9 @@ PARSERS: Mapping[str, Parser] = {
     "processes": whole(1, 1_024),
     "queues": _or_none(_queues, ()),
     "worker_id": _or_none(_name, ()),
+    "catalog": _or_none(_yaml_files, ("none",)),
+    "projections": _or_none(_yaml_files, ("none",)),
+    "chronicle": _switch,
     "default_task": _name,
     "batch_size": _or_none(whole(1, MAX_WORKERS)),
     "poll_interval_seconds": _seconds(least=0.001, most=3_600.0),

@@ -99,7 +99,11 @@ async def open_client(settings: Settings) -> ClientEngine:
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
     refuse_moved(settings)
-    return ClientEngine(socket_path(settings.directory), patience_seconds=CLIENT_PATIENCE_SECONDS)
+    return ClientEngine(
+        socket_path(settings.directory),
+        patience_seconds=CLIENT_PATIENCE_SECONDS,
+        read_models=open_disk(settings).read_models,
+    )
 
 
 def open_disk(settings: Settings) -> LocalDisk:

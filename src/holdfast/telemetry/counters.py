@@ -102,6 +102,7 @@ class Metrics:
         """Jobs that failed for good, by queue and error_reason."""
         self.late: Counter[str] = Counter(settle=0, extend=0)
         self.claims: Counter[str] = Counter(jobs=0, empty=0)
+        self.events_appended = 0
         self.operation_members: Counter[str] = Counter()
         """Jobs that stored operations acted on, by action."""
         self.operations_running: Callable[[], int] = lambda: 0

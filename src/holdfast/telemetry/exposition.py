@@ -66,6 +66,7 @@ def _counted(metrics: Metrics) -> Iterator[Found]:
         "holdfast_operation_members_total",
         [((action,), n) for action, n in sorted(metrics.operation_members.items())],
     )
+    yield "holdfast_events_appended_total", [((), metrics.events_appended)]
     yield "holdfast_operations_running", [((), metrics.operations_running())]
 
 

@@ -27,6 +27,7 @@ from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.actions import AnyAction, CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import EventReceipt, NewEvent
 from holdfast.model.failure import Failure
 from holdfast.model.fleet import WorkerCommand
 from holdfast.model.job import MICROSECONDS, Job, JobRef, NewJob, State
@@ -114,6 +115,14 @@ class InstrumentedEngine(OperationLoggingEngine):
             self._log_enqueued(jobs, receipts)
         return receipts
 
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``."""
+        receipts = await self.engine.append(events, caller=caller)
+        self.metrics.events_appended += sum(receipt.created for receipt in receipts)
+        return receipts
+
     async def claim(
         self,
         *,
@@ -124,6 +133,7 @@ class InstrumentedEngine(OperationLoggingEngine):
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
@@ -135,6 +145,7 @@ class InstrumentedEngine(OperationLoggingEngine):
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
         if settle:

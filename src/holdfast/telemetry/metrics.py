@@ -49,6 +49,12 @@ def _store_gauge(name: str, meaning: str) -> Metric:
 
 
 _ALL = (
+    Metric(
+        "holdfast_events_appended_total",
+        "counter",
+        "Events stored; one that was there already does not count. Their jobs are in the depth of "
+        "the queues of their subscriptions.",
+    ),
     # --- what happened to jobs ---------------------------------------------------------------
     Metric("queue_jobs_created_total", "counter", "Jobs enqueued.", _QUEUE),
     Metric(

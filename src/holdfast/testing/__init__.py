@@ -5,6 +5,7 @@
 ``conformance``  the engine contract as tests
 ``machine``      a state machine that compares an engine with the oracle (``comparison``: how)
 ``loop``         an event loop in virtual time
+``projection``   what a projection makes of events
 ``app``          tasks of an application in virtual time: ``Holdfast.testing()``
 ``simulation``   the whole daemon, workers and clients with faults drawn from a seed
 """

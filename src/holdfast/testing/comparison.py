@@ -14,10 +14,13 @@ from holdfast.engines.contract import AdminResult, Claim, Engine, EngineOptions,
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.access import Caller
 from holdfast.model.errors import HoldfastError, LeaseLost
+from holdfast.model.event import Event, EventReceipt
+from holdfast.model.event_search import EVERY_EVENT, EventFilter
 from holdfast.model.explain import Explanation
 from holdfast.model.history import AttemptRecord, History
 from holdfast.model.job import Job
 from holdfast.model.search import MAX_PAGE, Filter, Order, Page
+from holdfast.model.subscription import Subscription
 
 from .clock import VirtualClock
 
@@ -138,6 +141,8 @@ async def _snapshot(engine: Engine) -> object:
         "settings": [await engine.policies(), await engine.flags(), await engine.schedules()],
         "outages": await engine.outages(ended=True),
         "audit": await engine.audited(limit=MAX_PAGE),
+        "events": [await event_pages(engine, EVERY_EVENT, caller=one) for one in CALLERS],
+        "subscriptions": list((await engine.subscriptions()).values()),
     }
     return {name: plain(part) for name, part in seen.items()}
 
@@ -156,16 +161,45 @@ async def pages(
             return found
 
 
+async def event_pages(
+    engine: Engine,
+    wanted: EventFilter,
+    limit: int = MAX_PAGE,
+    *,
+    newest: bool = False,
+    caller: Caller,
+) -> list[Event]:
+    """Return all events that a filter finds, page by page; their number must be the count."""
+    found: list[Event] = []
+    cursor = ""
+    while True:
+        page = await engine.find_events(
+            wanted, cursor=cursor, limit=limit, newest=newest, caller=caller
+        )
+        found += page.events
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert await engine.count_events(wanted, caller=caller) == len(found)
+    return found
+
+
 _OF_JOBS = (Claim, Explanation, History, AdminResult, Page, Reclaim)
 """Answers with jobs or attempts in them."""
 
 
 def plain(answer: object) -> object:
-    """Return an answer without tokens and positions, which engines number freely."""
+    """Return an answer without tokens, positions and versions, which engines number freely."""
     if isinstance(answer, Job):
         return replace(answer, token=0, seq=0, ties=replace(answer.ties, key_seq=0))
     if isinstance(answer, AttemptRecord):
         return replace(answer, token=0)
+    if isinstance(answer, Event):
+        return replace(answer, position=0, fanout_version=0)
+    if isinstance(answer, EventReceipt):
+        return replace(answer, position=0)
+    if isinstance(answer, Subscription):
+        return replace(answer, since_version=0)
     if isinstance(answer, LeaseLost):
         return LeaseLost, answer.job_id
     if isinstance(answer, list | tuple):

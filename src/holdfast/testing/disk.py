@@ -196,6 +196,8 @@ class SimDisk:
 
     samples = ":memory:"
     """The database of samples: expendable, so no crash is simulated on it."""
+    read_models = None
+    """Read models are in memory: they can be rebuilt from the events."""
 
     def database(self) -> SimDatabase:
         """Return the database of the history."""

@@ -30,6 +30,8 @@ from holdfast.model.actions import (
 )
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
+from holdfast.model.event import NewEvent
+from holdfast.model.event_search import EventFilter
 from holdfast.model.explain import BlockerKind, Explanation
 from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import Edit, Job, NewJob, State
@@ -37,8 +39,9 @@ from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import MAX_PAGE, Filter, Order
+from holdfast.model.subscription import Subscription
 
-from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, pages
+from .comparison import CALLERS, IDS, OPTIONS, TENANTS, EngineComparison, event_pages, pages
 
 __all__ = ["OPTIONS", "EngineMachine"]
 
@@ -120,6 +123,36 @@ policies = st.sampled_from(plain_policies) | st.builds(
     ordered=st.booleans(),
 )
 
+events = st.builds(
+    NewEvent,
+    event_type=st.sampled_from(["book.renamed", "book.lent"]),
+    entity_type=st.just("book"),
+    entity_id=st.sampled_from(["1", "2"]),
+    actor_id=st.sampled_from(["ann", "bob"]),
+    id=st.sampled_from([f"01900000-0000-7000-8000-{n:012x}" for n in range(6)]),
+    payload=st.sampled_from([b"{}", b"{}", b"{}", b'{"n":1}']),
+    tenant=st.sampled_from(TENANTS),
+    scope=st.sampled_from(["", "", "library:42", "library:43"]),
+)
+
+subscriptions = st.builds(
+    Subscription,
+    name=st.sampled_from(["chronicle", "search"]),
+    queue=st.sampled_from(QUEUES),
+    task=st.sampled_from(["mail", "report"]),
+    event_types=st.sampled_from([(), (), ("book.lent",)]),
+    max_attempts=st.integers(1, 3),
+)
+
+event_filters = st.builds(
+    EventFilter,
+    tenant=st.sampled_from([None, *TENANTS]),
+    entity_id=st.sampled_from([None, None, "1"]),
+    actor_id=st.sampled_from([None, None, "bob"]),
+    event_types=st.sampled_from([(), (), ("book.lent",)]),
+    scope=st.sampled_from([None, None, "library:42"]),
+)
+
 edits = st.builds(
     Edit,
     payload=st.sampled_from([None, b'{"n":2}']),
@@ -172,20 +205,34 @@ class EngineMachine(EngineComparison):
         queues=st.sampled_from([["default"], QUEUES]),
         tasks=st.sampled_from([None, None, ["mail"]]),
         limit=st.integers(1, 4),
+        chain=st.sampled_from([1, 1, 2, 4]),
         caller=callers,
     )
-    def claim(self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller) -> None:
+    def claim(
+        self, queues: list[str], tasks: list[str] | None, limit: int, chain: int, caller: Caller
+    ) -> None:
         """Claim some jobs."""
-        self.claim_both(queues, tasks, limit, caller)
+        self.claim_both(queues, tasks, limit, caller, chain)
 
     def claim_both(
-        self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller
+        self,
+        queues: list[str],
+        tasks: list[str] | None,
+        limit: int,
+        caller: Caller,
+        chain: int = 1,
     ) -> list[tuple[Job, Job]] | None:
         """Claim some jobs; return each as a pair, one of each engine; None after a crash."""
 
         def call(engine: Engine) -> Awaitable[Claim]:
             return engine.claim(
-                queues=queues, tasks=tasks, limit=limit, worker="w", lease_seconds=10, caller=caller
+                queues=queues,
+                tasks=tasks,
+                limit=limit,
+                worker="w",
+                lease_seconds=10,
+                chain=chain,
+                caller=caller,
             )
 
         answers = self.both(call)
@@ -281,7 +328,7 @@ class EngineMachine(EngineComparison):
         """Claim some jobs and settle them with this outcome."""
         outcomes = [
             [Outcome(kind, job.id, job.token, job.tenant, 0.0, failure) for job in pair]
-            for pair in self.claim_both(QUEUES, None, limit, Caller()) or ()
+            for pair in self.claim_both(QUEUES, None, limit, Caller(), chain=4) or ()
         ]
         self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 
@@ -381,6 +428,30 @@ class EngineMachine(EngineComparison):
             healthy=data.draw(st.sampled_from([None, True, False])) if how == "healthy" else None,
         )
         self.both(lambda engine: engine.report_outage([report]))
+
+    # --- events ------------------------------------------------------------------------------
+
+    @rule(news=st.lists(events, max_size=3), caller=callers)
+    def append(self, news: list[NewEvent], caller: Caller) -> None:
+        """Append some events; their ids may be known, with the same or another content."""
+        self.both(lambda engine: engine.append(news, caller=caller))
+
+    @rule(subscription=subscriptions, gone=st.sampled_from([False, False, False, True]))
+    def subscribe(self, subscription: Subscription, gone: bool) -> None:  # noqa: FBT001
+        """Set a subscription, or remove it."""
+        name, new = subscription.name, None if gone else subscription
+        self.both(lambda engine: engine.set_subscription(name, new, OPERATION))
+
+    @rule(wanted=event_filters, limit=st.integers(1, 3), newest=st.booleans(), caller=callers)
+    def look_at_events(
+        self,
+        wanted: EventFilter,
+        limit: int,
+        newest: bool,  # noqa: FBT001
+        caller: Caller,
+    ) -> None:
+        """Look for some events, page by page, and count them."""
+        self.both(lambda engine: event_pages(engine, wanted, limit, newest=newest, caller=caller))
 
     # --- queries, time and crashes -----------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.engines.contract import Engine
+from holdfast.model.catalog import Catalog
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput, UnknownTask
 from holdfast.model.failure import Classifier
@@ -20,11 +21,15 @@ from holdfast.model.outage import base_queue, dependency_queue
 from holdfast.model.signals import Retry
 from holdfast.settings import NO_APPLICATION
 
+from .batch_call import BatchRunner
+from .item_signature import ItemSignature
 from .outage_loop import HealthCheck
 from .schedules import Schedule
 from .signature import Signature
 
 if TYPE_CHECKING:
+    from holdfast.projections.declaration import Projection
+
     from .attempt import Attempt
 
 Hook = Callable[[], Awaitable[None] | None]
@@ -47,7 +52,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
 
     name: str
     function: Callable[..., object]
-    signature: Signature
+    signature: Signature | ItemSignature
     execution: Execution
     queue: str = DEFAULT_QUEUE
     priority: int = 0
@@ -59,6 +64,12 @@ class TaskSpec(msgspec.Struct, frozen=True):
     """Says whether a call would pass, without doing anything: for ``holdfast dead try``."""
     dependency: str = ""
     """What its jobs need, if it names that: they have queues of their own for it."""
+    batch: int = 0
+    """The most jobs that one call of a batch task gets; 0: it is called for each job."""
+    linger_seconds: float = 0.0
+    """How long a batch waits to become full."""
+    runner: BatchRunner | None = None
+    """Runs the batches instead of the function."""
 
     def queue_for(self, queue: str) -> str:
         """Return the queue for its jobs that are to go to this one."""
@@ -99,8 +110,11 @@ class Registry:
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
         self.middlewares: list[Middleware] = []
+        self.projections: dict[str, Projection] = {}
         self.health_checks: dict[str, HealthCheck] = {}
         """By dependency."""
+        self.catalog = Catalog()
+        """The event types that are declared in Python."""
         self.classifier = classifier or Classifier()
         self.adopt: Callable[[Engine | None], None] = lambda _engine: None
         """Sets the engine that tasks of this process enqueue with; None restores their own."""
@@ -130,6 +144,17 @@ class Registry:
             raise InvalidInput("name", f"two schedules are named {schedule.name!r}")
         self.schedules[schedule.name] = schedule
 
+    def add_projection(self, projection: Projection) -> None:
+        """Register a projection; its name and its table must be new."""
+        projection.check()
+        for other in self.projections.values():
+            if other.name == projection.name:
+                raise InvalidInput("projection", f"two projections are named {projection.name!r}")
+            if other.table.name == projection.table.name:
+                both = f"{other.name} and {projection.name}"
+                raise InvalidInput("table", f"{both} have one table, {other.table.name}")
+        self.projections[projection.name] = projection
+
     def add_health_check(self, dependency: str, check: HealthCheck) -> None:
         """Register the health check of a dependency; there may be one."""
         check_name("dependency", dependency)
@@ -143,6 +168,11 @@ class Registry:
         if spec is None:
             raise UnknownTask(name, self.tasks)
         return spec
+
+    @property
+    def single_tasks(self) -> list[str]:
+        """The names of the tasks that are called for each job."""
+        return [name for name, spec in self.tasks.items() if not spec.batch]
 
     @property
     def queues(self) -> list[str]:

@@ -18,8 +18,13 @@ from holdfast.model.errors import InvalidInput, PayloadInvalid
 from holdfast.model.job import BAD_PAYLOAD
 from holdfast.model.json_values import NOT_FINITE, has_non_finite
 from holdfast.model.signals import Signal
-
-from .value_types import changed, decode_hook, encode_hook, needs_check, unsupported
+from holdfast.model.value_types import (
+    changed,
+    decode_hook,
+    encode_hook,
+    needs_check,
+    unsupported,
+)
 
 _ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _NEVER_NULL = (str, int, float, bool, bytes, datetime, date, UUID, Decimal)

@@ -91,7 +91,7 @@ class Server:
         """Start it and wait until it answers."""
         arguments = [str(self._programs / "postgres"), "-D", str(self._data)]
         arguments += ["-k", str(self.directory), "-c", "listen_addresses="]
-        for setting in ("max_connections=200", *self._settings):
+        for setting in ("max_connections=200", "max_prepared_transactions=4", *self._settings):
             arguments += ["-c", setting]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(

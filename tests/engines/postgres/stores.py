@@ -36,6 +36,7 @@ def rows_in(url: str) -> dict[str, int]:
     tables = (
         *("jobs", "dead", "history", "attempts", "notes"),
         *("audit", "policies", "flags", "schedules", "loading"),
+        *("chronicle_events", "subscriptions"),
     )
     with psycopg.connect(url) as connection:
         return {

@@ -82,7 +82,7 @@ def edit_dead(
     """
     wanted = with_ids(wanted, ids)
     check_some(wanted, everything=everything)
-    changes = (*map(_assignment, assignments), *map(Assignment, removals))
+    changes = (*map(assignment_of, assignments), *map(Assignment, removals))
     if not changes:
         raise InvalidInput("--set", "give something to change, such as --set payload.locale=en")
     action = EditJobs(changes)
@@ -149,7 +149,7 @@ def retarget_jobs(
     run_operation(context, command)
 
 
-def _assignment(text: str) -> Assignment:
+def assignment_of(text: str) -> Assignment:
     """Return what ``payload.locale=en`` says: the value is JSON, or a word."""
     path, equals, value = text.partition("=")
     if not equals:

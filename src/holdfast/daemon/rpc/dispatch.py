@@ -22,8 +22,10 @@ from holdfast.model.errors import (
 )
 from holdfast.model.outcome import release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import FailureGroup, Order
+from holdfast.model.subscription import Subscription
 
 from .dump_sessions import DumpSessions
 
@@ -166,6 +168,7 @@ async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:
         lease_seconds=call.lease_seconds,
         wait_seconds=call.wait_seconds,
         settle=call.settle,
+        chain=call.chain,
         caller=call.caller,
     )
 
@@ -238,6 +241,30 @@ async def _set_schedule(engine: Engine, call: messages.SetScheduleCall) -> messa
 
 async def _set_group(engine: Engine, call: messages.SetGroupCall) -> list[FailureGroup]:
     found = await engine.set_group(call.group_id, call.change, call.attribution, caller=call.caller)
+    return [] if found is None else [found]
+
+
+async def _subscriptions(engine: Engine, _call: messages.Empty) -> dict[str, Subscription]:
+    return dict(await engine.subscriptions())
+
+
+async def _projections(engine: Engine, _call: messages.Empty) -> dict[str, ProjectionState]:
+    return dict(await engine.projections())
+
+
+async def _set_projection(engine: Engine, call: messages.SetProjectionCall) -> messages.Empty:
+    await engine.set_projection(
+        call.state, call.attribution, expected=call.expected, caller=call.caller
+    )
+    return messages.Empty()
+
+
+async def _set_subscription(
+    engine: Engine, call: messages.SetSubscriptionCall
+) -> list[Subscription]:
+    found = await engine.set_subscription(
+        call.name, call.subscription, call.attribution, caller=call.caller
+    )
     return [] if found is None else [found]
 
 
@@ -365,6 +392,29 @@ _HANDLERS = [
         ),
     ),
     _handler(messages.SAMPLES, _samples),
+    _handler(messages.APPEND, lambda engine, call: engine.append(call.events, caller=call.caller)),
+    _handler(
+        messages.GET_EVENTS,
+        lambda engine, call: engine.get_events(call.ids, tenant=call.tenant, caller=call.caller),
+    ),
+    _handler(
+        messages.FIND_EVENTS,
+        lambda engine, call: engine.find_events(
+            call.wanted,
+            cursor=call.cursor,
+            limit=call.limit,
+            newest=call.newest,
+            caller=call.caller,
+        ),
+    ),
+    _handler(
+        messages.COUNT_EVENTS,
+        lambda engine, call: engine.count_events(call.wanted, caller=call.caller),
+    ),
+    _handler(messages.SUBSCRIPTIONS, _subscriptions),
+    _handler(messages.SET_SUBSCRIPTION, _set_subscription),
+    _handler(messages.PROJECTIONS, _projections),
+    _handler(messages.SET_PROJECTION, _set_projection),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED,

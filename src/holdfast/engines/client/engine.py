@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import astuple, replace
@@ -21,8 +22,11 @@ from holdfast.engines.argument_checks import (
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
+    check_event_filter,
+    check_events,
     check_filter,
     check_group_change,
     check_limit,
@@ -34,11 +38,13 @@ from holdfast.engines.argument_checks import (
     check_process,
     check_sampling,
     check_schedule,
+    check_subscription,
     check_switch,
 )
 from holdfast.engines.clock import Clock, SystemClock
 from holdfast.engines.contract import (
     DEFAULT_LEASE_SECONDS,
+    MAX_CLAIM,
     MAX_EXPLAINED,
     MOST_PAYLOAD_BYTES,
     AdminResult,
@@ -57,6 +63,7 @@ from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
+from holdfast.engines.read_models.sqlite_store import SqliteReadModels
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -76,6 +83,8 @@ from holdfast.model.errors import (
     LeaseLost,
     Unavailable,
 )
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage, read_event_cursor
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -104,6 +113,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -116,9 +126,11 @@ from holdfast.model.search import (
     check_order,
     check_page,
 )
+from holdfast.model.subscription import Subscription
 
 from .channel import Channel
 from .connection import ConnectionBroken
+from .events import events_to_send, receipts_of_repeat
 
 LONGEST_ADDRESS_BYTES = 107
 
@@ -142,7 +154,9 @@ class ClientEngine:
         patience_seconds: float = 5.0,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = pooled_bytes,
+        read_models: Path | None = None,
     ) -> None:
+        """Take the directory of the owner's read models: they are read there, not through it."""
         if (
             type(path) is not str
             or "\0" in path
@@ -156,6 +170,7 @@ class ClientEngine:
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._releases: set[asyncio.Task[None]] = set()
+        self.read_models = SqliteReadModels(read_models, self, writes=False)
 
     @property
     def requests(self) -> int:
@@ -220,10 +235,12 @@ class ClientEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         outcomes = _checked(check_all("settle", settle, Outcome))
@@ -239,6 +256,7 @@ class ClientEngine:
             0.0 if outcomes else float(wait_seconds),  # a claim that settles does not wait
             outcomes,
             caller,
+            chain,
         )
         if call.wait_seconds > 0:
             answer = await self._channel.wait(
@@ -448,6 +466,103 @@ class ClientEngine:
         named = messages.JobName(check_id(job.tenant, "tenant"), check_id(job.id))
         call = messages.EditCall(named, changes, attribution, version, caller)
         return await self._call_once(messages.EDIT, call)
+
+    # --- events ------------------------------------------------------------------------------
+
+    async def append(
+        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+    ) -> list[EventReceipt]:
+        """See ``Engine.append``; after a lost reply it is repeated: ids make that safe."""
+        news = check_events(events)
+        _check_caller(caller)
+        sent = events_to_send(news, self._clock.now_us(), self._random_bytes)
+        call = messages.AppendCall(sent, caller)
+        try:
+            return await self._channel.call_once(messages.APPEND, call)
+        except ConnectionBroken:
+            again = await self._channel.call_again(messages.APPEND, call)
+            return receipts_of_repeat(news, again)
+
+    async def get_events(
+        self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
+    ) -> list[Event | None]:
+        """See ``Engine.get_events``."""
+        check_id(tenant, "tenant")
+        wanted = check_all("ids", ids, str)
+        check_size("ids", len(wanted), 0, MAX_CLAIM)
+        _check_caller(caller)
+        call = messages.GetCall(wanted, tenant, caller)
+        return await self._channel.call(messages.GET_EVENTS, call)
+
+    async def find_events(
+        self,
+        wanted: EventFilter = EVERY_EVENT,
+        *,
+        cursor: str = "",
+        limit: int = 100,
+        newest: bool = False,
+        caller: Caller = SYSTEM,
+    ) -> EventPage:
+        """See ``Engine.find_events``."""
+        check_page(limit)
+        wanted = check_event_filter(wanted)
+        read_event_cursor(cursor, wanted, newest=newest)  # raises for a wrong one
+        _check_caller(caller)
+        call = messages.FindEventsCall(wanted, cursor, limit, bool(newest), caller)
+        return await self._channel.call(messages.FIND_EVENTS, call)
+
+    async def count_events(
+        self, wanted: EventFilter = EVERY_EVENT, *, caller: Caller = SYSTEM
+    ) -> int:
+        """See ``Engine.count_events``."""
+        wanted = check_event_filter(wanted)
+        _check_caller(caller)
+        call = messages.CountEventsCall(wanted, caller)
+        return await self._channel.call(messages.COUNT_EVENTS, call)
+
+    async def subscriptions(self) -> Mapping[str, Subscription]:
+        """See ``Engine.subscriptions``."""
+        return await self._channel.call(messages.SUBSCRIPTIONS, messages.Empty())
+
+    async def set_subscription(
+        self,
+        name: str,
+        subscription: Subscription | None,
+        attribution: Attribution,
+        *,
+        caller: Caller = SYSTEM,
+    ) -> Subscription | None:
+        """See ``Engine.set_subscription``."""
+        _check_caller(caller)
+        check_subscription(name, subscription, attribution, caller)
+        call = messages.SetSubscriptionCall(name, subscription, attribution, caller)
+        found = await self._call_once(messages.SET_SUBSCRIPTION, call)
+        return found[0] if found else None
+
+    # --- projections -------------------------------------------------------------------------
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self._channel.call(messages.PROJECTIONS, messages.Empty())
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        check_projection_name(state.name)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetProjectionCall(state, attribution, expected, caller)
+        await self._call_once(messages.SET_PROJECTION, call)
+
+    async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - its owner alone appends
+        """See ``Engine.fanout_settled``."""
+        return True
 
     # --- policies, flags, schedules, audit ---------------------------------------------------
 

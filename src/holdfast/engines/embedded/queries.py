@@ -20,6 +20,7 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -221,6 +222,7 @@ class Queries:
             rest += [DumpedOperation(one) for one in state.operations]
             rest += [DumpedGroup(*one) for one in state.group_lives.items()]
             rest += [DumpedSubscription(one) for one in state.subscriptions.values()]
+            rest += [DumpedProjection(one) for one in state.projections.values()]
             events = self._events.dump()
             history = self._history.dump()
         await core.durable()

@@ -16,6 +16,7 @@ from holdfast.engines.embedded.engine import EmbeddedEngine
 from holdfast.engines.embedded.history import AppliedEffect, HistoryStore, StateCounts
 from holdfast.engines.embedded.memory_history import MemoryHistory
 from holdfast.engines.entropy import random_bytes
+from holdfast.engines.read_models.sqlite_store import SqliteReadModels
 from holdfast.model.access import Caller
 from holdfast.model.audit import MAX_NUMBER, WHOLE_AUDIT, AuditFilter, AuditRecord
 from holdfast.model.effects import Audited, Effect, Purged
@@ -74,7 +75,7 @@ async def open_readonly(
                 opened.close()
         raise
     late = [one for one in unrecorded if type(one.effect) in KEPT]
-    return ReadonlyJournalEngine(
+    engine = ReadonlyJournalEngine(
         Capabilities(name="journal", durable=True, shared=True),
         state,
         ReadonlyLog(),
@@ -85,6 +86,8 @@ async def open_readonly(
         options or EngineOptions(),
         SqliteSamples(disk.samples, writes=False),
     )
+    engine.read_models = SqliteReadModels(disk.read_models, engine, writes=False)
+    return engine
 
 
 def _history(

@@ -17,6 +17,7 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -31,6 +32,7 @@ from holdfast.model.job import Job, State
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 from .events.store import EventWriter, SqliteEvents
@@ -61,6 +63,7 @@ class _SnapshotRecords:
         self.group_lives: dict[str, GroupLife] = {}
         self.audit_head = AuditHead()
         self.subscriptions: dict[str, Subscription] = {}
+        self.projections: dict[str, ProjectionState] = {}
         self.fanout_version = 0
         self.last_event_seq = 0
 
@@ -101,8 +104,15 @@ class _SnapshotRecords:
             self.group_lives[record.id] = record.life
         elif isinstance(record, DumpedAudit):
             self.audit_head = head_of(record.record)
-        elif isinstance(record, DumpedEvent):
+        else:
+            self._take_projected(record)
+
+    def _take_projected(self, record: DumpRecord) -> None:
+        """Take a record that is about events."""
+        if isinstance(record, DumpedEvent):
             self._take_event(record.event)
+        elif isinstance(record, DumpedProjection):
+            self.projections[record.state.name] = record.state
         elif isinstance(record, DumpedSubscription):
             self.subscriptions[record.subscription.name] = record.subscription
             self.fanout_version = max(self.fanout_version, record.subscription.since_version)
@@ -144,6 +154,7 @@ def restore(
             subscriptions=snapshot.subscriptions,
             fanout_version=snapshot.fanout_version,
             last_event_seq=snapshot.last_event_seq,
+            projections=snapshot.projections,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

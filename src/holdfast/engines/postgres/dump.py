@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
+    DumpedEvent,
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
@@ -18,6 +19,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
@@ -30,6 +32,7 @@ from .connection.database import Database
 from .connection.sansio import Row
 from .connection.statements import statement
 from .errors import translated
+from .events import rows as event_rows
 
 _PAGE = 250
 """How many rows are in memory at a time: each may have a payload of the largest size."""
@@ -62,7 +65,7 @@ class _TableDump:
     async def everything(
         self, context: CallContext, engine: str
     ) -> AsyncIterator[list[DumpRecord]]:
-        """Yield the head with policies, flags and schedules; jobs; their history; the audit."""
+        """Yield the head with settings; jobs; their history; the audit; events."""
         await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         # The consumer may be slow, and so may a sort.
         await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -82,6 +85,8 @@ class _TableDump:
             first.append(DumpedOperation(with_outcomes(record, counts)))
         lives = lives_of(await self._all("list_group_lives"))
         first += [DumpedGroup(*one) for one in lives.items()]
+        for subscription in await self._all("list_subscriptions"):
+            first.append(DumpedSubscription(event_rows.subscription_of(subscription)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (
@@ -91,6 +96,7 @@ class _TableDump:
             ("dump_attempts", since, _attempt),
             ("dump_notes", since, _note),
             ("dump_audit", {}, _audit),
+            ("dump_events", {}, _event),
         ):
             async for batch in self._pages(name, parameters, make):
                 yield batch
@@ -121,6 +127,10 @@ def _attempt(row: Row) -> DumpRecord:
 def _note(row: Row) -> DumpRecord:
     tenant, job_id, made_us, note = row
     return DumpedNote(tenant, job_id, made_us, rows.NOTE.decode(note))
+
+
+def _event(row: Row) -> DumpRecord:
+    return DumpedEvent(event_rows.event_of(row))
 
 
 def _audit(row: Row) -> DumpRecord:

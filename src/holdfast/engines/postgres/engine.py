@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 
 from holdfast.engines.argument_checks import (
     check_action,
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
     check_event_filter,
@@ -121,11 +123,11 @@ from .admin import projections as projection_verbs
 from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
 from .events import append as append_verbs
+from .events import open_fanouts
 from .events import queries as event_queries
 from .events import subscriptions as subscription_verbs
 from .events.append import AppendRequest
-from .events.open_fanouts import open_fanouts
-from .events.queries import JobAudit
+from .events.queries import JobAudit, check_mark
 from .jobs import settle_statements as settle_verbs
 from .jobs.claim_statements import ClaimRequest
 from .jobs.claimer import Claimer, random_nonce
@@ -231,10 +233,12 @@ class PostgresEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Coroutine[object, object, Claim]:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         names = check_names("queues", queues)
@@ -243,7 +247,7 @@ class PostgresEngine:
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
         request = ClaimRequest(
-            names, known, limit, worker, random_nonce(), float(lease_seconds), caller
+            names, known, limit, worker, random_nonce(), float(lease_seconds), caller, chain
         )
         return self._claimer.claim(request, outcomes, wait_seconds)
 
@@ -634,15 +638,22 @@ class PostgresEngine:
         While there is one, the stored events of earlier versions are not complete. A sentence each.
         """
         check_size("version", version, 0)
-        return await self._database.perform(lambda: open_fanouts(version), idempotent=True)
+        for step in (open_fanouts.open_snapshots, open_fanouts.open_transactions):
+            found = await self._database.perform(partial(step, version), idempotent=True)
+            if found:
+                return found
+        return []
 
     async def missing_jobs(self, *, mark: str = "", limit: int = 1_000) -> JobAudit:
         """Compare events with their jobs: unfinished, dead, or remembered in the history.
 
         Without a mark, all events whose jobs would be remembered; with the mark of an earlier
-        audit, those that were committed since. A job that was purged is missing too.
+        audit, those that were committed since, and perhaps some more. A job that was purged is
+        missing too.
         """
         check_limit(limit)
+        if mark != "":
+            check_mark(mark)
         return await self._database.read(
             lambda: event_queries.missing_jobs(mark, limit, self._context())
         )

@@ -35,6 +35,8 @@ from holdfast.model.audit import (
 )
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
+from holdfast.model.event import Event, EventReceipt, NewEvent
+from holdfast.model.event_search import EventFilter, EventPage
 from holdfast.model.explain import Explanation
 from holdfast.model.fleet import (
     CommandAnswer,
@@ -50,8 +52,10 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
+from holdfast.model.subscription import Subscription
 
 VERSION = 1
 ROOT = "/engine/"
@@ -95,6 +99,7 @@ class ClaimCall(msgspec.Struct, frozen=True, array_like=True):
     wait_seconds: float
     settle: list[Outcome]
     caller: Caller = SYSTEM
+    chain: int = 1
 
 
 class SettleCall(msgspec.Struct, frozen=True, array_like=True):
@@ -405,6 +410,48 @@ class ClaimAnswer(msgspec.Struct, frozen=True, array_like=True):
     settled: list[LostLease | None]
 
 
+class AppendCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.append``."""
+
+    events: list[NewEvent]
+    caller: Caller = SYSTEM
+
+
+class FindEventsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.find_events``."""
+
+    wanted: EventFilter
+    cursor: str
+    limit: int
+    newest: bool
+    caller: Caller = SYSTEM
+
+
+class CountEventsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.count_events``."""
+
+    wanted: EventFilter
+    caller: Caller = SYSTEM
+
+
+class SetSubscriptionCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_subscription``."""
+
+    name: str
+    subscription: Subscription | None
+    attribution: Attribution
+    caller: Caller = SYSTEM
+
+
+class SetProjectionCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_projection``."""
+
+    state: ProjectionState
+    attribution: Attribution
+    expected: ProjectionState | None
+    caller: Caller = SYSTEM
+
+
 class Verb(Generic[Q, A]):
     """One verb: how its call and its answer are written and read."""
 
@@ -474,6 +521,14 @@ COMMAND = Verb("command", CommandCall, str)
 ANSWERS = Verb("answers", AnswersCall, list[CommandAnswer])
 TAKE_SAMPLE = Verb("take_sample", TakeSampleCall, float)
 SAMPLES = Verb("samples", SamplesCall, dict[str, list[SamplePoint]])
+APPEND = Verb("append", AppendCall, list[EventReceipt])
+GET_EVENTS = Verb("get_events", GetCall, list[Event | None])
+FIND_EVENTS = Verb("find_events", FindEventsCall, EventPage)
+COUNT_EVENTS = Verb("count_events", CountEventsCall, int)
+SUBSCRIPTIONS = Verb("subscriptions", Empty, dict[str, Subscription])
+SET_SUBSCRIPTION = Verb("set_subscription", SetSubscriptionCall, list[Subscription])
+PROJECTIONS = Verb("projections", Empty, dict[str, ProjectionState])
+SET_PROJECTION = Verb("set_projection", SetProjectionCall, Empty)
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

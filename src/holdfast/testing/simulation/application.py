@@ -62,7 +62,11 @@ class _WithoutTracebacks(Classifier):
         return replace(super().classify(error, now), traceback="")
 
 
-async def work(ms: int = 0, fates: list[str] | None = None) -> str | None:
+async def work(
+    ms: int = 0,
+    fates: list[str] | None = None,
+    event_id: str = "",  # noqa: ARG001 - of the jobs of a subscription
+) -> str | None:
     """Sleep, then end as ``fates`` sets for this run of the job; succeed after the last of them."""
     attempt, process = current(), current_process()
     run = process.world.runs.begin(process, attempt)

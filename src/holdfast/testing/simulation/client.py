@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -30,6 +31,8 @@ from holdfast.model.errors import (
     InvalidInput,
     StorageFull,
 )
+from holdfast.model.event import NewEvent
+from holdfast.model.event_search import EventFilter
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.group_life import GroupChange, GroupVerb
 from holdfast.model.job import Edit, Job, NewJob, State
@@ -38,6 +41,7 @@ from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.search import Filter, Order
+from holdfast.model.subscription import Subscription
 
 from .application import FAILURES, QUEUES, TASKS
 from .owner import PATH
@@ -60,6 +64,7 @@ class Client:
         self._world = world
         self._rng = world.random(f"{process.name}/calls")
         self._number = first_number
+        self._appended: list[NewEvent] = []
         self.engine = ClientEngine(
             PATH,
             patience_seconds=self._rng.choice([0.5, 2.0, 5.0]),
@@ -91,6 +96,10 @@ class Client:
             (2, self._retarget),
             (2, self._command_workers),
             (2, self._announce),
+            (8, self._append),
+            (3, self._append_again),
+            (2, self._subscribe),
+            (2, self._look_at_events),
         ]
 
     async def main(self) -> None:
@@ -166,6 +175,67 @@ class Client:
                 ledger.refused(jobs, type(error).__name__)
             raise
         ledger.enqueued(jobs, receipts)
+
+    # --- events ------------------------------------------------------------------------------
+
+    async def _append(self) -> None:
+        news = [
+            NewEvent(
+                event_type=self._rng.choice(["book.renamed", "book.lent"]),
+                entity_type="book",
+                entity_id=str(self._rng.randint(1, 4)),
+                actor_id=self._name,
+                tenant=self._rng.choice(TENANTS),
+                payload={"n": self._rng.randint(1, 9)},
+                id=str(UUID(int=self._rng.getrandbits(128))),
+            )
+            for _ in range(self._rng.choice([1, 1, 2, 5]))
+        ]
+        self._appended += news
+        await self.append(news)
+
+    async def _append_again(self) -> None:
+        """Append an event that was appended before, or another one under its id."""
+        if self._appended:
+            new = self._rng.choice(self._appended)
+            if self._rng.random() < 0.2:
+                new = replace(new, actor_id="somebody")
+            await self.append([new])
+
+    async def append(self, news: Sequence[NewEvent]) -> None:
+        """Append, and record the receipts in the ledger."""
+        receipts = await self.call(
+            "append",
+            self.engine.append(news),
+            lambda got: ",".join(f"{one.id}:{one.position}:{one.created}" for one in got),
+        )
+        self._world.ledger.appended(news, receipts)
+
+    async def _subscribe(self) -> None:
+        task = self._rng.choice(list(TASKS))
+        types = self._rng.choice([(), (), ("book.lent",)])
+        name = self._rng.choice(["chronicle", "search"])
+        new = Subscription(name, TASKS[task], task, types)
+        gone = self._rng.random() < 0.2
+        call = self.engine.set_subscription(
+            name, None if gone else new, self._operation("subscription")
+        )
+        await self.call("set_subscription", call)
+
+    async def _look_at_events(self) -> None:
+        engine = self.engine
+        wanted = EventFilter(tenant=self._rng.choice(TENANTS), entity_id="1")
+        page = await self.call(
+            "find_events", engine.find_events(wanted, limit=5), lambda got: len(got.events)
+        )
+        await self.call("count_events", engine.count_events(wanted))
+        ids = [event.id for event in page.events]
+        found = await self.call(
+            "get_events", engine.get_events(ids, tenant=wanted.tenant or ""), len
+        )
+        if found != page.events:
+            self._world.trace.broken(f"of the events {ids} others were returned: {found}")
+        await self.call("subscriptions", engine.subscriptions(), len)
 
     def _job(self, *, named: bool, tenant: str | None = None) -> NewJob:
         rng = self._rng

@@ -15,11 +15,13 @@ from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import Event
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation import Operation, Outcomes, decode, ended_member
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.search import replay_run
+from holdfast.model.subscription import Subscription, job_id
 
 from .observed_runs import JobKey
 from .trace import Trace
@@ -55,11 +57,16 @@ class InvariantChecker:
         self._members: dict[str, set[JobKey]] = {}
         """The jobs that each operation has replayed."""
         self._outcomes: dict[str, Outcomes] = {}
+        self.events: dict[tuple[str, str], Event] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self._event_jobs: set[JobKey] = set()
+        """The jobs that events must have had, finished and forgotten ones included."""
 
     # --- committed changes -------------------------------------------------------------------
 
     def committed(self, effects: Sequence[Effect], jobs: Sequence[Job | None], owner: str) -> None:
         """Apply committed effects; ``jobs`` has each job after its effect, if it is in memory."""
+        first_seq = self.seq + 1
         for effect, job in zip(effects, jobs, strict=True):
             self.seq += 1
             self.last_at_us = max(self.last_at_us, effect.at_us)
@@ -73,8 +80,14 @@ class InvariantChecker:
             elif isinstance(effect, fx.OutageSet):
                 outage = effect.outage
                 self._trace.note(f"log.{what}", owner, f"{outage.dependency} {outage.phase.value}")
-            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
+            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet | fx.ProjectionSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.EventAppended):
+                self._trace.note(f"log.{what}", owner, f"{effect.event.id} at {self.seq}")
+                self._appended(effect.event)
+            elif isinstance(effect, fx.SubscriptionSet):
+                self._trace.note(f"log.{what}", owner, effect.name)
+                self._subscribed(effect)
             elif isinstance(effect, fx.GroupSet):
                 self._trace.note(f"log.{what}", owner, effect.id)
             elif isinstance(effect, fx.OperationSet):
@@ -91,6 +104,7 @@ class InvariantChecker:
                 new = _after(old, effect, job)
                 self._count_member(effect, old, new)
                 self._change(name, old, new)
+        self._check_events(first_seq, effects)
 
     def acceptable(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Return for each outcome whether its token holds the job."""
@@ -283,6 +297,42 @@ class InvariantChecker:
             self._broken(f"record {effect.record.number} of the audit does not follow")
         self.audit_heads.append(head_of(effect.record))
         self._undo.append((self.seq, self.audit_heads.pop))
+
+    def _appended(self, event: Event) -> None:
+        name = event.tenant, event.id
+        if name in self.events:
+            self._broken(f"event {event.id} was appended twice")
+        if event.position != self.seq:
+            self._broken(f"event {event.id} is at {self.seq} and says {event.position}")
+        self.events[name] = event
+        self._undo.append((self.seq, lambda: self.events.pop(name)))
+
+    def _subscribed(self, effect: fx.SubscriptionSet) -> None:
+        before = self.subscriptions.get(effect.name)
+        self._undo.append((self.seq, lambda: _set(self.subscriptions, effect.name, before)))
+        _set(self.subscriptions, effect.name, effect.subscription)
+
+    def _check_events(self, first_seq: int, effects: Sequence[Effect]) -> None:
+        """Each event of a commit has its jobs in it, and no job of an event comes twice."""
+        wanted: set[JobKey] = set()
+        for effect in effects:
+            if isinstance(effect, fx.EventAppended):
+                event = effect.event
+                wanted |= {
+                    (event.tenant, job_id(one.name, event.id))
+                    for one in self.subscriptions.values()
+                    if one.wants(event.event_type)
+                }
+        made = [fx.job_key(effect) for effect in effects if isinstance(effect, fx.Enqueued)]
+        for name in made:
+            if name in self._event_jobs:
+                self._broken(f"{name[1]} was made twice")
+        if not wanted:
+            return
+        if missing := wanted.difference(made):
+            self._broken(f"events were committed without their jobs {sorted(missing)}")
+        self._event_jobs |= wanted
+        self._undo.append((first_seq, lambda: self._event_jobs.difference_update(wanted)))
 
     def _broken(self, promise: str) -> None:
         self._trace.broken(promise)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.engines.contract import Admission, Receipt
 from holdfast.model.audit import AuditHead
 from holdfast.model.errors import LeaseLost
+from holdfast.model.event import EventReceipt, NewEvent
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import Outcome, OutcomeKind
 
@@ -28,6 +29,7 @@ class Ledger:
         self._refused: dict[JobKey, str] = {}
         self._settled: dict[tuple[JobKey, int], OutcomeKind] = {}
         self._audit_heads: list[AuditHead] = []
+        self._appended: set[tuple[str, str]] = set()
 
     # --- record ------------------------------------------------------------------------------
 
@@ -63,6 +65,12 @@ class Ledger:
             else:
                 self.acknowledged_seq = max(self.acknowledged_seq, seq)
 
+    def appended(self, news: Sequence[NewEvent], receipts: Sequence[EventReceipt]) -> None:
+        """Record the receipts of an append."""
+        self._appended |= {
+            (new.tenant, receipt.id) for new, receipt in zip(news, receipts, strict=True)
+        }
+
     def audited(self, head: AuditHead) -> None:
         """Record a returned head of the audit."""
         self._audit_heads.append(head)
@@ -83,6 +91,9 @@ class Ledger:
                 self._trace.broken(f"{name[1]} was settled ({kind}) and is in flight again")
             if kind is OutcomeKind.COMPLETED and (name, token) not in invariants.completed:
                 self._trace.broken(f"{name[1]} was completed, and the completion is lost")
+        for name in self._appended:
+            if name not in invariants.events:
+                self._trace.broken(f"event {name[1]} was acknowledged and is lost")
         for head in self._audit_heads:
             if (
                 head.count >= len(invariants.audit_heads)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.inspection import all_jobs, read_directory, verify
 from holdfast.model.audit import head_of
+from holdfast.model.event import Event
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.disk import SimDisk
@@ -190,7 +191,20 @@ class World:
         self._compare({(job.tenant, job.id): job for job in journal.kept()})
         if dict(await journal.policies()) != self.invariants.policies:
             self.trace.broken("the recovered policies differ")
+        if dict(await journal.subscriptions()) != self.invariants.subscriptions:
+            self.trace.broken("the recovered subscriptions differ")
+        await self._compare_events(journal)
         self.ledger.check()
+
+    async def _compare_events(self, journal: JournalEngine) -> None:
+        """Compare stored events with committed events."""
+        events = list(self.invariants.events.values())
+        found: list[Event | None] = []
+        for event in events:
+            found += await journal.get_events([event.id], tenant=event.tenant)
+        for event, stored in zip(events, found, strict=True):
+            if stored != event:
+                self.trace.broken(f"event {event.id} was recovered as {stored}, not as {event}")
 
     def check_reclaimed(self, lost: Sequence[Job], owner: Process) -> None:
         """Check that no lease was taken from a worker that is alive and still holds it."""
@@ -232,6 +246,9 @@ class World:
             found = {(job.tenant, job.id): job for job in all_jobs(state, history)}
             records = [] if history is None else history.audit(0, 1 << 30)
         self._compare(found)
+        if report.events != len(self.invariants.events):
+            committed = len(self.invariants.events)
+            self.trace.broken(f"{report.events} events are stored, and {committed} were committed")
         if [head_of(record) for record in records] != self.invariants.audit_heads[1:]:
             self.trace.broken(f"the audit differs from what was committed: {len(records)} records")
 

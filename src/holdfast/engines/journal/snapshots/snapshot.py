@@ -27,6 +27,7 @@ from holdfast.model.job import Job, Whole
 from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 SUFFIX = ".snap"
@@ -66,6 +67,9 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     fanout_version: Whole = 0
     last_event_seq: Whole = 0
     """The position of the last event: the store of events must have everything up to it."""
+    projections: dict[str, ProjectionState] = {}
+    unordered: list[Whole] = []
+    """The tokens of jobs that were claimed while the keys of their queue had no order."""
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -34,6 +34,7 @@ from holdfast.model.effects import (
     OperationSet,
     OutageSet,
     PolicySet,
+    ProjectionSet,
     Purged,
     Replayed,
     Restored,
@@ -49,6 +50,7 @@ from holdfast.model.group_life import GroupLife, count_death
 from holdfast.model.job import Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.projection import ProjectionState
 from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
@@ -111,6 +113,7 @@ class JournalIndex:
         self.limits = QueueLimits()
         self.policies = self.limits.policies
         self.subscriptions: dict[str, Subscription] = {}
+        self.projections: dict[str, ProjectionState] = {}
         self.fanout_version = 0
         self.last_event_seq = 0
         """The position of the last event; events themselves are not in memory."""
@@ -129,6 +132,8 @@ class JournalIndex:
         self._leases: dict[int, Job] = {}
         self._unique: dict[tuple[str, str, str], Job] = {}
         self._keys: dict[KeyName, KeyQueue] = {}
+        self.unordered: set[int] = set()
+        """The tokens of jobs that were claimed while the keys of their queue had no order."""
         self._behind_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue wait behind a dead one of their key."""
         self._dependents = DependentIndex()
@@ -174,6 +179,8 @@ class JournalIndex:
         """Count a claim or a death where there is something that counts it."""
         if type(effect) is Claimed:
             self.limits.claimed(job, effect.at_us)
+            if job.ties.key is not None and not self.limits.ordered(job.queue):
+                self.unordered.add(job.token)
         elif self.group_lives and type(effect) is Died:
             count_death(self.group_lives, job)
 
@@ -209,6 +216,8 @@ class JournalIndex:
         key_queue = self._key_queue(keyed)
         was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
+        if self.unordered and old is not None and old.token not in self._leases:
+            self.unordered.discard(old.token)
         self._requeue(key_queue, was, old)
         if keyed is not None:
             self._behind_of[keyed.queue] += key_queue.behind - behind
@@ -244,6 +253,8 @@ class JournalIndex:
         elif isinstance(effect, SubscriptionSet):
             _put(self.subscriptions, effect.name, effect.subscription)
             self.fanout_version = effect.fanout_version
+        elif isinstance(effect, ProjectionSet):
+            _put(self.projections, effect.name, effect.state)
         else:
             self.audit_head = head_of(effect.record)
             if self.record is not None and seq > self.history_seq:

@@ -21,6 +21,7 @@ SNAPSHOTS = "snapshots"
 DATABASE = "cold.sqlite"
 EVENTS = "events.sqlite"
 SAMPLES = "samples.sqlite"
+READ_MODELS = "read-models"
 _BUSY_SECONDS = 10.0
 
 
@@ -113,6 +114,10 @@ class Disk(Protocol):
     @property
     def samples(self) -> str:
         """The path of the database of samples; ``:memory:`` if they are not kept."""
+
+    @property
+    def read_models(self) -> Path | None:
+        """The directory of the read models, which need not be there; None: they are in memory."""
 
     def database(self) -> DatabaseFile:
         """Return the database of the history, in the root; it need not be there yet."""
@@ -299,6 +304,11 @@ class LocalDisk:
     def samples(self) -> str:
         """The path of the database of samples."""
         return str(self._root / SAMPLES)
+
+    @property
+    def read_models(self) -> Path:
+        """The directory of the read models."""
+        return self._root / READ_MODELS
 
     def database(self) -> LocalDatabaseFile:
         """Return the database of the history."""

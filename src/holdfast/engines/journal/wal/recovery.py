@@ -228,8 +228,10 @@ def newest_snapshot(
             into.last_token = head.last_token
             into.last_created_us = head.last_created_us
             into.group_lives.update(head.group_lives)
+            into.unordered.update(head.unordered)
             into.outages.load(head.outages)
             into.subscriptions.update(head.subscriptions)
+            into.projections.update(head.projections)
             into.fanout_version = head.fanout_version
             into.last_event_seq = head.last_event_seq
             into.load_settings(

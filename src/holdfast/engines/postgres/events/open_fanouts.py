@@ -10,24 +10,28 @@ from __future__ import annotations
 from holdfast.engines.postgres.connection.sansio import SansIO, execute
 
 
-def open_fanouts(version: int) -> SansIO[list[str]]:
-    """Return what is still open that may use a version before this one, a sentence each.
+def open_snapshots(version: int) -> SansIO[list[str]]:
+    """Return who has a snapshot from before this version; the first step, in a transaction alone.
 
-    First nobody may have a snapshot from before it. Who had one, and stored something, has a
-    transaction id by then; so afterwards all transactions with an earlier id must have ended. Each
-    statement looks with a snapshot of its own, in this order.
+    If nobody has, everybody who had one and stored something has a transaction id by now, and the
+    id of this transaction is higher: it is remembered.
     """
     yield from execute("lock_keys", names=[f"fanout/{version}"])
     found = yield from execute("find_fanout_mark", version=version)
-    if not found:
-        return []  # they have ended already
-    [[_made_by, ends_at]] = found
-    if ends_at is None:
-        snapshots = yield from execute("find_old_snapshots", version=version)
-        if snapshots:
-            return [text for (text,) in snapshots]
+    if not found or found[0][0] is not None:
+        return []
+    snapshots = yield from execute("find_old_snapshots", version=version)
+    if not snapshots:
         yield from execute("end_fanout_mark", version=version)
-    transactions = yield from execute("find_old_transactions", version=version)
-    if not transactions:
+    return [text for (text,) in snapshots]
+
+
+def open_transactions(version: int) -> SansIO[list[str]]:
+    """Return the transactions from before that moment; the second step, after its commit.
+
+    Only then a snapshot lists all of them: it knows those below the highest that has ended.
+    """
+    found = yield from execute("find_old_transactions", version=version)
+    if not found:
         yield from execute("drop_fanout_mark", version=version)
-    return [text for (text,) in transactions]
+    return [text for (text,) in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, execute
 from holdfast.engines.postgres.rows import reach
 from holdfast.model.access import Caller
+from holdfast.model.errors import InvalidInput
 from holdfast.model.event import Event
 from holdfast.model.event_search import EventFilter
 
@@ -46,6 +48,12 @@ class JobAudit(NamedTuple):
     missing: Sequence[MissingJob]
     events: int
     mark: str
+
+
+def check_mark(mark: str) -> None:
+    """Raise ``InvalidInput`` if this is not the mark of an audit."""
+    if not re.fullmatch("[0-9]{1,19}", str(mark)) or type(mark) is not str:
+        raise InvalidInput("mark", f"{mark!r} is not from an audit")
 
 
 def missing_jobs(mark: str, limit: int, context: CallContext) -> SansIO[JobAudit]:

@@ -62,6 +62,13 @@ def event_of(row: Row) -> Event:
     return Event(*fields)
 
 
+def put_events(events: Sequence[Event]) -> Statement:
+    """Return the statement that stores events as they are in a dump, without jobs."""
+    numbers = ("occurred_at_us", "created_at_us", "position", "fanout_version")
+    stored = {name: [getattr(event, name) for event in events] for name in numbers}
+    return Statement("put_events", {**columns(events), **stored})
+
+
 def names(events: Iterable[tuple[str, str]]) -> dict[str, object]:
     """Return the names of events, tenant and id, as columns."""
     listed = list(events)

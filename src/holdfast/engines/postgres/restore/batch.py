@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.engines.dump.format import (
     DumpedAttempt,
     DumpedAudit,
+    DumpedEvent,
     DumpedFlag,
     DumpedGroup,
     DumpedJob,
@@ -16,6 +17,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedSchedule,
+    DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
@@ -24,7 +26,9 @@ from holdfast.engines.postgres.admin.groups import put_life
 from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.connection.sansio import Statement
+from holdfast.engines.postgres.events.rows import put_events, put_subscription
 from holdfast.engines.postgres.outages import outage_columns
+from holdfast.model.event import Event
 from holdfast.model.job import Job, State
 
 _FIRST = (
@@ -49,24 +53,31 @@ _NO_LINE = 0
 
 
 class HighestNumbers(NamedTuple):
-    """The highest sequence number and the highest token of all records so far."""
+    """The highest sequence number, token and fan-out version of all records so far."""
 
     seq: int = 0
     token: int = 0
+    fanout_version: int = 0
 
     def with_record(self, record: DumpRecord) -> HighestNumbers:
         """Return the numbers including this record."""
         if isinstance(record, DumpedJob):
             job = record.job
-            seq = max(self.seq, job.seq, job.ties.key_seq)
-            return HighestNumbers(seq, max(self.token, job.token))
+            return self._with(max(job.seq, job.ties.key_seq), job.token)
         if isinstance(record, DumpedAttempt):
-            return HighestNumbers(self.seq, max(self.token, record.attempt.token))
+            return self._with(token=record.attempt.token)
+        if isinstance(record, DumpedEvent):
+            return self._with(record.event.position, version=record.event.fanout_version)
+        if isinstance(record, DumpedSubscription):
+            return self._with(version=record.subscription.since_version)
         if isinstance(record, DumpHead):
-            return HighestNumbers(
-                max(self.seq, record.last_seq), max(self.token, record.last_token)
-            )
+            return self._with(record.last_seq, record.last_token)
         return self
+
+    def _with(self, seq: int = 0, token: int = 0, version: int = 0) -> HighestNumbers:
+        return HighestNumbers(
+            max(self.seq, seq), max(self.token, token), max(self.fanout_version, version)
+        )
 
 
 class RestoreBatch:
@@ -79,6 +90,7 @@ class RestoreBatch:
         self._attempts: list[DumpedAttempt] = []
         self._notes: list[DumpedNote] = []
         self._audit: list[DumpedAudit] = []
+        self._events: list[Event] = []
         self._settings: list[Statement] = []
 
     def add(self, record: DumpRecord, size_bytes: int) -> None:
@@ -93,21 +105,10 @@ class RestoreBatch:
             self._notes.append(record)
         elif isinstance(record, DumpedAudit):
             self._audit.append(record)
-        elif isinstance(record, DumpedPolicy):
-            self._settings.append(
-                Statement("put_policy", policy_columns(record.queue, record.policy))
-            )
-        elif isinstance(record, DumpedFlag):
-            self._settings.append(Statement("set_flag", {"name": record.name, "to": record.on}))
-        elif isinstance(record, DumpedSchedule):
-            parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
-            self._settings.append(Statement("set_schedule", parameters))
-        elif isinstance(record, DumpedOutage):
-            self._settings.append(Statement("add_outage", outage_columns(record.outage)))
-        elif isinstance(record, DumpedOperation):
-            self._settings.append(put_statement(record.operation))
-        elif isinstance(record, DumpedGroup):
-            self._settings.append(put_life(record.id, record.life))
+        elif isinstance(record, DumpedEvent):
+            self._events.append(record.event)
+        elif (setting := _setting(record)) is not None:
+            self._settings.append(setting)
 
     def copies(self) -> Iterator[tuple[str, Iterable[Sequence[object]]]]:
         """Yield the COPY statements, and their rows."""
@@ -129,6 +130,28 @@ class RestoreBatch:
             )
         if self._audit:
             yield rows.add_audit([one.record for one in self._audit])
+        if self._events:
+            yield put_events(self._events)
+
+
+def _setting(record: DumpRecord) -> Statement | None:
+    """Return the statement for a record of which a store has few."""
+    if isinstance(record, DumpedPolicy):
+        return Statement("put_policy", policy_columns(record.queue, record.policy))
+    if isinstance(record, DumpedFlag):
+        return Statement("set_flag", {"name": record.name, "to": record.on})
+    if isinstance(record, DumpedSchedule):
+        parameters = {"name": record.name, "schedule": rows.pack(record.schedule)}
+        return Statement("set_schedule", parameters)
+    if isinstance(record, DumpedOutage):
+        return Statement("add_outage", outage_columns(record.outage))
+    if isinstance(record, DumpedOperation):
+        return put_statement(record.operation)
+    if isinstance(record, DumpedGroup):
+        return put_life(record.id, record.life)
+    if isinstance(record, DumpedSubscription):
+        return put_subscription(record.subscription)
+    return None
 
 
 def _destination(job: Job) -> str:

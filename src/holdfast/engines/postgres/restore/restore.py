@@ -248,6 +248,7 @@ class _Restore:
             await self._execute("promote_all")
             await self._execute("mark_all_tied")
             await self._execute("set_sequences", self._numbers._asdict())
+            await self._execute("set_fanout", self._numbers._asdict())
             await self._execute("skip_audit_logged")
 
     def _check_ours(self, changed: list[Row]) -> None:

@@ -1,4 +1,4 @@
--- Nobody has a snapshot from before this version: transactions that begin now are after it.
+-- Nobody has a snapshot from before this version: transactions with a higher id than this one are after it.
 UPDATE holdfast.fanout_marks AS m
-SET ends_at = pg_snapshot_xmax(pg_current_snapshot())
+SET ends_at = pg_current_xact_id()
 WHERE m.version = %(version)s::bigint AND m.ends_at IS NULL

@@ -1,19 +1,20 @@
 -- The jobs that events should have and have not: in no table of jobs. One snapshot sees an event with
--- its jobs. Only events that a mark, an earlier snapshot, did not see, and whose jobs would be
--- remembered. The first columns are the next mark, and how many events were checked.
+-- its jobs. Only events whose jobs would be remembered, and whose transaction had not ended at the
+-- mark: an event that came within a savepoint has an id which no snapshot lists, but which is higher
+-- than that of its transaction. The first columns are the next mark, and how many were checked.
 WITH clock AS MATERIALIZED (
     SELECT
         holdfast.time_of(greatest(
             0, coalesce(%(now_us)s::bigint, holdfast.now_us()) - %(remember_us)s::bigint
         )) AS since,
-        pg_current_snapshot() AS mark
+        pg_snapshot_xmin(pg_current_snapshot()) AS mark
 ),
 checked AS MATERIALIZED (
     SELECT e.tenant, e.event_id::text AS event_id, e.event_type, e.fanout_version
     FROM clock
     JOIN holdfast.chronicle_events AS e ON e.created_at > clock.since
     WHERE %(mark)s::text IS NULL
-        OR NOT pg_visible_in_snapshot(holdfast.full_xid(e.xmin), %(mark)s::text::pg_snapshot)
+        OR holdfast.full_xid(e.xmin) >= %(mark)s::text::xid8
 ),
 missing AS (
     SELECT c.tenant, c.event_id, s.name

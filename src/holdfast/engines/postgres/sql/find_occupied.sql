@@ -19,4 +19,8 @@ SELECT 'schedules' WHERE EXISTS (SELECT FROM holdfast.schedules)
 UNION ALL
 SELECT 'outages' WHERE EXISTS (SELECT FROM holdfast.outages)
 UNION ALL
+SELECT 'chronicle_events' WHERE EXISTS (SELECT FROM holdfast.chronicle_events)
+UNION ALL
+SELECT 'subscriptions' WHERE EXISTS (SELECT FROM holdfast.subscriptions)
+UNION ALL
 SELECT 'waiting' WHERE EXISTS (SELECT FROM holdfast.waiting AS w WHERE w.until_us > holdfast.now_us())

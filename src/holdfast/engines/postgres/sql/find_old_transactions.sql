@@ -18,7 +18,6 @@ FROM holdfast.fanout_marks AS m
 CROSS JOIN pg_snapshot_xip(pg_current_snapshot()) AS x (xid)
 WHERE m.version = %(version)s::bigint
     AND x.xid < m.ends_at
-    AND x.xid IS DISTINCT FROM pg_current_xact_id_if_assigned()
     AND NOT EXISTS (
         SELECT FROM pg_stat_activity AS a
         WHERE a.backend_xid = x.xid::xid AND a.datname <> current_database()

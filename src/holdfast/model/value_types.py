@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.model.json_values import changed_by_json, with_article
+from .json_values import changed_by_json, with_article
 
 _ARRAYS = (types.ListType, types.VarTupleType, types.SetType, types.FrozenSetType)
 _OBJECTS = (types.StructType, types.DataclassType, types.TypedDictType, types.NamedTupleType)

@@ -114,7 +114,7 @@ class PostgresReadModels:
         done = set() if settled is None else settled.leases
         if settled is not None:
             log_changes(settled.outages, self._resources.clock.now_us())
-            self._resources.announce(settled.changes)
+            self._resources.wake(settled.queues)
         done |= await self._resources.lost_replies.settled(outcomes, done)
         return self._settler.answers(outcomes, done)
 

@@ -110,7 +110,7 @@ async def test_a_backend_killed_in_the_middle_of_apply_applies_once(on_server):
     await on_server(scenario)
 
 
-async def test_settling_before_the_commit_of_the_rows_would_lose_them(on_server, monkeypatch):
+async def test_control_settling_before_the_commit_of_the_rows_loses_them(on_server, monkeypatch):
     usual = transactions.GenerationTransactions.apply_and_settle
 
     def settle_first(self, session, apply, outcomes, lost, options, context):
@@ -134,7 +134,7 @@ async def test_settling_before_the_commit_of_the_rows_would_lose_them(on_server,
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_a_commit_without_an_answer_is_looked_up(on_server, monkeypatch, arrived):
     usual = Sessions._transaction
-    lost = []
+    lost: list[bool] = []
 
     def lose(self, connection, work):
         if lost:
@@ -184,7 +184,7 @@ async def test_a_row_that_another_adds_meanwhile_is_read_again(on_server):
     await on_server(scenario)
 
 
-async def test_without_a_look_at_missing_rows_an_update_would_be_lost(on_server, monkeypatch):
+async def test_control_without_a_look_at_missing_rows_an_update_is_lost(on_server, monkeypatch):
     class Forgetful(RowBuffer):
         def __setattr__(self, name, value):
             super().__setattr__(name, value)
@@ -235,7 +235,7 @@ async def test_a_deadlock_is_tried_again_in_place(on_server):
             projected.apply(crossing("a", "b"), held["one"]),
             projected.apply(crossing("b", "a"), held["two"]),
         )
-        assert answers == [[None], [None]]
+        assert list(answers) == [[None], [None]]
         assert len(tries) == 3
         assert await projected.counts() == {"a": 3, "b": 3}
 

@@ -553,6 +553,18 @@ _ALL = (
         "A step of a stored operation failed; it is tried again, and the others go on.",
         "If it goes on: see the error, and `holdfast operations show`.",
     ),
+    _info(
+        "projection.rebuild_started",
+        "projection rebuild mode user why",
+        "A rebuild of a projection was stored.",
+        "Nothing. `holdfast projections show` tells how far it is.",
+    ),
+    _info(
+        "projection.rebuild_ended",
+        "projection rebuild outcome duration_seconds count why",
+        "A rebuild is done, was cancelled, or has stopped at an error and can be resumed.",
+        "If it failed: see why, then `holdfast rebuild NAME --resume`.",
+    ),
     _warning_summed(
         "projection.rebuild_step_failed",
         "projection error",

@@ -57,6 +57,11 @@ SECTIONS: tuple[Section, ...] = (
         "Times are whole microseconds since the epoch.",
         (holdfast.JobHandle, holdfast.Job, holdfast.State),
     ),
+    Section(
+        "Events",
+        "Declared with `@app.event`, appended with `app.append`: see [events](../events.md).",
+        (holdfast.EventReceipt, holdfast.Actor, holdfast.rule),
+    ),
     Section("Inside a task", "", (holdfast.current, holdfast.Attempt)),
     Section(
         "What a task may raise or return",

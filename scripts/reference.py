@@ -73,6 +73,7 @@ colours (`NO_COLOR` turns colours off too). A change is recorded with who made i
 
 FORMS: Mapping[str, str] = {
     "store": "a directory, `postgresql://user@host/database`, or `memory:`",
+    "projection_schema": "a name of small letters, digits and `_`, 63 at most",
     "schema": "a name of small letters, digits and `_`, 63 at most",
     "listen_url": "`postgresql://user@host/database`",
     "wal_path": "the path of a file, in the store's directory",
@@ -103,7 +104,7 @@ ADVICE: Mapping[str, str] = {
     "TooLarge": "Store large data elsewhere and send a reference; split batches.",
     "AccessDenied": "Use a caller whose tenant and scopes include the job.",
     "DuplicateId": 'Nothing, if it was the same request; or another id, or `on_duplicate="skip"`.',
-    "EventConflict": "Nothing, if it was a mistake; or append it with another `event_id`.",
+    "EventConflict": "Give the new event an id of its own; `supersedes` names the one it corrects.",
     "LeaseLost": "Stop working on the job: another worker has it. If often, raise `lease_seconds`.",
     "IllegalTransition": "Check the job's state first: `holdfast jobs show ID`.",
     "StaleVersion": "Read the job again, then decide again.",
@@ -115,8 +116,8 @@ ADVICE: Mapping[str, str] = {
     "CorruptLog": "Restore from a dump, or `holdfast journal verify`, then `salvage`.",
     "CorruptHistory": "Restore the file, or start with `--history anew`, which sets it aside.",
     "HistoryMissing": "Restore the file, or start with `--history anew`.",
-    "CorruptEvents": "Restore `events.sqlite` from a backup: events are never left out.",
-    "EventsMissing": "Restore `events.sqlite` from a backup: events are never left out.",
+    "CorruptEvents": "Restore the file, or copy what is intact with `holdfast journal salvage`.",
+    "EventsMissing": "Put the file back, or restore it from a backup.",
     "UnknownFormat": "Use the version that wrote it, or a newer one.",
     "CorruptDump": "Use another copy of the dump, or dump again.",
     "AuditAltered": "`holdfast audit verify` says up to where it is intact. Restore from a backup.",

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .call import Call
     from .job_handle import JobHandle
     from .model.actor import Actor
-    from .model.catalog import Catalog
     from .model.errors import (
         DuplicateId,
         EventConflict,
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
         UnknownTask,
         WrongLoop,
     )
-    from .model.event import Event, EventReceipt, NewEvent
+    from .model.event import EventReceipt
     from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
-    from .model.signals import Cancel, Dead, Retry, Snooze
+    from .model.signals import BatchError, Cancel, Dead, Retry, Snooze
     from .task import Task
     from .worker.attempt import Attempt, current
 
@@ -45,13 +44,12 @@ __version__ = "0.2.0"
 __all__ = [
     "Actor",
     "Attempt",
+    "BatchError",
     "Call",
     "Cancel",
-    "Catalog",
     "Classifier",
     "Dead",
     "DuplicateId",
-    "Event",
     "EventConflict",
     "EventInvalid",
     "EventReceipt",
@@ -63,7 +61,6 @@ __all__ = [
     "JobFailed",
     "JobHandle",
     "JobNotFound",
-    "NewEvent",
     "NoOwner",
     "NoResult",
     "PayloadInvalid",
@@ -88,10 +85,7 @@ __all__ = [
 
 _MODULES = {
     "Actor": "holdfast.model.actor",
-    "Catalog": "holdfast.model.catalog",
-    "Event": "holdfast.model.event",
     "EventReceipt": "holdfast.model.event",
-    "NewEvent": "holdfast.model.event",
     "rule": "holdfast.model.event_rules",
     "Attempt": "holdfast.worker.attempt",
     "Call": "holdfast.call",
@@ -105,6 +99,7 @@ _MODULES = {
     "Retry": "holdfast.model.signals",
     "Rule": "holdfast.model.failure",
     "Snooze": "holdfast.model.signals",
+    "BatchError": "holdfast.model.signals",
     "State": "holdfast.model.job",
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",

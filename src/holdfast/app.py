@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from .binding import Binding
 from .call import Call, CallBatch
 from .engines.contract import OnDuplicate
 from .engines.structured_log import StructuredLog
-from .event_writer import CallerOptions, EventOptions, EventWriter, acting
+from .event_appender import CallerOptions, EventAppender, EventOptions, acting
 from .job_handle import JobHandle, handle_of
 from .model.actor import Actor
 from .model.catalog import Catalog
@@ -35,13 +35,15 @@ from .model.job import (
     MICROSECONDS,
     NewJob,
     check_seconds,
+    check_size,
     encode_payload,
 )
 from .model.outage import check_dependency, dependency_queue
 from .model.signals import Retry
 from .model.upcasting import Upcaster
 from .settings import ApplicationSettings, LoadedSettings, Settings, load
-from .task import Task
+from .task import BatchTask, Task
+from .worker.item_signature import ItemSignature
 from .worker.outage_loop import DEFAULT_HEALTH_CHECK_SECONDS, HealthCheck
 from .worker.registry import (
     Hook,
@@ -58,8 +60,14 @@ if TYPE_CHECKING:
 
 log = StructuredLog("holdfast.daemon")
 
+MAX_BATCH = 5_000
+"""The most items that one call of a batch task may get."""
+MAX_LINGER_SECONDS = 10.0
+"""The longest time for which a batch waits: less than a lease."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - an item
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[[], object])
 H = TypeVar("H", bound=Hook)
@@ -73,6 +81,31 @@ class TaskDecorator(Protocol):
 
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]:
         """Make this function a task."""
+
+
+class BatchDecorator(Protocol):
+    """A decorator that makes functions batch tasks."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[I]], Coroutine[Any, Any, None]], /
+    ) -> BatchTask[I, None, Coroutine[Any, Any, None]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[I]], Coroutine[Any, Any, Sequence[R]]], /
+    ) -> BatchTask[I, R, Coroutine[Any, Any, Sequence[R]]]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[I]], None], /) -> BatchTask[I, None, None]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[I]], Sequence[R]], /
+    ) -> BatchTask[I, R, Sequence[R]]: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        """Make this function a batch task."""
 
 
 class Holdfast:
@@ -103,7 +136,7 @@ class Holdfast:
         self._settings: Settings | None = None
         self._binding = Binding(lambda: self.settings, own=own)
         self.registry.adopt = self._binding.adopt
-        self._events = EventWriter(self.registry, lambda: self.settings, self._binding)
+        self._events = EventAppender(self.registry, lambda: self.settings, self._binding)
 
     @property
     def settings(self) -> Settings:
@@ -136,10 +169,30 @@ class Holdfast:
         dependency: str | None = None,
     ) -> TaskDecorator: ...
 
+    @overload
+    def task(
+        self,
+        *,
+        batch: int,
+        linger: Duration = 0.0,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+        run_in: Literal["async", "thread", "process"] | None = None,
+        estimated: Duration | None = None,
+        max_processing: Duration | None = None,
+        check: Callable[..., object] | None = None,
+        dependency: str | None = None,
+    ) -> BatchDecorator: ...
+
     def task(
         self,
         function: Callable[..., object] | None = None,
         *,
+        batch: int | None = None,
+        linger: Duration = 0.0,
         name: str | None = None,
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
@@ -166,11 +219,22 @@ class Holdfast:
         ``check`` is for ``holdfast dead try``: a function, async or not, that gets the arguments
         of a dead letter and raises if the task would fail with them. It must change nothing.
 
+        With ``batch`` the function is called with a list of up to that many items, one for each
+        job, and ``linger`` is how long a batch waits to become full. It returns None, or a list
+        with a result or an exception for each item; or it raises, for all items or, with
+        ``BatchError``, for those that it names.
+
         Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
 
         if check is not None and not callable(check):
             raise InvalidInput("check", f"a {type(check).__name__} is not a function")
+        if batch is not None:
+            check_size("batch", batch, 1, MAX_BATCH)
+        linger_seconds = seconds_of("linger", linger)
+        if linger_seconds > MAX_LINGER_SECONDS or (linger_seconds and batch is None):
+            problem = f"it is for batch tasks, and at most {MAX_LINGER_SECONDS:g} s"
+            raise InvalidInput("linger", problem)
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
             label = str(name or getattr(declared, "__name__", ""))
@@ -179,7 +243,7 @@ class Holdfast:
             spec = TaskSpec(
                 name=label,
                 function=declared,
-                signature=Signature(declared, label),
+                signature=(Signature if batch is None else ItemSignature)(declared, label),
                 execution=execution_of(declared, run_in),
                 queue=queue if dependency is None else dependency_queue(queue, dependency),
                 priority=priority,
@@ -189,9 +253,12 @@ class Holdfast:
                 max_processing_seconds=_seconds("max_processing", max_processing),
                 check=check,
                 dependency=dependency or "",
+                batch=batch or 0,
+                linger_seconds=linger_seconds,
             )
             self.registry.add_task(spec)
-            return Task(declared, spec, self._binding, lambda: self.settings.max_attempts)
+            make: type[Task[P, R]] = Task if batch is None else BatchTask  # type: ignore[assignment]
+            return make(declared, spec, self._binding, lambda: self.settings.max_attempts)
 
         return declare if function is None else declare(function)
 
@@ -259,7 +326,7 @@ class Holdfast:
         coalesce: Mapping[str, object] | None = None,
         rules: Sequence[Callable[..., object]] = (),
     ) -> Callable[[E], E]:
-        """Declare an event type; put it above a dataclass, a msgspec Struct or a pydantic model.
+        """Declare the event type ``name``: above a dataclass, a Struct or a pydantic model.
 
         The class is the schema of ``version``; ``upcast`` declares how earlier ones are read.
         ``entity`` is the kind of thing that events are about, and ``entity_id`` the field with its
@@ -304,7 +371,7 @@ class Holdfast:
     def upcast(
         self, event: type, *, from_version: int, schema: type | None = None
     ) -> Callable[[U], U]:
-        """Declare how data of an earlier version of ``event`` becomes that of the next version.
+        """Declare how data of ``from_version`` of an ``event`` class becomes that of the next one.
 
         The function gets the data as a dict, with ``before``, ``after`` and ``diff`` if there are,
         and returns it. It must not do anything else: it is called whenever such an event is read.
@@ -416,8 +483,10 @@ class Holdfast:
 
         ``event`` is an object of a class with ``@app.event``; or a mapping in the words of the
         columns (``event_type``, ``payload``, …), for types of catalog files; or what ``new_event``
-        returned. Who acts comes from ``actor`` or ``acting_as``, never from the data.
-        With ``connection`` it is part of your transaction; see ``Task.options``.
+        returned. ``options`` are what it says beside its data: ``actor``, ``reason``, ``tenant``,
+        ``scope``, ``request_id``, ``occurred_at``, ``event_id``, ``entity_id``, ``before``,
+        ``after``, ``diff`` and others. Who acts comes from ``actor`` or ``acting_as``, never from
+        the data. With ``connection`` it is part of your transaction; see ``Task.options``.
 
         Raise ``UnknownEventType``, ``EventInvalid`` naming the field, ``EventConflict`` if the
         ``event_id`` was used for another content, ``StorageFull`` or ``Unavailable``.
@@ -440,11 +509,12 @@ class Holdfast:
         connection: object = None,
         **options: Unpack[CallerOptions],
     ) -> list[EventReceipt]:
-        """Append these events, all or none, in one commit of up to 1,000.
+        """Append these ``events``, all or none, in one commit of up to 1,000.
 
         With ``atomic=False`` there may be more: each 1,000 are a commit. All are checked before the
-        first is stored. To give one of them an id, a reason or other options, pass
-        ``app.new_event(...)``.
+        first is stored. ``options`` say who acts and for which request, of all of them; to give one
+        of them an id, a reason or others of its own, pass ``app.new_event(...)``. For
+        ``connection`` see ``append``.
         """
         new = self._events.new_events(events, options, atomic=atomic)
         return await self._events.append(new, connection)
@@ -462,7 +532,10 @@ class Holdfast:
         return self._events.append_sync(new, connection)
 
     def new_event(self, event: object, **options: Unpack[EventOptions]) -> NewEvent:
-        """Return an event with these options for ``append_many``, checked; nothing is stored."""
+        """Return an ``event`` with these ``options`` for ``append_many``; nothing is stored.
+
+        It is checked as in ``append``.
+        """
         return self._events.new_event(event, options)
 
     def acting_as(
@@ -470,8 +543,9 @@ class Holdfast:
     ) -> AbstractContextManager[None]:
         """Return a context manager: events that are appended inside are by this actor.
 
-        ``options`` are the request, the tenant and others. It is for the code of one request or
-        task, with its threads and tasks if they are given its context.
+        ``actor_type`` is ``"user"``, ``"service"`` or a word of yours, ``actor_id`` who it is, and
+        ``name`` how people know them. ``options`` are the request, the tenant and others. It is for
+        the code of one request or task, with its threads and tasks if they are given its context.
         """
         return acting(Actor.of(Actor(actor_id, actor_type, name)), options)
 

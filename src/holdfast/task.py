@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from .binding import Binding
 from .call import Call, EnqueueOptions, payload_of
@@ -19,6 +19,8 @@ from .worker.registry import TaskSpec
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+C = TypeVar("C")
 
 Arguments: TypeAlias = tuple[object, ...] | list[Any] | Mapping[str, object]
 """The arguments of one call: positional ones as a tuple or list, or named ones as a mapping."""
@@ -202,7 +204,7 @@ class Task(Generic[P, R]):
         options = self._options.changed(depends_on, on_duplicate, connection)
         fields = {**self._fields, **given}
         defaults = self._default_max_attempts
-        return Task(self._function, self.spec, self._binding, defaults, fields, options)
+        return type(self)(self._function, self.spec, self._binding, defaults, fields, options)
 
     def _jobs(self, calls: Iterable[Call[Any] | Arguments]) -> UniformBatch:
         many = list(calls)
@@ -269,6 +271,18 @@ class Task(Generic[P, R]):
         tenant = jobs.like.tenant if isinstance(jobs, UniformBatch) else jobs[0].tenant
         decode = self.spec.signature.result
         return [handle_of(one, tenant, self._binding, decode) for one in receipts]
+
+
+class BatchTask(Task[[I], R], Generic[I, R, C]):
+    """A task whose function gets many items at once: ``@app.task(batch=...)`` makes it.
+
+    Each item is a job of its own: it is enqueued, retried, cancelled and looked at alone.
+    """
+
+    def __call__(self, items: Sequence[I]) -> C:  # type: ignore[override]
+        """Call the function directly, with a list of items."""
+        call = cast("Callable[[Sequence[I]], C]", self._function)
+        return call(items)
 
 
 def _ids(jobs: Sequence[str | JobHandle[object] | Call[object]]) -> tuple[str, ...]:

@@ -122,10 +122,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store for tests to copy."""
-    from .shop import furnish  # noqa: PLC0415 - it imports from here
+    from .shop import CATALOG, furnish  # noqa: PLC0415 - it imports from here
 
     path = tmp_path_factory.mktemp("furnished") / "data"
     asyncio.run(furnish(path))
+    (path.parent / "catalog.yaml").write_text(CATALOG)
     return path
 
 
@@ -135,6 +136,7 @@ def closed_shop(here: Path, furnished: Path) -> Shop:
     from .shop import Shop  # noqa: PLC0415
 
     shutil.copytree(furnished, here / "data")
+    shutil.copy(furnished.parent / "catalog.yaml", here)
     return Shop(here / "data", owned=False)
 
 

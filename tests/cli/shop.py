@@ -16,6 +16,7 @@ from holdfast.daemon.daemon import Daemon
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.actions import ArchiveJobs
 from holdfast.model.audit import Attribution
+from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.group_life import GroupKey, group_id
@@ -39,12 +40,23 @@ GROUP = group_id(
 )
 """The group of ``x1`` and ``x2``."""
 OPERATION = "op-0123456789"
+EVENT = "0192f3a4-0000-7000-8000-000000000001"
+CATALOG = "events: {book.opened: {entity: book, fields: {book_id: string, page: integer}}}"
 EVERY_ID = {*DEAD, "x1", "x2", "done", "flying", "held", "p1", "p2", "k1", "k2", "other"}
 
 
 async def furnish(path: Path) -> None:
     """Make the store."""
     engine = await JournalEngine.open(path)
+    opened = NewEvent(
+        id=EVENT,
+        event_type="book.opened",
+        entity_type="book",
+        entity_id="b1",
+        actor_id="42",
+        payload={"book_id": "b1", "page": 1},
+    )
+    await engine.append([opened])
     mail: dict[str, Any] = {"task": "mail", "queue": "mail"}
     jobs = [NewJob(id=name, **mail) for name in (*DEAD, "x1", "x2", "done", "flying")]
     await engine.enqueue(jobs)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import main
 
-from .shop import GROUP, OPERATION
+from .shop import EVENT, GROUP, OPERATION
 
 WHY = ("--by", "ops", "--reason", "why")
 HUGE = "x" * 100_000
@@ -62,6 +62,10 @@ BAD: dict[str, tuple[str, ...]] = {
     ),
     "removals": ("x", "payload", "payload.", "", "\udcff"),
     **dict.fromkeys(("operation_id", "old_task", "new_task"), NAMES),
+    **dict.fromkeys(("event_types", "key", "entity", "actor", "request_id"), NAMES),
+    "event_id": (*NAMES, "7"),
+    "event_type": (*NAMES, "book.opend"),
+    "correlation_id": NAMES,
     "head": ("nonsense", "1:0", "x:y", "-1:" + "0" * 64),
     "file": ("nowhere/below.json", ".", ""),
     "payload": ("nowhere.json", ".", "nowhere/below"),
@@ -119,6 +123,9 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("flags", "set"): ("f", "on", *WHY),
     ("outages", "start"): ("mail", *WHY),
     ("outages", "end"): ("mail", *WHY),
+    ("events", "show"): (EVENT,),
+    ("events", "correct"): (EVENT, "--set", "payload.page=2", *WHY),
+    ("catalog", "show"): ("book.opened",),
     ("dump",): ("out.dump",),
     ("load",): ("in.dump",),
     ("move",): ("--from", "nowhere", "--to", "elsewhere", "--yes"),
@@ -135,6 +142,7 @@ STORELESS = {
     ("migrate",),
     ("move",),
     ("run",),
+    *(("catalog", verb) for verb in ("list", "show", "check")),
     *(("config", verb) for verb in ("show", "check", "diff", "reload")),
 }
 """What does not read a store that is a directory."""

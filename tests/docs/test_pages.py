@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.operations.catalog_files import read_catalog
 from holdfast.settings import read
 
 from .pages import ROOT, Block, blocks_of, commands_of, matches
@@ -67,7 +68,9 @@ def _do(block: Block, shell: Shell, directory: Path) -> None:
     assert block.name or block.kind == "python", "the first line names the file"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(block.text)
-    if block.kind != "python":
+    if path.name == "catalog.yaml":
+        assert not read_catalog(str(path)).problems
+    elif block.kind != "python":
         found = read(str(path), environ={})
         assert not found.problems, found.problems
     elif not block.name:

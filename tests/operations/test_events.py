@@ -23,6 +23,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.event import MAX_APPEND, NewEvent
 from holdfast.model.payload_paths import Assignment
+from holdfast.operations import event_inputs, events
 from holdfast.operations.attribution import Author
 from holdfast.operations.event_inputs import EventFile, PlacedEvent
 from holdfast.operations.events import EventOperations, new_event
@@ -122,6 +123,13 @@ async def test_data_does_not_say_who_acts_and_where(app, field):
     assert [one["actor_id"] for one in await everything(app)] == ["42"]
 
 
+async def test_control_without_the_refusal_data_would_be_overruled_silently(app, monkeypatch):
+    monkeypatch.setattr(events, "STAMPED", ())
+    given = {"event_type": "book.opened", "payload": {"book_id": "b"}, "tenant": "x"}
+    await app.append(given, actor="42")
+    assert len(await everything(app)) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -159,6 +167,8 @@ async def test_many_are_one_commit_and_one_wrong_refuses_all(app):
     with pytest.raises(EventInvalid, match=r"event 3: page: Expected `int`") as caught:
         await app.append_many([good, good, bad], actor="42")
     assert caught.value.field == "event 3: page"
+    with pytest.raises(UnknownEventType, match=r"event 2: event_type: 'str' is not in the catalog"):
+        await app.append_many([good, "text"], actor="42")
     assert await everything(app) == []
     special = app.new_event(good, actor="7", reason="because")
     receipts = await app.append_many([good, special], actor="42")
@@ -267,12 +277,12 @@ async def test_an_event_that_cannot_be_read_is_shown_as_it_is(app, engine):
 
 
 async def test_a_correction_is_a_new_event_that_supersedes_the_old_one(app, engine):
-    events = door(app, engine)
-    [receipt] = await events.append([renamed(app, occurred_at=NOON)])
+    log = door(app, engine)
+    [receipt] = await log.append([renamed(app, occurred_at=NOON)])
     before = await engine.get_events([receipt.id])
-    corrected = await events.correct(receipt.id, (Assignment("after.title", b'"Ulysses"'),), ANN)
+    corrected = await log.correct(receipt.id, (Assignment("after.title", b'"Ulysses"'),), ANN)
     assert await engine.get_events([receipt.id]) == before
-    view = await events.show(corrected.id, reveal=True)
+    view = await log.show(corrected.id, reveal=True)
     assert (view.after, view.payload) == ({"title": "Ulysses"}, {"book_id": "b1", "email": "a@b"})
     assert (view.supersedes, view.actor_id, view.reason) == (receipt.id, "ann", "it was a typo")
     assert (view.occurred_at, view.entity_id) == (NOON, "b1")
@@ -291,15 +301,15 @@ async def test_a_correction_is_a_new_event_that_supersedes_the_old_one(app, engi
 
 
 async def test_a_correction_again_is_recognised_and_another_one_refused(app, engine):
-    events = door(app, engine)
-    [receipt] = await events.append([renamed(app)])
-    first = await events.correct(receipt.id, (Assignment("after.title", b'"A"'),), ANN)
-    again = await events.correct(receipt.id, (Assignment("after.title", b'"A"'),), ANN)
+    log = door(app, engine)
+    [receipt] = await log.append([renamed(app)])
+    first = await log.correct(receipt.id, (Assignment("after.title", b'"A"'),), ANN)
+    again = await log.correct(receipt.id, (Assignment("after.title", b'"A"'),), ANN)
     assert (again.id, again.created) == (first.id, False)
     with pytest.raises(InvalidInput, match=f"was corrected by {first.id}: correct that one"):
-        await events.correct(receipt.id, (Assignment("after.title", b'"B"'),), ANN)
-    second = await events.correct(first.id, (Assignment("after.title", b'"B"'),), ANN)
-    assert (await events.show(second.id)).supersedes == first.id
+        await log.correct(receipt.id, (Assignment("after.title", b'"B"'),), ANN)
+    second = await log.correct(first.id, (Assignment("after.title", b'"B"'),), ANN)
+    assert (await log.show(second.id)).supersedes == first.id
     assert await engine.count_events() == 3
 
 
@@ -315,10 +325,10 @@ async def test_a_correction_again_is_recognised_and_another_one_refused(app, eng
     ],
 )
 async def test_a_wrong_correction_changes_nothing(app, engine, path, value, words):
-    events = door(app, engine)
-    [receipt] = await events.append([renamed(app)])
+    log = door(app, engine)
+    [receipt] = await log.append([renamed(app)])
     with pytest.raises(InvalidInput, match=words):
-        await events.correct(receipt.id, (Assignment(path, value),), ANN)
+        await log.correct(receipt.id, (Assignment(path, value),), ANN)
     assert await engine.count_events() == 1
     assert await engine.audited(WHOLE_AUDIT) == []
 
@@ -372,6 +382,18 @@ def test_events_that_say_the_same_have_ids_of_their_own_and_the_same_ones_again(
     assert ids(read(app, LINE % 2 + LINE % 1 + LINE % 1)) == [third, first, second]
 
 
+async def test_control_with_random_ids_an_import_again_stores_twice(app, engine, monkeypatch):
+    async def run_twice() -> int:
+        for _ in range(2):
+            found = [one.event for one in read(app, LINE % 1) if isinstance(one, PlacedEvent)]
+            await door(app, engine).append(found)
+        return await engine.count_events()
+
+    assert await run_twice() == 1
+    monkeypatch.setattr(event_inputs, "derived_id", lambda new, _seen: new)
+    assert await run_twice() == 3
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -402,12 +424,12 @@ def test_a_line_that_is_too_long_ends_the_file(app):
 
 def test_a_listed_event_can_be_read_from_a_file_again(app, engine):
     async def there_and_back() -> None:
-        events = door(app, engine)
-        [receipt] = await events.append([renamed(app, occurred_at=NOON)])
-        view = await events.show(receipt.id, reveal=True)
+        log = door(app, engine)
+        [receipt] = await log.append([renamed(app, occurred_at=NOON)])
+        view = await log.show(receipt.id, reveal=True)
         [found] = read(app, msgspec.json.encode(view))
         assert isinstance(found, PlacedEvent)
-        [again] = await events.append([found.event])
+        [again] = await log.append([found.event])
         assert (again.id, again.created) == (receipt.id, False)
 
     asyncio.run(there_and_back())

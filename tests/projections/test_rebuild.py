@@ -1,9 +1,14 @@
-"""Rebuilds on an engine in memory: beside the live generation, in place, and through the queue."""
+"""Rebuilds: beside the live generation, in place, and through the queue."""
+
+import contextlib
+import inspect
 
 import msgspec
 import pytest
 
+from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.read_models.query import RowQuery
 from holdfast.model.errors import RebuildRunning, UnknownProjection
 from holdfast.model.event import NewEvent
@@ -50,8 +55,8 @@ def read(event):
 
 
 class World:
-    def __init__(self) -> None:
-        self.engine = MemoryEngine()
+    def __init__(self, engine) -> None:
+        self.engine = engine
         self.rebuilder = Rebuilder(self.engine, {"renames": PROJECTION}, read)
 
     async def append(self, count, *, bad=0, start=0):
@@ -103,17 +108,37 @@ class World:
         return [(row["book"], row["count"], row["title"]) for row in rows]
 
 
-@pytest.fixture
-def world():
-    return World()
+def in_world(test):
+    """Run a test once on each engine, with a world of its own."""
+
+    async def run(request, engine, **others):
+        with contextlib.ExitStack() as stack:
+            if engine == "memory":
+                opened: Engine = MemoryEngine()
+            else:
+                databases = request.getfixturevalue("server18")
+                opened = await PostgresEngine.open(stack.enter_context(databases.fresh()))
+            try:
+                await test(World(opened), **others)
+                assert await opened.validate() == []
+            finally:
+                await opened.close()
+
+    _world, *others = inspect.signature(test).parameters.values()
+    first = inspect.signature(run).parameters
+    vars(run)["__signature__"] = inspect.Signature([first["request"], first["engine"], *others])
+    run.__name__ = test.__name__
+    return pytest.mark.parametrize("engine", ["memory", "postgres"])(run)
 
 
+@in_world
 async def test_live_events_are_applied_once_each(world):
     await world.append(50)
     await world.work()
     assert sum(count for _book, count, _title in await world.rows(1)) == 50
 
 
+@in_world
 async def test_a_new_generation_has_the_same_rows_and_becomes_the_live_one(world):
     await world.append(50)
     await world.work()
@@ -129,6 +154,7 @@ async def test_a_new_generation_has_the_same_rows_and_becomes_the_live_one(world
 
 
 @pytest.mark.parametrize("worked", [0, 10, 50])
+@in_world
 async def test_a_rebuild_in_place_applies_every_event_once_also_those_that_wait(world, worked):
     await world.append(50)
     await world.work(most=worked)
@@ -142,6 +168,7 @@ async def test_a_rebuild_in_place_applies_every_event_once_also_those_that_wait(
 
 
 @pytest.mark.parametrize("worked", [0, 10, 50])
+@in_world
 async def test_a_rebuild_through_the_queue_gives_the_same_rows(world, worked):
     await world.append(50)
     await world.work(most=worked)
@@ -158,6 +185,7 @@ async def test_a_rebuild_through_the_queue_gives_the_same_rows(world, worked):
     assert await world.rows(1) == through_the_queue
 
 
+@in_world
 async def test_dead_letters_stay_while_their_events_fail(world):
     await world.append(20, bad=3)
     await world.work()
@@ -167,6 +195,7 @@ async def test_dead_letters_stay_while_their_events_fail(world):
     assert len((await world.engine.find(Filter(states=(State.DEAD,)))).jobs) == 3
 
 
+@in_world
 async def test_a_new_generation_stops_at_an_event_that_fails_and_goes_on_when_told(world):
     await world.append(20, bad=3)
     await world.work()
@@ -183,6 +212,7 @@ async def test_a_new_generation_stops_at_an_event_that_fails_and_goes_on_when_to
     assert len(dead_jobs) == 3
 
 
+@in_world
 async def test_one_rebuild_at_a_time(world):
     await world.append(1)
     await world.rebuilder.start("renames", RebuildMode.GENERATION, WHO)
@@ -192,6 +222,7 @@ async def test_one_rebuild_at_a_time(world):
         await world.rebuilder.start("nothing", RebuildMode.TRUNCATE, WHO)
 
 
+@in_world
 async def test_a_cancelled_generation_is_gone(world):
     await world.append(20)
     await world.rebuilder.start("renames", RebuildMode.GENERATION, WHO)
@@ -204,6 +235,7 @@ async def test_a_cancelled_generation_is_gone(world):
     assert sum(count for _book, count, _title in await world.rows(1)) == 25
 
 
+@in_world
 async def test_the_generation_before_can_be_returned_to(world):
     await world.append(20)
     await world.work()

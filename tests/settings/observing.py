@@ -29,6 +29,7 @@ from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import completed, retry
+from holdfast.operations.catalog_files import read_catalog
 from holdfast.operations.inputs import JobInput
 from holdfast.settings import Settings, load
 from holdfast.stores.opening import own_journal
@@ -389,6 +390,11 @@ def worker_names(**said: object) -> list[str]:
             return sorted({job.worker for job in found})
 
     return asyncio.run(look())
+
+
+def event_types(**said: object) -> list[str]:
+    Path("events.yaml").write_text("events: {book.read: {entity: book}}")
+    return list(read_catalog(settings_of(**said).catalog).checked().types)
 
 
 def task_of_a_job_that_names_none(**said: object) -> str:

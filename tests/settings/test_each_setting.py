@@ -39,6 +39,7 @@ EFFECTS: dict[str, Effect] = {
     "worker_id": Effect(
         lambda **said: see.worker_names(**said) == [f"{OWN_SLOT_PREFIX}c1"], "c1", False, True
     ),
+    "catalog": Effect(see.event_types, "events.yaml", [], ["book.read"]),
     "default_task": Effect(
         see.task_of_a_job_that_names_none, "other", "holdfast.simulate", "other"
     ),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from holdfast.engines.contract import HeldJob
+from holdfast.engines.embedded.event_log import EventLog
 from holdfast.engines.journal.wal.group_commit import SyncMode
 from holdfast.model.access import Caller
+from holdfast.model.effects import Enqueued
+from holdfast.model.event import Event
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
 from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
@@ -24,6 +29,17 @@ class Unfenced(SimulatedJournal):
     """Accepts outcomes with any token."""
 
     commands_type = _UnfencedCommands
+
+
+class _ForgetfulEventLog(EventLog):
+    def _jobs(self, events: Sequence[Event], now_us: int) -> list[Enqueued]:
+        return super()._jobs(events, now_us)[1:]
+
+
+class ForgetsAJob(SimulatedJournal):
+    """Commits events without one of their jobs."""
+
+    event_log_type = _ForgetfulEventLog
 
 
 def unsynced(seed: int) -> Scenario:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.daemon.control_socket import control_path
-from holdfast.engines.journal.wal.disk import DATABASE, LOG, LocalDisk
+from holdfast.engines.journal.events.store import SqliteEvents
+from holdfast.engines.journal.wal.disk import DATABASE, EVENTS, LOG, LocalDisk
+from holdfast.engines.journal.wal.recovery import newest_head
 from holdfast.model.durations import format_seconds
-from holdfast.model.errors import InvalidInput
+from holdfast.model.errors import HoldfastError, InvalidInput
 from holdfast.model.job import MICROSECONDS, State
 from holdfast.model.outage import base_queue
 from holdfast.model.plural import count_of
@@ -73,8 +75,10 @@ def store(settings: Settings) -> list[CheckResult]:
         name: sum(file.stat().st_size for file in place.iterdir()) if place.is_dir() else 0
         for name, place in parts.items()
     }
-    history = path / DATABASE
+    history, events = path / DATABASE, path / EVENTS
     sizes["history"] = history.stat().st_size if history.exists() else 0
+    if events.exists():
+        sizes["events"] = events.stat().st_size
     text = ", ".join(f"{name} {size / (1 << 20):,.1f} MiB" for name, size in sizes.items())
     found = [CheckResult("store", "ok", f"{path}: {text}")]
     if sizes["log"] > MAX_LOG_BYTES + 2 * sizes["snapshots"]:
@@ -82,7 +86,20 @@ def store(settings: Settings) -> list[CheckResult]:
         found.append(
             CheckResult("journal size", "warning", f"the log is not compacted: {text}", advice)
         )
-    return found
+    return [*found, *_events(LocalDisk(path, snapshots=settings.snapshot_directory))]
+
+
+def _events(disk: LocalDisk) -> list[CheckResult]:
+    """Whether the events are there up to where the log relies on them, and can be read."""
+    try:
+        head = newest_head(disk)
+        expected_seq = 0 if head is None else head.last_event_seq
+        SqliteEvents.open(disk.events(), expected_seq=expected_seq, writes=False).close()
+    except (HoldfastError, OSError) as error:
+        return [
+            CheckResult("events", "wrong", str(error), "see `holdfast runbook damaged-journal`")
+        ]
+    return []
 
 
 def _server(settings: Settings) -> list[CheckResult]:

@@ -65,8 +65,6 @@ def import_file(
     result = ImportResult()
     source = str(getattr(file, "name", "-"))
     chunk = _chunk(events)  # the first: a file without a good one creates no store
-    if not chunk:
-        note("the file has no events")
 
     async def run(operations: Operations) -> None:
         door = EventOperations(operations.engine, catalog)
@@ -87,8 +85,7 @@ def import_file(
     show: Callable[[int], None]
     with progress("events", None, wanted=not as_json) as show:
         try:
-            if chunk:
-                store_access.write_store(settings, run)
+            store_access.write_store(settings, run)
         except HoldfastError as error:
             if not result.last_place:
                 raise

@@ -11,7 +11,7 @@ import click
 from holdfast.model.errors import InvalidInput
 from holdfast.model.event import check_event_id
 from holdfast.model.event_search import EventFilter
-from holdfast.model.job import check_id
+from holdfast.model.job import check_id, check_scope
 
 from .group import CommandContext
 from .options import moment_us
@@ -97,7 +97,7 @@ def filter_of(given: dict[str, object]) -> EventFilter:
             # Not included, as with other commands; the filter of an engine includes its end.
             fields["occurred_to_us"] = max(0, moment_us("--until", str(value)) - 1)
         else:
-            fields[name] = value
+            fields[name] = check_scope(str(value)) if name == "scope" else value
     make: Callable[..., EventFilter] = EventFilter
     wanted = make(**fields)
     try:

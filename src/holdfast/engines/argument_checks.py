@@ -38,6 +38,11 @@ def check_limit(limit: int) -> None:
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MAX_CLAIM:,}")
 
 
+def check_chain(chain: int) -> None:
+    """Raise ``InvalidInput`` unless it is a whole number within the limits."""
+    check_size("chain", chain, 1, MAX_CLAIM)
+
+
 def check_audit_page(wanted: AuditFilter, after: int, limit: int) -> None:
     """Raise ``InvalidInput`` unless these ask for a page of the audit."""
     if type(wanted) is not AuditFilter:

@@ -221,6 +221,7 @@ class Engine(EventEngine, ProjectionEngine, Protocol):
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """Settle these outcomes, then hand out up to ``limit`` due jobs, in one step.
@@ -228,12 +229,22 @@ class Engine(EventEngine, ProjectionEngine, Protocol):
         Jobs come by priority, highest first, then in the order in which they became due, whatever
         their queue. Only these tasks are claimed; None is any task. With nothing to hand out and
         nothing to settle, wait up to ``wait_seconds`` for work.
+
+        Of a key, the first job is handed out. If that leaves room, up to ``chain`` jobs of each
+        key are, in its order and right behind its first one: key by key, as long as the next one
+        is pending, due, unexpired, of the same task and within reach. A job with a failure comes
+        alone. Queues with limits or an outage have no chains.
         """
 
     async def settle(
         self, outcomes: Sequence[Outcome], *, caller: Caller = SYSTEM
     ) -> list[LeaseLost | None]:
-        """Record outcomes; for each, in order, None or the ``LeaseLost`` that refused it."""
+        """Record outcomes; for each, in order, None or the ``LeaseLost`` that refused it.
+
+        Of jobs of one key that are in flight together, only the first may end, after the earlier
+        outcomes of this call; any may be released or lost. When one ends otherwise than completed
+        or cancelled, those behind it are released, or lost if it is: see ``model.chain``.
+        """
 
     async def extend(
         self, held: Sequence[HeldJob], *, lease_seconds: float, caller: Caller = SYSTEM
@@ -260,7 +271,8 @@ class Engine(EventEngine, ProjectionEngine, Protocol):
     ) -> Reclaim:
         """End expired leases, and make dead the jobs that expired unclaimed; ``limit`` of each.
 
-        Jobs in ``forced`` lose their lease now; those not in flight are left alone.
+        Jobs in ``forced`` lose their lease now; those not in flight are left alone. With a job of a
+        key those behind it that are in flight too are lost.
         ``attribution`` is who forces it and why: it is in the failure of those jobs, and its audit
         entries are committed with the first of them. A periodic loop passes its interval as
         ``every_seconds``: of several processes that share a store, one does the work each time.

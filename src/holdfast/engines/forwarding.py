@@ -91,6 +91,7 @@ class ForwardingEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
@@ -102,6 +103,7 @@ class ForwardingEngine:
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
 

@@ -15,7 +15,9 @@ class Actor(msgspec.Struct, frozen=True):
     """Who did something: a user, a service, the system."""
 
     id: str
+    """Who it is."""
     type: str = USER_ACTOR
+    """What kind of actor: ``user``, ``service`` or a word of yours."""
     name: str = ""
     """As people know them; kept with the event, also when the user is gone."""
 

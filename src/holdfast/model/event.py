@@ -126,7 +126,9 @@ class EventReceipt(msgspec.Struct, frozen=True, gc=False):
     """The answer for one appended event."""
 
     id: str
+    """The id of the event."""
     position: int
+    """Its position: of two events of one key the later one has the higher."""
     created: bool = True
     """False: the same event was there already, and nothing was done."""
 

@@ -97,8 +97,9 @@ class ReadModel(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(name, problem)
             if isinstance(value, datetime) and value.tzinfo is None:
                 raise InvalidInput(name, f"{value!r} has no time zone")
-            if isinstance(value, str) and "\x00" in value:
-                raise InvalidInput(name, "a NUL character cannot be stored")
+            if not _is_storable(value):
+                problem = "a NUL character, or an unpaired surrogate, cannot be stored"
+                raise InvalidInput(name, problem)
         return row
 
 
@@ -118,6 +119,23 @@ def _holds(kind: ColumnType, value: Value) -> bool:
     if isinstance(value, int) and kind is ColumnType.INTEGER:
         return -(2**63) <= value < 2**63
     return isinstance(value, _TYPES[kind])
+
+
+def _is_storable(value: object) -> bool:
+    """Whether all text in a value is one that every store can keep."""
+    if isinstance(value, str):
+        if value.isascii():
+            return "\x00" not in value
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+        return "\x00" not in value
+    if isinstance(value, Mapping):
+        return all(_is_storable(name) and _is_storable(one) for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_storable, value))
+    return True
 
 
 def check_table_name(field: str, name: str) -> str:

@@ -7,6 +7,7 @@ import re
 from .errors import InvalidInput
 
 DEFAULT_SCHEMA = "holdfast"
+DEFAULT_PROJECTION_SCHEMA = "public"
 
 
 def check_schema(field: str, value: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from .durations import Duration, seconds_of
@@ -96,6 +96,18 @@ class Cancel(Signal):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "the task cancelled itself")
+
+
+class BatchError(Exception):
+    """Some items of a batch failed: ``errors`` has the exception of each, by its index.
+
+    These items fail as if each had raised its exception alone. The others are called again without
+    them, as nothing is known about them.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        super().__init__(f"{len(errors)} items of the batch failed")
+        self.errors = dict(errors)
 
 
 T = TypeVar("T")

@@ -225,7 +225,7 @@ def placed(items: Iterable[object], make: Callable[[object], NewEvent]) -> list[
     for place, item in enumerate(items, 1):
         try:
             found.append(make(item))
-        except EventInvalid as error:
+        except InvalidInput as error:
             error.field = f"event {place}: {error.field}"
             error.args = (f"event {place}: {error}",)
             raise

@@ -58,6 +58,7 @@ class Generations:
             await self._engine.read_models.create(table, generation)
         if state.rebuild is None:
             await self._engine.read_models.publish(projection.table, state.live)
+        await self._engine.read_models.publish_outbox(projection.name)
         return state
 
     async def ensure_all(self, projections: Iterable[Projection]) -> None:

@@ -17,7 +17,7 @@ from holdfast.model.retry import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_MAX_BACKOFF_SECONDS,
 )
-from holdfast.model.schema_name import DEFAULT_SCHEMA
+from holdfast.model.schema_name import DEFAULT_PROJECTION_SCHEMA, DEFAULT_SCHEMA
 
 from .parsers import PARSERS, EventLoop, HistoryName, LogFormat, LogLevel, SyncName, WakeName
 from .store_url import DEFAULT_PATHS, is_directory, is_server, resolve_paths
@@ -36,8 +36,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     which ends with the process."""
     schema: str = DEFAULT_SCHEMA
     """The schema of a PostgreSQL store."""
+    projection_schema: str = DEFAULT_PROJECTION_SCHEMA
+    """The schema of the tables and views of projections on a PostgreSQL server."""
     max_connections: int = 8
-    """The most connections per process to a PostgreSQL server, besides one that listens."""
+    """The most connections per process to a PostgreSQL server, besides one that listens and up to
+    four for the tables of projections."""
     statement_timeout_seconds: float = 30.0
     """The timeout of a statement on a PostgreSQL server."""
     wake: WakeName = "notify"

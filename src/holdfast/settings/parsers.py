@@ -224,6 +224,7 @@ def _switch(field: str, value: object) -> bool:
 PARSERS: Mapping[str, Parser] = {
     "store": store,
     "schema": _schema,
+    "projection_schema": _schema,
     "max_connections": whole(1, 1_000),
     "statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
     "wake": _word(get_args(WakeName)),

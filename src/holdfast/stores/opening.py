@@ -143,6 +143,7 @@ def postgres_options(settings: Settings) -> PostgresOptions:
         max_processing_seconds=settings.max_processing_seconds,
         outage_max_seconds=settings.outage_max_seconds,
         schema=settings.schema,
+        projection_schema=settings.projection_schema,
         max_connections=settings.max_connections,
         statement_timeout_seconds=settings.statement_timeout_seconds,
         poll_interval_seconds=settings.poll_interval_seconds,

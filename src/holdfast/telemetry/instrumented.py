@@ -155,6 +155,7 @@ class InstrumentedEngine(OperationLoggingEngine):
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
@@ -166,6 +167,7 @@ class InstrumentedEngine(OperationLoggingEngine):
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
         if settle:

@@ -275,6 +275,7 @@ class ClaimGate(ForwardingEngine):
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """Wait until the gate is open, and claim; outcomes do not wait for it."""
@@ -289,6 +290,7 @@ class ClaimGate(ForwardingEngine):
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
             settle=settle,
+            chain=chain,
             caller=caller,
         )
         claiming = asyncio.get_running_loop().create_task(claim)

@@ -205,20 +205,34 @@ class EngineMachine(EngineComparison):
         queues=st.sampled_from([["default"], QUEUES]),
         tasks=st.sampled_from([None, None, ["mail"]]),
         limit=st.integers(1, 4),
+        chain=st.sampled_from([1, 1, 2, 4]),
         caller=callers,
     )
-    def claim(self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller) -> None:
+    def claim(
+        self, queues: list[str], tasks: list[str] | None, limit: int, chain: int, caller: Caller
+    ) -> None:
         """Claim some jobs."""
-        self.claim_both(queues, tasks, limit, caller)
+        self.claim_both(queues, tasks, limit, caller, chain)
 
     def claim_both(
-        self, queues: list[str], tasks: list[str] | None, limit: int, caller: Caller
+        self,
+        queues: list[str],
+        tasks: list[str] | None,
+        limit: int,
+        caller: Caller,
+        chain: int = 1,
     ) -> list[tuple[Job, Job]] | None:
         """Claim some jobs; return each as a pair, one of each engine; None after a crash."""
 
         def call(engine: Engine) -> Awaitable[Claim]:
             return engine.claim(
-                queues=queues, tasks=tasks, limit=limit, worker="w", lease_seconds=10, caller=caller
+                queues=queues,
+                tasks=tasks,
+                limit=limit,
+                worker="w",
+                lease_seconds=10,
+                chain=chain,
+                caller=caller,
             )
 
         answers = self.both(call)
@@ -314,7 +328,7 @@ class EngineMachine(EngineComparison):
         """Claim some jobs and settle them with this outcome."""
         outcomes = [
             [Outcome(kind, job.id, job.token, job.tenant, 0.0, failure) for job in pair]
-            for pair in self.claim_both(QUEUES, None, limit, Caller()) or ()
+            for pair in self.claim_both(QUEUES, None, limit, Caller(), chain=4) or ()
         ]
         self.both(lambda engine: engine.settle([pair[self.side(engine)] for pair in outcomes]))
 

@@ -21,6 +21,8 @@ class Attempt:
 
     job: Job
     """The job as it was claimed: its queue, priority, tenant, scope, key, payload and more."""
+    jobs: tuple[Job, ...]
+    """The jobs of this call: of a batch task all its items, in order; otherwise the one job."""
     task: TaskSpec
     """The task as it was declared."""
     timeout_seconds: float | None
@@ -41,6 +43,7 @@ class Attempt:
         "_on_progress",
         "claim_sent",
         "job",
+        "jobs",
         "lease_ends",
         "progress_note",
         "progress_share",
@@ -60,6 +63,7 @@ class Attempt:
     ) -> None:
         """Start now."""
         self.job = job
+        self.jobs = (job,)
         self.task = task
         self.timeout_seconds = timeout_seconds
         self.waits = False

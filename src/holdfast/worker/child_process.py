@@ -28,7 +28,8 @@ from holdfast.telemetry.log_output import LogOptions, configure_logging
 from .app_loader import load_registry
 from .attempt import Attempt, enter, leave
 from .builtin_tasks import add_builtin
-from .registry import Registry, is_async
+from .item_batch import ItemBatch
+from .registry import Registry, TaskSpec, is_async
 from .verdicts import Verdicts
 
 LENGTH = struct.Struct(">I")
@@ -46,18 +47,19 @@ class ChildConfig(msgspec.Struct, frozen=True):
 
 
 class ChildJob(msgspec.Struct, frozen=True):
-    """The message to run a job."""
+    """The message to run a job, or all jobs of a batch."""
 
-    job: Job
+    jobs: list[Job]
     timeout_seconds: float | None
 
 
 class ChildReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Progress, and in the end the outcome. ``ready`` and ``broken`` are about the child."""
+    """Progress, and in the end the outcomes. ``ready`` and ``broken`` are about the child."""
 
     ready: bool = False
     broken: str | None = None
-    outcome: Outcome | None = None
+    outcomes: list[Outcome | None] | None = None
+    """Of each job; None: another call may tell."""
     progress_share: float | None = None
     progress_note: str = ""
 
@@ -104,8 +106,8 @@ def main() -> None:
     verdicts = Verdicts(registry.classifier, config.retry)
     _send(out, ChildReport(ready=True))
     while True:
-        outcome = _run(jobs.get(), registry, verdicts, out)
-        _send(out, ChildReport(outcome=outcome))
+        outcomes = _run(jobs.get(), registry, verdicts, out)
+        _send(out, ChildReport(outcomes=outcomes))
 
 
 def close_stdin() -> None:
@@ -143,26 +145,37 @@ def _exit() -> None:
     os._exit(0)
 
 
-def _run(child_job: ChildJob, registry: Registry, verdicts: Verdicts, out: BinaryIO) -> Outcome:
-    job = child_job.job
+def _run(
+    child_job: ChildJob, registry: Registry, verdicts: Verdicts, out: BinaryIO
+) -> list[Outcome | None]:
+    jobs = child_job.jobs
+    job = jobs[0]
     task = registry.tasks.get(job.task)
     if task is None:
-        return verdicts.of_error(job, None, LookupError(f"the child has no task {job.task!r}"))
+        error = LookupError(f"the child has no task {job.task!r}")
+        return [verdicts.of_error(one, None, error) for one in jobs]
     attempt = Attempt(job, task, child_job.timeout_seconds)
+    attempt.jobs = tuple(jobs)
     attempt.report_progress_to(
         lambda share, note: _send(out, ChildReport(progress_share=share, progress_note=note))
     )
     token = enter(attempt)
     try:
+        if task.batch:
+            batch = ItemBatch(task, jobs, verdicts)
+            value = _call(task, batch.items) if batch.jobs else None
+            return list(batch.outcomes(value))
         args, kwargs = task.signature.arguments(job.payload)
-        value = task.function(*args, **kwargs)
-        if is_async(task.function):
-            value = asyncio.run(value)  # type: ignore[arg-type]
-        return verdicts.of_value(job, task, value)
+        return [verdicts.of_value(job, task, _call(task, *args, **kwargs))]
     except BaseException as error:  # noqa: BLE001 - even SystemExit fails only this job
-        return verdicts.of_error(job, task, error)
+        return verdicts.of_batch_error(jobs, task, error)
     finally:
         leave(token)
+
+
+def _call(task: TaskSpec, *args: object, **kwargs: object) -> object:
+    value = task.function(*args, **kwargs)
+    return asyncio.run(value) if is_async(task.function) else value  # type: ignore[arg-type]
 
 
 def _send(out: BinaryIO, report: ChildReport) -> None:

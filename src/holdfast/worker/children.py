@@ -47,22 +47,36 @@ class Children:
         alone: bool,
     ) -> Outcome:
         """Run it; a child that dies is a lost attempt. Cancelling this kills the child."""
+        [outcome] = await self.run_batch(attempt, on_start, alone=alone)
+        return outcome or lost(attempt.job, "its child process returned no outcome")
+
+    async def run_batch(
+        self,
+        attempt: Attempt,
+        on_start: Callable[[Attempt], None] = lambda _attempt: None,
+        *,
+        alone: bool,
+    ) -> list[Outcome | None]:
+        """Run it; return the outcome of each of its jobs, or None where the child cannot tell.
+
+        A child that dies is a lost attempt of all of them. Cancelling this kills the child.
+        """
         child = None if alone else self._idle_child()
         if child is None:
             child = await self._start_child()
         on_start(attempt)
         try:
-            outcome = await child.run(attempt)
+            outcomes = await child.run(attempt)
         except BaseException:
             self.kills += 1
             self._terminate(child)
             raise
-        if outcome is not None and not alone and child.config == self._config:
+        if outcomes is not None and not alone and child.config == self._config:
             self._idle.append(child)
-            return outcome
-        exit_reason = "" if outcome else await child.exit_reason(attempt.job)
+            return outcomes
+        exit_reason = "" if outcomes else await child.exit_reason(attempt.job)
         self._terminate(child)
-        return outcome or lost(attempt.job, exit_reason)
+        return outcomes or [lost(job, exit_reason) for job in attempt.jobs]
 
     def change(self, config: ChildConfig) -> None:
         """Use another config for new children; those with the old one end with their job."""
@@ -164,12 +178,12 @@ class _Child:
             why = "it exited during its start" if report is None else report.broken
             raise ChildBroken(f"no child process can run this application: {why}")
 
-    async def run(self, attempt: Attempt) -> Outcome | None:
-        """Return the outcome, or None if the child died."""
-        self._send(ChildJob(attempt.job, attempt.timeout_seconds))
+    async def run(self, attempt: Attempt) -> list[Outcome | None] | None:
+        """Return the outcomes, or None if the child died."""
+        self._send(ChildJob(list(attempt.jobs), attempt.timeout_seconds))
         while (report := await self._report()) is not None:
-            if report.outcome is not None:
-                return report.outcome
+            if report.outcomes is not None:
+                return report.outcomes
             attempt.progress(report.progress_share, report.progress_note)
         return None
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.model import lifecycle
-from holdfast.model.outcome import Outcome
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome, release
 from holdfast.model.retry import RetryPolicy
 
 from .attempt import Attempt, enter, leave
+from .batch_call import CallResult, Settled
 from .builtin_tasks import SIMULATE
 from .child_process import ChildConfig
 from .children import Children
+from .item_batch import ItemBatch
 from .registry import Execution, Registry, is_async
 from .threads import ThreadPool
 from .verdicts import Verdicts
@@ -73,6 +76,9 @@ class Executor:
         ``on_start`` is called when a child process is ready to run the attempt.
         """
         job, task = attempt.job, attempt.task
+        if task.batch:
+            [only] = await self.run_batch([attempt], on_start)
+            return only.outcome if isinstance(only, Settled) else only or release(job)
         token = enter(attempt)
         try:
             if self._registry.middlewares:
@@ -90,9 +96,65 @@ class Executor:
             return result
         return self._verdicts.of_value(job, task, result)
 
+    async def run_batch(
+        self,
+        members: Sequence[Attempt],
+        on_start: Callable[[Attempt], None] = lambda _attempt: None,
+    ) -> CallResult:
+        """Call a batch task once with these items; return what came of each.
+
+        A single item always gets an outcome. Only a cancellation from outside is raised.
+        """
+        attempt, task = members[0], members[0].task
+        jobs = attempt.jobs = tuple(one.job for one in members)
+        token = enter(attempt)
+        try:
+            if self._registry.middlewares:
+                async with self._registry.around(attempt):
+                    return await self._call_batch(attempt, on_start)
+            return await self._call_batch(attempt, on_start)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - even SystemExit fails only this batch
+            return list(self._verdicts.of_batch_error(jobs, task, error))
+        finally:
+            leave(token)
+
+    async def _call_batch(
+        self, attempt: Attempt, on_start: Callable[[Attempt], None]
+    ) -> CallResult:
+        task, jobs = attempt.task, attempt.jobs
+        if task.runner is not None:
+            found = await task.runner.run(jobs)
+            if len(found) != len(jobs) or (len(jobs) == 1 and found[0] is None):
+                raise RuntimeError(f"the runner of {task.name} returned no outcome for some items")
+            return found
+        if self.in_child(attempt):
+            alone = lifecycle.runs_alone(attempt.job)
+            return list(await self._children.run_batch(attempt, on_start, alone=alone))
+        batch = ItemBatch(task, jobs, self._verdicts)
+        if not batch.jobs:
+            return list(batch.outcomes(None))
+        if task.execution is Execution.LOOP or (self._inline and is_async(task.function)):
+            value = await task.function(batch.items)  # type: ignore[misc]
+        elif self._inline:
+            value = task.function(batch.items)
+        else:
+            context = contextvars.copy_context()
+            value = await self._threads.run(
+                lambda: context.run(task.function, batch.items),
+                [(job.tenant, job.id) for job in jobs],
+            )
+        return list(batch.outcomes(value))
+
     def failed(self, attempt: Attempt, error: BaseException) -> Outcome:
         """Return the outcome of an attempt that was stopped from outside."""
         return self._verdicts.of_error(attempt.job, attempt.task, error)
+
+    def batch_failed(self, jobs: Sequence[Job], error: BaseException) -> list[Outcome]:
+        """Return the outcomes of a batch that was stopped from outside."""
+        task = self._registry.tasks[jobs[0].task]
+        return [self._verdicts.of_error(job, task, error) for job in jobs]
 
     async def close(self) -> None:
         """Close threads and child processes."""
@@ -115,7 +177,7 @@ class Executor:
             value = call()
             return await value if is_async(task.function) else value  # type: ignore[misc]
         context = contextvars.copy_context()
-        return await self._threads.run(lambda: context.run(call), _key(attempt))
+        return await self._threads.run(lambda: context.run(call), [_key(attempt)])
 
 
 def _key(attempt: Attempt) -> tuple[str, str]:

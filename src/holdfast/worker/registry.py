@@ -21,6 +21,8 @@ from holdfast.model.outage import base_queue, dependency_queue
 from holdfast.model.signals import Retry
 from holdfast.settings import NO_APPLICATION
 
+from .batch_call import BatchRunner
+from .item_signature import ItemSignature
 from .outage_loop import HealthCheck
 from .schedules import Schedule
 from .signature import Signature
@@ -50,7 +52,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
 
     name: str
     function: Callable[..., object]
-    signature: Signature
+    signature: Signature | ItemSignature
     execution: Execution
     queue: str = DEFAULT_QUEUE
     priority: int = 0
@@ -62,6 +64,12 @@ class TaskSpec(msgspec.Struct, frozen=True):
     """Says whether a call would pass, without doing anything: for ``holdfast dead try``."""
     dependency: str = ""
     """What its jobs need, if it names that: they have queues of their own for it."""
+    batch: int = 0
+    """The most jobs that one call of a batch task gets; 0: it is called for each job."""
+    linger_seconds: float = 0.0
+    """How long a batch waits to become full."""
+    runner: BatchRunner | None = None
+    """Runs the batches instead of the function."""
 
     def queue_for(self, queue: str) -> str:
         """Return the queue for its jobs that are to go to this one."""
@@ -160,6 +168,11 @@ class Registry:
         if spec is None:
             raise UnknownTask(name, self.tasks)
         return spec
+
+    @property
+    def single_tasks(self) -> list[str]:
+        """The names of the tasks that are called for each job."""
+        return [name for name, spec in self.tasks.items() if not spec.batch]
 
     @property
     def queues(self) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.engines.contract import MAX_CLAIM, Engine, Renewal
+from holdfast.engines.contract import MAX_CLAIM, Claim, Engine, Renewal
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model import lifecycle
 from holdfast.model.effects import Died
@@ -48,7 +48,7 @@ _SHARE_OF_CAP = 0.75
 """For how much of the cap on processing an attempt may wait for an earlier one to end."""
 LOOK_AFTER_SECONDS = 0.5
 """How long an attempt runs before it is asked whether its cancellation was requested."""
-_GRACE_SECONDS = 1.0
+GRACE_SECONDS = 1.0
 """How long a cancelled attempt may take to end."""
 
 
@@ -89,7 +89,8 @@ class SlotPool:
         self._queues = queues
         self._observe = observe
         self._loop = asyncio.get_running_loop()
-        self._ready: deque[tuple[Job, float]] = deque()
+        self._ready: deque[tuple[list[Job], float]] = deque()
+        """What a slot runs next: one job, or those of a batch."""
         self._slots: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._next_slot = 0
@@ -109,6 +110,11 @@ class SlotPool:
     def refused(self) -> int:
         """How many outcomes were refused because their lease was lost."""
         return self._buffer.refused
+
+    @property
+    def busy(self) -> int:
+        """How many slots run something."""
+        return len(self.running)
 
     @property
     def abandoned(self) -> int:
@@ -133,8 +139,7 @@ class SlotPool:
     def drain(self) -> None:
         """Stop claiming; running attempts continue, jobs without a slot are released."""
         self._draining = True
-        ready, self._ready = self._ready, deque()
-        for job, _sent in ready:
+        for job in self._take_ready():
             self._add_outcome(release(job))
 
     def resume(self) -> None:
@@ -174,7 +179,7 @@ class SlotPool:
             claimed_at = answer.lease_until_us / MICROSECONDS - lease_seconds
             self._clock_jumps.observe(claimed_at, lease_seconds)
             # The engine's clock may have jumped: by ours the lease lasts no longer than from now.
-            ends = _local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
+            ends = local_end(attempt.job, answer.lease_until_us, attempt.claim_sent)
             attempt.lease_ends = min(ends, now + lease_seconds)
             if attempt.lease_ends <= self._loop.time():
                 self._stop_attempt(slot, StopReason.LOST)
@@ -216,8 +221,7 @@ class SlotPool:
         """Stop claiming, wait for running attempts, release the rest, settle everything."""
         self._stopping = True
         give_up = self._loop.time() + drain_seconds
-        self._buffer.add(release(job) for job, _sent in self._ready)
-        self._ready.clear()
+        self._buffer.add(release(job) for job in self._take_ready())
         self._wakeup.set()
         if self._dispatchers:
             if self._waiting:
@@ -226,7 +230,7 @@ class SlotPool:
         await self._wait_for_running(drain_seconds)
         for slot in list(self.running):
             self._stop_attempt(slot, StopReason.DRAINED)
-        await self._wait_for_running(_GRACE_SECONDS)
+        await self._wait_for_running(GRACE_SECONDS)
         # Attempts that ignore their cancellation are released while they run.
         self._buffer.add(release(attempt.job) for attempt in self.running.values())
         self.running.clear()
@@ -283,15 +287,7 @@ class SlotPool:
             self._waiting = True
         self._requested += demand
         try:
-            claim = await self._engine.claim(
-                queues=self._queues(),
-                tasks=list(self._registry.tasks),
-                worker=self._worker,
-                limit=limit,
-                lease_seconds=self.options.lease_seconds,
-                wait_seconds=self.options.poll_interval_seconds if not outcomes else 0.0,
-                settle=outcomes,
-            )
+            claim = await self._request(limit, outcomes)
         finally:
             self._requested -= demand
             if waits:
@@ -306,12 +302,32 @@ class SlotPool:
         self._clock_jumps.observe(
             claim.jobs[0].claimed_at_us / MICROSECONDS, self.options.lease_seconds
         )
-        self._ready.extend((job, sent) for job in claim.jobs)
+        self._accept(claim.jobs, sent)
         if len(claim.jobs) == limit and self._demand() > 0:
             # There is more: send the next claim first, so that the store works while these run.
             self._loop.call_soon(self._idle.wake_one)
         else:
             self._idle.wake_one()
+
+    async def _request(self, limit: int, outcomes: list[Outcome]) -> Claim:
+        return await self._engine.claim(
+            queues=self._queues(),
+            tasks=self._registry.single_tasks,
+            worker=self._worker,
+            limit=limit,
+            lease_seconds=self.options.lease_seconds,
+            wait_seconds=0.0 if outcomes else self.options.poll_interval_seconds,
+            settle=outcomes,
+        )
+
+    def _accept(self, jobs: Sequence[Job], sent: float) -> None:
+        """Take jobs that were claimed; the claim was sent then."""
+        self._ready.extend(([job], sent) for job in jobs)
+
+    def _take_ready(self) -> list[Job]:
+        """Remove and return the jobs that no slot runs yet."""
+        ready, self._ready = self._ready, deque()
+        return [job for jobs, _sent in ready for job in jobs]
 
     def _add_outcome(self, outcome: Outcome) -> None:
         self._buffer.add([outcome])
@@ -334,26 +350,29 @@ class SlotPool:
             if not self._ready:
                 await self._idle.wait()
                 continue
-            job, sent = self._ready.popleft()
+            jobs, sent = self._ready.popleft()
             if self._ready:
                 self._idle.wake_one()
             try:
-                await self._run(slot, job, sent, myself)
+                await self._run(slot, jobs, sent, myself)
             except Exception as error:  # noqa: BLE001 - a bug of ours: the slot must go on
-                log.emit("worker.slot_failed", about=job, foreign=error)
+                log.emit("worker.slot_failed", about=jobs[0], foreign=error)
             if contextvars.copy_context() != clean:
                 break  # the task changed its context: a new slot takes over
         if self._slots.pop(slot, None) is not None and not self._stopping:
             self.resize(self.size)
 
-    async def _run(self, slot: int, job: Job, sent: float, myself: asyncio.Task[object]) -> None:
+    async def _run(
+        self, slot: int, jobs: list[Job], sent: float, myself: asyncio.Task[object]
+    ) -> None:
+        [job] = jobs
         task = self._registry.tasks[job.task]
         if job.task == BY_TYPE:
             task, payload = by_type(self._registry, job.payload)
             job = replace(job, payload=payload, task=task.name)
         timeout_seconds = task.timeout_seconds or self.options.task_timeout_seconds
         attempt = Attempt(job, task, timeout_seconds, sent, self._loop.time)
-        attempt.lease_ends = _local_end(job, job.lease_until_us, sent)
+        attempt.lease_ends = local_end(job, job.lease_until_us, sent)
         attempt.waits = self._executor.still_runs(attempt)
         self.running[slot] = attempt
         self._timeouts.set(slot, attempt.started + self._limit_seconds(attempt))
@@ -376,6 +395,7 @@ class SlotPool:
         if outcome is None:
             self._wakeup.set()
         else:
+            self._observe(job, outcome)
             self._conclude(job, outcome)
 
     def _cap_seconds(self, attempt: Attempt) -> float:
@@ -409,7 +429,6 @@ class SlotPool:
                 self._timeouts.set(slot, attempt.started + (attempt.timeout_seconds or 0.0))
 
     def _conclude(self, job: Job, outcome: Outcome) -> None:
-        self._observe(job, outcome)
         # An attempt that makes the job dead is logged as that, once, when it is recorded.
         dies = isinstance(lifecycle.settle(job, outcome, 0), Died)
         if outcome.failure is not None and not dies:
@@ -460,7 +479,7 @@ class SlotPool:
             self._stop_reasons[slot] = reason
             task.cancel()
             if reason is not StopReason.DRAINED:
-                self._loop.call_later(_GRACE_SECONDS, self._abandon, slot, self.running[slot])
+                self._loop.call_later(GRACE_SECONDS, self._abandon, slot, self.running[slot])
 
     def _abandon(self, slot: int, attempt: Attempt) -> None:
         """Replace the slot of an attempt that ignores its cancellation."""
@@ -474,6 +493,7 @@ class SlotPool:
         task.add_done_callback(self._abandoned.discard)
         outcome = self._stopped_outcome(self._stop_reasons.pop(slot), attempt)
         if outcome is not None:
+            self._observe(job, outcome)
             self._conclude(job, outcome)
         if not self._stopping:
             self.resize(self.size)
@@ -491,7 +511,7 @@ class SlotPool:
                 return
 
 
-def _local_end(job: Job, until_us: int, claim_sent: float) -> float:
+def local_end(job: Job, until_us: int, claim_sent: float) -> float:
     """Return when a lease ends by our clock, counted from when the claim was sent."""
     return claim_sent + (until_us - job.claimed_at_us) / MICROSECONDS
 

@@ -7,17 +7,17 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 
 class _Call:
-    __slots__ = ("abandoned", "call", "error", "future", "key", "value")
+    __slots__ = ("abandoned", "call", "error", "future", "keys", "value")
 
     def __init__(
-        self, call: Callable[[], object], key: Hashable, future: asyncio.Future[object]
+        self, call: Callable[[], object], keys: Sequence[Hashable], future: asyncio.Future[object]
     ) -> None:
         self.call = call
-        self.key = key
+        self.keys = keys
         self.future = future
         self.abandoned = False
         self.value: object = None
@@ -52,9 +52,9 @@ class ThreadPool:
         while (returned := self._still_running.get(key)) is not None:
             await returned.wait()
 
-    async def run(self, call: Callable[[], object], key: Hashable = None) -> object:
-        """Run it in a thread; cancelling this abandons the thread: see ``still_runs(key)``."""
-        item = _Call(call, key, self._loop.create_future())
+    async def run(self, call: Callable[[], object], keys: Sequence[Hashable] = ()) -> object:
+        """Run it in a thread; cancelling this abandons the thread: see ``still_runs``, by key."""
+        item = _Call(call, keys, self._loop.create_future())
         self._busy += 1
         if self._busy > self._threads:
             self._threads += 1
@@ -79,8 +79,8 @@ class ThreadPool:
             item.abandoned = True
             self.abandoned += 1
             self._threads -= 1
-            if item.key is not None:
-                self._still_running[item.key] = asyncio.Event()
+            for key in item.keys:
+                self._still_running[key] = asyncio.Event()
 
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:
@@ -95,7 +95,7 @@ class ThreadPool:
                 self.abandoned -= abandoned
             if abandoned:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
-                    self._loop.call_soon_threadsafe(self._has_returned, item.key)
+                    self._loop.call_soon_threadsafe(self._has_returned, item.keys)
                 return  # another thread has replaced this one
             self._done.append(item)
             if not self._collecting:
@@ -105,9 +105,10 @@ class ThreadPool:
                 except RuntimeError:
                     return  # the loop is closed
 
-    def _has_returned(self, key: Hashable) -> None:
-        if (returned := self._still_running.pop(key, None)) is not None:
-            returned.set()
+    def _has_returned(self, keys: Sequence[Hashable]) -> None:
+        for key in keys:
+            if (returned := self._still_running.pop(key, None)) is not None:
+                returned.set()
 
     def _collect(self) -> None:
         self._collecting = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from holdfast.model.outcome import (
     why_not_kept,
 )
 from holdfast.model.retry import RetryPolicy
-from holdfast.model.signals import Cancel, Dead, Retry, Signal, Snooze
+from holdfast.model.signals import BatchError, Cancel, Dead, Retry, Signal, Snooze
 from holdfast.model.value_types import encode_hook
 
 from .registry import TaskSpec
@@ -74,9 +74,7 @@ class Verdicts:
 
     def of_error(self, job: Job, task: TaskSpec | None, error: BaseException) -> Outcome:
         """Return the outcome of an attempt that raised this; it can always be recorded."""
-        policy = self.default_policy
-        if task is not None and task.retry is not None:
-            policy = task.retry.policy(policy)
+        policy = self._policy(task)
         try:
             outcome = self._of_error(job, error, policy)
             outcome.check()
@@ -91,6 +89,53 @@ class Verdicts:
             )
             return self._retry(job, Failure.of("unexpected", type(error).__name__), policy)
         return outcome
+
+    def of_values(self, jobs: Sequence[Job], task: TaskSpec, value: object) -> list[Outcome]:
+        """Return the outcome of each item of a batch task that returned this value.
+
+        Raise ``TypeError`` unless it is None, or one result or exception for each item.
+        """
+        if value is None:
+            return [completed(job) for job in jobs]
+        if not isinstance(value, list | tuple) or len(value) != len(jobs):
+            got = f"{len(value)} results" if isinstance(value, list | tuple) else f"{value!r:.100}"
+            raise TypeError(
+                f"{task.name} returned {got} for {len(jobs)} items: return None, or a list with a "
+                "result or an exception for each item"
+            )
+        return [
+            self.of_error(job, task, found)
+            if isinstance(found, BaseException)
+            else self.of_value(job, task, found)
+            for job, found in zip(jobs, value, strict=True)
+        ]
+
+    def of_batch_error(
+        self, jobs: Sequence[Job], task: TaskSpec, error: BaseException
+    ) -> list[Outcome | None]:
+        """Return the outcome of each item of a batch that raised this; None: it is unknown."""
+        if isinstance(error, BatchError):
+            named = {index: one for index, one in error.errors.items() if index in range(len(jobs))}
+            if named:
+                return [
+                    self.of_error(job, task, named[index]) if index in named else None
+                    for index, job in enumerate(jobs)
+                ]
+        first = self.of_error(jobs[0], task, error)
+        failure = first.failure
+        if len(jobs) == 1:
+            return [first]
+        if failure is None or isinstance(error, Retry):
+            return [self.of_error(job, task, error) for job in jobs]
+        if failure.failure_class is not FailureClass.TRANSIENT:
+            return [None] * len(jobs)
+        policy = self._policy(task)
+        return [first, *(self._retry(job, failure, policy) for job in jobs[1:])]
+
+    def _policy(self, task: TaskSpec | None) -> RetryPolicy:
+        if task is None or task.retry is None:
+            return self.default_policy
+        return task.retry.policy(self.default_policy)
 
     def _of_error(self, job: Job, error: BaseException, policy: RetryPolicy) -> Outcome:
         if isinstance(error, Snooze):

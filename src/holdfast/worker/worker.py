@@ -13,6 +13,7 @@ from holdfast.model.job import check_size
 from holdfast.model.outage import base_queue
 from holdfast.telemetry.counters import ProcessMetrics
 
+from .batch_pool import BATCHES_AT_ONCE, BatchPool
 from .executor import Executor
 from .options import WorkerOptions
 from .outage_detector import OutageDetector
@@ -61,10 +62,29 @@ class Worker:
             )
             for label, queues, size in self._pool_specs(options)
         }
+        self._batch_pools = [
+            BatchPool(
+                engine,
+                self._executor,
+                registry,
+                task,
+                worker=name,
+                queues=self._all_queues,
+                size=min(BATCHES_AT_ONCE, sum(self.slots.values())),
+                options=options,
+                observe=self.outage_detector.observe,
+            )
+            for task in registry.tasks.values()
+            if task.batch
+        ]
+
+    @property
+    def _every_pool(self) -> list[SlotPool]:
+        return [*self._pools.values(), *self._batch_pools]
 
     def start(self) -> None:
         """Start to claim."""
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             pool.start()
 
     @property
@@ -80,7 +100,7 @@ class Worker:
     @property
     def late_outcomes(self) -> int:
         """How many outcomes were refused because their lease was lost."""
-        return sum(pool.refused for pool in self._pools.values())
+        return sum(pool.refused for pool in self._every_pool)
 
     @property
     def abandoned_threads(self) -> int:
@@ -90,10 +110,10 @@ class Worker:
     def metrics(self, loop_lag_seconds: float = 0.0) -> ProcessMetrics:
         """Return the metrics of this worker, with the lag of its event loop."""
         return ProcessMetrics(
-            slots=sum(pool.size for pool in self._pools.values()),
-            busy=sum(len(pool.running) for pool in self._pools.values()),
+            slots=sum(pool.size for pool in self._every_pool),
+            busy=sum(pool.busy for pool in self._every_pool),
             abandoned_threads=self.abandoned_threads,
-            abandoned_tasks=sum(pool.abandoned for pool in self._pools.values()),
+            abandoned_tasks=sum(pool.abandoned for pool in self._every_pool),
             child_kills=self._executor.child_kills,
             loop_lag_seconds=loop_lag_seconds,
             draining=self._draining,
@@ -114,9 +134,7 @@ class Worker:
 
     def tokens(self) -> set[int]:
         """Return the tokens of the running attempts."""
-        return {
-            attempt.job.token for pool in self._pools.values() for attempt in pool.running.values()
-        }
+        return {attempt.job.token for pool in self._every_pool for attempt in pool.running.values()}
 
     def running(self) -> list[RunningAttempt]:
         """Return the running attempts."""
@@ -131,7 +149,7 @@ class Worker:
                 attempt.progress_share,
                 attempt.progress_note,
             )
-            for pool in self._pools.values()
+            for pool in self._every_pool
             for attempt in list(pool.running.values())
         ]
 
@@ -160,7 +178,7 @@ class Worker:
             if sizes[label] != size:
                 self.resize(sizes[label], label)
         self._options = options
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             pool.options = options
         self._executor.change(options.retry, options.memory_limit_bytes)
 
@@ -177,13 +195,13 @@ class Worker:
     def drain(self) -> None:
         """Stop claiming until ``resume``; running attempts continue."""
         self._draining = True
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             pool.drain()
 
     def resume(self) -> None:
         """Claim again."""
         self._draining = False
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             pool.resume()
 
     async def heartbeat(self, *, everything: bool = False) -> None:
@@ -191,17 +209,17 @@ class Worker:
 
         ``everything`` renews fresh ones too: for a jump of the engine's clock.
         """
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             await pool.heartbeat(everything=everything)
 
     async def look_for_cancellations(self) -> None:
         """Stop attempts whose cancellation was requested; call it about every second."""
-        for pool in self._pools.values():
+        for pool in self._every_pool:
             await pool.look_for_cancellations()
 
     def has_overdue(self) -> bool:
         """Whether a running attempt's lease has ended by our clock and can still be renewed."""
-        return any(pool.has_overdue() for pool in self._pools.values())
+        return any(pool.has_overdue() for pool in self._every_pool)
 
     async def look_for_queues(self) -> None:
         """Find queues that have jobs and that no task names."""
@@ -220,7 +238,7 @@ class Worker:
 
     async def stop(self, drain_seconds: float) -> None:
         """Stop claiming, wait for running attempts, release the rest without charging them."""
-        await asyncio.gather(*(pool.stop(drain_seconds) for pool in self._pools.values()))
+        await asyncio.gather(*(pool.stop(drain_seconds) for pool in self._every_pool))
         await self._executor.close()
 
     def _pool_specs(
@@ -232,6 +250,10 @@ class Worker:
             (queue, lambda queue=queue: self._serving([queue]), size)  # type: ignore[misc]
             for queue, size in options.queue_slots.items()
         ]
+
+    def _all_queues(self) -> Sequence[str]:
+        """Return the queues that any of its slots serves."""
+        return self._known_queues() if self.queues is None else self._serving(self.queues)
 
     def _queues(self) -> Sequence[str]:
         if self._options.queues is not None:

@@ -47,6 +47,33 @@ class KeysBesideEachOther(MemoryEngine):
     state_type = _LowestPending
 
 
+class _AnyOrder(MemoryState):
+    def flight_of_key(self, job: Job) -> list[Job]:
+        return []
+
+
+class NoPrefixRule(MemoryEngine):
+    """Lets the jobs of a chain end in any order, and each on its own."""
+
+    state_type = _AnyOrder
+
+
+class _ChainsGoOn(MemoryState):
+    def _followers(self, head, caller, most, now_us):
+        later = [
+            job
+            for job in self._of_key(head)
+            if job.ties.key_seq > head.ties.key_seq and job.state is State.PENDING
+        ]
+        return later[:most] if head.ties.key is not None else []
+
+
+class ChainsCrossEverything(MemoryEngine):
+    """Puts every pending job of a key into its chain."""
+
+    state_type = _ChainsGoOn
+
+
 class _NoHolds(MemoryState):
     def _first_of_its_key(self, job: Job) -> bool:
         living = [other for other in self._of_key(job) if other.state is not State.DEAD]
@@ -312,10 +339,10 @@ class CommandsUnaudited(MemoryEngine):
 
 
 class _NothingIsOut(MemoryState):
-    def claimable(self, queues, tasks, caller, limit, now_us):
+    def claimable(self, queues, tasks, caller, limit, now_us, chain=1):
         outages, self.outages = self.outages, OutageBook()
         try:
-            return super().claimable(queues, tasks, caller, limit, now_us)
+            return super().claimable(queues, tasks, caller, limit, now_us, chain)
         finally:
             self.outages = outages
 

@@ -25,6 +25,11 @@ FAST = settings(
 
 NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
     (broken.KeysBesideEachOther, "test_nothing_of_a_key_is_claimed_while_one_is_in_flight", ()),
+    (broken.NoPrefixRule, "test_a_later_one_cannot_end_before_an_earlier_one", ()),
+    (broken.NoPrefixRule, "test_when_one_returns_those_behind_it_are_released", ("retry",)),
+    (broken.NoPrefixRule, "test_a_reclaimed_one_takes_those_behind_it_along", ()),
+    (broken.ChainsCrossEverything, "test_a_chain_does_not_cross_another_task", ()),
+    (broken.ChainsCrossEverything, "test_a_chain_does_not_cross_a_job_that_is_not_due", ()),
     (broken.DeadOnesHoldNothing, "test_a_dead_job_holds_later_jobs_of_its_key", ()),
     (broken.NoTurns, "test_tenants_take_turns_one_job_each", ()),
     (broken.RateByCall, "test_a_rate_allows_a_burst_and_then_one_at_a_time", ()),

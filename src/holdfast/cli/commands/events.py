@@ -33,7 +33,7 @@ def events_group() -> None:
 @app_option
 @click.option("--dry-run", is_flag=True, help="Check every event, and store none.")
 @by_option
-@click.option("--reason", default="", metavar="TEXT", help="Why; it is recorded in the audit.")
+@click.option("--reason", metavar="TEXT", help="Why; it is recorded in the audit.")
 @json_option
 @click.pass_obj
 def append_events(
@@ -43,7 +43,7 @@ def append_events(
     app: str | None,
     dry_run: bool,
     by: str | None,
-    reason: str,
+    reason: str | None,
     as_json: bool,
 ) -> None:
     """Append events from a file: a JSON array, one object, or an object per line.
@@ -57,9 +57,11 @@ def append_events(
     event without an id gets one that is made from what it says.
     """
     from holdfast.cli.event_import import check_file, import_file  # noqa: PLC0415
+    from holdfast.model.audit import Attribution  # noqa: PLC0415
     from holdfast.operations.attribution import Author  # noqa: PLC0415
 
-    who = Author(login_name(by), reason)
+    who = Author(login_name(by), "" if reason is None else reason)
+    Attribution(who.by, "-" if reason is None else reason).check()
     catalog = read_report(context, app).checked()
     if dry_run:
         check_file(file, catalog, who, as_json=as_json)

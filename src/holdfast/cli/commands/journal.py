@@ -29,7 +29,7 @@ def journal_group() -> None:
 @json_option
 @click.pass_obj
 def verify(context: CommandContext, *, as_json: bool) -> None:
-    """Check every frame of log and snapshots; exit 1 if anything is damaged."""
+    """Check every frame of log and snapshots, and every event; exit 1 if anything is damaged."""
     from holdfast.engines.journal import inspection  # noqa: PLC0415 - reads everything
 
     settings = context.settings()
@@ -38,11 +38,12 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
         document(report)
     else:
         end = "closed cleanly" if report.closed_in_order else "not closed"
+        events = f"{count_of(report.events, 'event')}, " if report.events else ""
         click.echo(
             f"{settings.store_shown}: {count_of(len(report.segments), 'segment')}, "
             f"{count_of(len(report.snapshots), 'snapshot')}, "
             f"{count_of(report.records, 'record')} (seq {report.first_seq} to {report.last_seq}), "
-            f"{count_of(report.jobs)}, {end}"
+            f"{count_of(report.jobs)}, {events}{end}"
         )
         if report.kept_segments:
             kept = count_of(len(report.kept_segments), "segment")

@@ -168,6 +168,7 @@ async def _claim(engine: Engine, call: messages.ClaimCall) -> Claim:
         lease_seconds=call.lease_seconds,
         wait_seconds=call.wait_seconds,
         settle=call.settle,
+        chain=call.chain,
         caller=call.caller,
     )
 

@@ -22,6 +22,7 @@ from holdfast.engines.argument_checks import (
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
     check_event_filter,
@@ -234,10 +235,12 @@ class ClientEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         outcomes = _checked(check_all("settle", settle, Outcome))
@@ -253,6 +256,7 @@ class ClientEngine:
             0.0 if outcomes else float(wait_seconds),  # a claim that settles does not wait
             outcomes,
             caller,
+            chain,
         )
         if call.wait_seconds > 0:
             answer = await self._channel.wait(

@@ -11,6 +11,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.audit_changes import facts_of, with_facts
+from holdfast.model.chain import ChainSettle, behind, ended_with, with_tails
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost, StorageFull, TooLarge
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
@@ -77,6 +78,7 @@ class Commands:
         queues: Collection[str],
         tasks: Collection[str] | None,
         limit: int,
+        chain: int,
         worker: str,
         lease_seconds: float,
         caller: Caller,
@@ -88,7 +90,7 @@ class Commands:
         # A token is the seq of its claim plus an offset above all tokens of earlier processes.
         token = self._state.seq + core.token_offset
         effects: list[Effect] = []
-        for job in self._state.claimable(queues, tasks, caller, limit, now_us):
+        for job in self._state.claimable(queues, tasks, caller, limit, now_us, chain):
             token += 1
             effects.append(lifecycle.claim(job, token, worker, terms))
         return core.commit_most(effects, lambda claims: claims)
@@ -109,27 +111,44 @@ class Commands:
         """Record outcomes; for each, return None or the ``LeaseLost`` that refused it."""
         effects: list[Effect] = []
         answers: list[LeaseLost | None] = []
-        spent: set[int] = set()
-        outages = self._state.outages.active
+        held: dict[int, tuple[Job, Outcome]] = {}
+        keyed = False
         for outcome in outcomes:
             outcome.check()
-            job = self._held(outcome, caller)
-            if job is None or outcome.token in spent:
+            if outcome.token not in held and (job := self._held(outcome, caller)) is not None:
+                held[outcome.token] = job, outcome
+                keyed = keyed or job.ties.key is not None
+        chains = ChainSettle(self._state.flight_of_key, held.values()) if keyed else None
+        outages = self._state.outages.active
+        for outcome in outcomes:
+            job, first = held.get(outcome.token, (None, None))
+            if job is not None and first is outcome:
+                del held[outcome.token]
+                if chains is not None and not chains.accepts(job, outcome):
+                    job = None
+            else:
+                job = None
+            if job is None:
                 answers.append(LeaseLost(outcome.id, outcome.token))
                 continue
-            spent.add(outcome.token)
             retry_at_us = None
             if outages:
                 retry_at_us = outage_retry_at_us(
                     outages, job, outcome, now_us, self._core.options.outage_max_seconds
                 )
-            effects.append(lifecycle.settle(job, outcome, now_us, retry_at_us))
+            effect = lifecycle.settle(job, outcome, now_us, retry_at_us)
+            effects.append(effect)
             answers.append(None)
+            if chains is not None and job.ties.key is not None:
+                effects += [
+                    lifecycle.settle(one, ended_with(one, outcome), now_us)
+                    for one in chains.ended(job, effect)
+                ]
         before = dict(outages)
         self._core.commit(self.with_dependents(effects, now_us))
         if before:
             log_changes(changes_between(before, outages), now_us)
-        self.leases_refused += len(answers) - len(effects)
+        self.leases_refused += sum(answer is not None for answer in answers)
         return answers
 
     def with_dependents(self, effects: list[Effect], now_us: int) -> list[Effect]:
@@ -179,30 +198,32 @@ class Commands:
     ) -> Reclaim:
         """End leases that ran out or are forced, and expire unclaimed jobs."""
         core = self._core
-        lost: list[Effect] = []
-        named: set[tuple[str, str]] = set()
-        forced_jobs: list[tuple[Job, Effect]] = []
         why = "an operator ended its lease"
         if attribution is not None:
             why = f"{attribution.by} ended its lease: {attribution.why}"
+        reasons: dict[int, tuple[str, str]] = {}
+        ended: list[Job] = []
         for ref in forced:
             job = core.find(ref.tenant, ref.id, caller)
-            if (
-                job is not None
-                and job.state is State.IN_FLIGHT
-                and (job.tenant, job.id) not in named
-            ):
-                named.add((job.tenant, job.id))
-                lost.append(lifecycle.lose(job, now_us, "stuck", why))
+            if job is not None and job.state is State.IN_FLIGHT and job.token not in reasons:
+                reasons[job.token] = "stuck", why
+                ended.append(job)
+        forced_tokens = set(reasons)
+        for job in self._state.overdue(limit, caller, now_us):
+            if job.token not in reasons:
+                cap_seconds = core.options.max_processing_seconds
+                reasons[job.token] = lifecycle.why_overdue(job, cap_seconds)
+                ended.append(job)
+        lost: list[Effect] = []
+        forced_jobs: list[tuple[Job, Effect]] = []
+        for job, because_of in with_tails(ended, self._state.flight_of_key):
+            reason = reasons.get(job.token) or behind(because_of, *reasons[because_of.token])
+            lost.append(lifecycle.lose(job, now_us, *reason))
+            if job.token in forced_tokens:
                 forced_jobs.append((job, lost[-1]))
         audit: tuple[AuditEntry, ...] = ()
         if attribution is not None and forced_jobs:
             audit = with_facts(attribution.audit, facts_of(forced_jobs))
-        for job in self._state.overdue(limit, caller, now_us):
-            if (job.tenant, job.id) not in named:
-                cap_seconds = core.options.max_processing_seconds
-                reason, message = lifecycle.why_overdue(job, cap_seconds)
-                lost.append(lifecycle.lose(job, now_us, reason, message))
         unclaimed: list[Effect] = [
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
         ]

@@ -91,8 +91,15 @@ class WorkState(Protocol):
         caller: Caller,
         limit: int,
         now_us: int,
+        chain: int = 1,
     ) -> list[Job]:
-        """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
+        """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed.
+
+        Each is followed by up to ``chain - 1`` others of its key, if there is room for them.
+        """
+
+    def flight_of_key(self, job: Job) -> Sequence[Job]:
+        """Return the jobs of its key that are in flight, in order; none if that has no order."""
 
     def claim_usage(self, job: Job) -> ClaimUsage:
         """Return what counts against the limits of this job's queue, tenant and key."""

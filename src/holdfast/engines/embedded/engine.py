@@ -16,6 +16,7 @@ from holdfast.engines.argument_checks import (
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
     check_event_filter,
@@ -214,10 +215,12 @@ class EmbeddedEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Claim:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         queues = check_names("queues", queues)
@@ -238,7 +241,7 @@ class EmbeddedEngine:
                 settled = commands.settle(outcomes, caller, now_us)
                 if not core.history.behind:
                     jobs = commands.claim(
-                        queues, tasks, limit, worker, lease_seconds, caller, now_us
+                        queues, tasks, limit, chain, worker, lease_seconds, caller, now_us
                     )
                 answer_now = bool(jobs or outcomes or now_us >= give_up_us)
             finally:

@@ -93,7 +93,6 @@ class JournalEngine(EmbeddedEngine):
             options.sync_interval_seconds,
             after_rotation=self._after_rotation,
         )
-        capabilities = Capabilities(name="journal", durable=True, shared=False)
         self._history = HistoryFeed(
             history,
             durable_seq=self._durable_seq,
@@ -112,7 +111,7 @@ class JournalEngine(EmbeddedEngine):
         )
         samples = SqliteSamples(disk.samples, None if options.inline else self._threads)
         super().__init__(
-            capabilities,
+            Capabilities(name="journal", durable=True, shared=False),
             state,
             self.commit,
             self._history,
@@ -135,9 +134,7 @@ class JournalEngine(EmbeddedEngine):
         self._compacting: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._forgot_at_us = 0
-        self._snapshot_bytes = 0
-        self._snapshot_seq = 0
-        self._covered_bytes = 0
+        self._snapshot_seq = self._snapshot_bytes = self._covered_bytes = 0
 
     @classmethod
     async def open(

@@ -493,17 +493,18 @@ def _read_log(disk: Disk, visit: Callable[[Frame, str, int], None]) -> LogEnd:
     """Read as much of the log as is contiguous, including what a snapshot covers."""
     numbers = segment_numbers(disk)
     whole = not numbers or numbers == list(range(1, numbers[-1] + 1))
-    if whole:
-        return LogReader(disk).read(1, visit)
     # An interrupted clean-up may have left older segments: they are not needed.
     for name in reversed(snapshot_names(disk)):
         try:
             head = read_head(disk, name)
         except CorruptLog:
             continue
-        if head.first_segment in numbers:
+        # The log of a store that was restored begins after its first snapshot.
+        if head.first_segment in numbers and (not whole or head.first_segment == 1):
             reader = LogReader(disk, prev_crc=head.last_crc, last_seq=head.last_seq)
             return reader.read(head.first_segment, visit)
+    if whole:
+        return LogReader(disk).read(1, visit)
     raise CorruptLog(
         segment_name(numbers[0]), 0, 0, "earlier segments are missing and no snapshot covers them"
     )

@@ -32,6 +32,7 @@ from holdfast.engines.queue_stats import QueueStats, count_jobs
 from holdfast.model import folding, operation
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.audit import AuditHead, head_of
+from holdfast.model.chain import may_follow
 from holdfast.model.effects import (
     Audited,
     Claimed,
@@ -90,6 +91,8 @@ class MemoryState:
         self._forget_before_us = 0
         self._jobs = history.jobs
         self._turns: dict[tuple[str, str], int] = {}
+        self._unordered: set[int] = set()
+        """The tokens of jobs that were claimed while the keys of their queue had no order."""
         self._spent_until_us: dict[str, int] = {}
 
     @property
@@ -171,6 +174,8 @@ class MemoryState:
             count_death(self.group_lives, job)
         self.outages.follow(old, effect)
         policy = self.policies.get(job.queue)
+        if isinstance(effect, Claimed) and not self._policy(job.queue).ordered:
+            self._unordered.add(effect.token)
         if policy is not None and isinstance(effect, Claimed):
             self._turns[job.queue, job.tenant] = effect.token
             spent_us = self._spent_until_us.get(job.queue, 0)
@@ -274,8 +279,26 @@ class MemoryState:
         caller: Caller,
         limit: int,
         now_us: int,
+        chain: int = 1,
     ) -> list[Job]:
         """Return the next jobs to hand out, in order: due, unexpired, within reach, allowed."""
+        heads = self._heads(queues, tasks, caller, limit, now_us)
+        room = limit - len(heads)
+        found: list[Job] = []
+        for head in heads:
+            followers = self._followers(head, caller, min(room, chain - 1), now_us)
+            room -= len(followers)
+            found += [head, *followers]
+        return found
+
+    def _heads(
+        self,
+        queues: Collection[str],
+        tasks: Collection[str] | None,
+        caller: Caller,
+        limit: int,
+        now_us: int,
+    ) -> list[Job]:
         due = [
             job
             for job in self._in(State.PENDING)
@@ -342,6 +365,49 @@ class MemoryState:
                 default=None,
             )
         return min(allowed, key=_order, default=None)
+
+    def _followers(self, head: Job, caller: Caller, most: int, now_us: int) -> list[Job]:
+        """Return the jobs of its key that are claimed with this one, right behind it."""
+        policy = self._policy(head.queue)
+        if (
+            head.ties.key is None
+            or not policy.ordered
+            or policy.limits_claims
+            or self.outages.of(head.queue) is not None
+        ):
+            return []
+        later = [
+            job
+            for job in self._of_key(head)
+            if job.ties.key_seq > head.ties.key_seq
+            and (not job.state.finished or job.state is State.DEAD)
+        ]
+        found: list[Job] = []
+        for job in sorted(later, key=lambda job: job.ties.key_seq):
+            if (
+                len(found) >= most
+                or job.state is not State.PENDING
+                or not may_follow(job, head, now_us)
+                or not caller.can_access(job.tenant, job.scope)
+            ):
+                break
+            found.append(job)
+        return found
+
+    def flight_of_key(self, job: Job) -> Sequence[Job]:
+        """Return the jobs of its key that are in flight, in order; none if that has no order."""
+        if (
+            job.ties.key is None
+            or not self._policy(job.queue).ordered
+            or job.token in self._unordered
+        ):
+            return ()
+        flight = [
+            one
+            for one in self._of_key(job)
+            if one.state is State.IN_FLIGHT and one.token not in self._unordered
+        ]
+        return sorted(flight, key=lambda one: one.ties.key_seq)
 
     def _first_of_its_key(self, job: Job) -> bool:
         if job.ties.key is None or not self._policy(job.queue).ordered:

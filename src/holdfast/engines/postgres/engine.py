@@ -10,6 +10,7 @@ from holdfast.engines.argument_checks import (
     check_all,
     check_attribution,
     check_audit_page,
+    check_chain,
     check_command,
     check_edit,
     check_event_filter,
@@ -96,6 +97,7 @@ from holdfast.model.operation import NewOperation, Operation, OperationChange, O
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -117,6 +119,7 @@ from .admin import actions, audit, fleet, operations, queries
 from .admin import explain as explaining
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
+from .admin import projections as projection_verbs
 from .admin import samples as sampling
 from .connection.sansio import execute, execute_all
 from .events import append as append_verbs
@@ -137,6 +140,7 @@ from .maintenance.periodic_lock import PeriodicLock
 from .maintenance.prune import Pruner, PruneResult
 from .maintenance.reclaim import Reclaimer
 from .options import PostgresOptions
+from .read_models.store import PostgresReadModels
 from .resources import EngineResources
 from .restore.restore import refuse_unfinished_restore
 
@@ -162,6 +166,8 @@ class PostgresEngine:
         self._reclaimer = Reclaimer(resources, self._lines)
         self._pruner = Pruner(resources.database)
         self._stats = StoreStats()
+        self.read_models = PostgresReadModels(resources, self._settler)
+        """The tables that projections fill."""
 
     @classmethod
     async def open(
@@ -183,6 +189,7 @@ class PostgresEngine:
         await self._claimer.abandoned.close(self.options.patience_seconds)
         self._database.refuse_calls()
         self._resources.waiters.wake_all()
+        self.read_models.close()
         await self._database.close()
 
     @property
@@ -226,10 +233,12 @@ class PostgresEngine:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         wait_seconds: float = 0.0,
         settle: Sequence[Outcome] = (),
+        chain: int = 1,
         caller: Caller = SYSTEM,
     ) -> Coroutine[object, object, Claim]:
         """See ``Engine.claim``."""
         check_limit(limit)
+        check_chain(chain)
         check_id(worker, "worker")
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
         names = check_names("queues", queues)
@@ -238,7 +247,7 @@ class PostgresEngine:
         if wait_seconds != 0:
             check_seconds("wait_seconds", wait_seconds)
         request = ClaimRequest(
-            names, known, limit, worker, random_nonce(), float(lease_seconds), caller
+            names, known, limit, worker, random_nonce(), float(lease_seconds), caller, chain
         )
         return self._claimer.claim(request, outcomes, wait_seconds)
 
@@ -648,6 +657,32 @@ class PostgresEngine:
         return await self._database.read(
             lambda: event_queries.missing_jobs(mark, limit, self._context())
         )
+
+    # --- projections -------------------------------------------------------------------------
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        return await self._database.read(projection_verbs.projections)
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        check_projection_name(state.name)
+        _check_unlimited("projection", state.name, attribution, caller)
+        await self._resources.perform_once(
+            "set_projection",
+            lambda: projection_verbs.set_projection(state, expected, attribution, self._context()),
+        )
+
+    async def fanout_settled(self, version: int) -> bool:
+        """See ``Engine.fanout_settled``."""
+        return not await self.open_fanouts(version)
 
     # --- outages -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.engines.contract import EngineOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_seconds, check_size
-from holdfast.model.schema_name import DEFAULT_SCHEMA, check_schema
+from holdfast.model.schema_name import DEFAULT_PROJECTION_SCHEMA, DEFAULT_SCHEMA, check_schema
 
 from .errors import check_url
 
@@ -16,8 +16,10 @@ class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
     """The options of every engine, and those of the connection to the server."""
 
     schema: str = DEFAULT_SCHEMA
+    projection_schema: str = DEFAULT_PROJECTION_SCHEMA
+    """Where the tables and views of projections are."""
     max_connections: int = 8
-    """The most connections of one process, besides one that listens."""
+    """The most connections of one process, besides one that listens and four for read models."""
     statement_timeout_seconds: float = 30.0
     """How long a statement may take before it is cancelled."""
     patience_seconds: float = 5.0
@@ -32,6 +34,7 @@ class PostgresOptions(EngineOptions, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_schema("schema", self.schema)
+        check_schema("projection_schema", self.projection_schema)
         check_size("max_connections", self.max_connections, 1, MAX_CONNECTIONS)
         for field in ("statement_timeout_seconds", "patience_seconds", "poll_interval_seconds"):
             check_seconds(field, getattr(self, field), 86_400)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.engines.clock import Clock, SystemClock, monotonic
@@ -80,6 +80,10 @@ class EngineResources:
 
     def announce(self, changes: UnitOfWork) -> None:
         """Wake the claims of this process for which these changes may have made work."""
-        if queues := changes.queues():  # a fruitless look is expensive where dead rows pile up
+        self.wake(changes.queues())
+
+    def wake(self, queues: Sequence[str]) -> None:
+        """Wake the claims of this process that wait for these queues."""
+        if queues:  # a fruitless look is expensive where dead rows pile up
             self.watermarks.forget()
             self.waiters.wake((), queues)

@@ -99,6 +99,7 @@ class ClaimCall(msgspec.Struct, frozen=True, array_like=True):
     wait_seconds: float
     settle: list[Outcome]
     caller: Caller = SYSTEM
+    chain: int = 1
 
 
 class SettleCall(msgspec.Struct, frozen=True, array_like=True):

@@ -90,6 +90,9 @@ class ReadModelStore(Protocol):
     async def publish(self, table: ReadModel, generation: int) -> None:
         """Let readers of the plain name see this generation from now on."""
 
+    async def publish_outbox(self, projection: str) -> None:
+        """Show the jobs of a projection as a view ``<projection>_outbox_events``, if it is SQL."""
+
     async def apply(
         self,
         table: ReadModel,

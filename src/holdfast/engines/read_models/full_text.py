@@ -9,6 +9,8 @@ from holdfast.model.read_model import ReadModel, Row
 _MAX_POSITION = 16_383
 """PostgreSQL knows no higher ones."""
 _MAX_TERMS = 20_000
+_MAX_BYTES = 900_000
+"""Of the terms of one row: a tsvector holds a megabyte."""
 
 
 def terms_of(table: ReadModel, row: Row) -> str:
@@ -43,7 +45,11 @@ def tsquery(search: str) -> str:
 def tsvector(terms: str) -> str:
     """Return terms as the text of a tsvector: this does not depend on the server's locale."""
     places: dict[str, list[str]] = {}
+    room = _MAX_BYTES
     for number, term in enumerate(terms.split()[:_MAX_TERMS]):
+        room -= 0 if term in places else len(term.encode())
+        if room < 0:
+            break
         if number < _MAX_POSITION:
             places.setdefault(term, []).append(str(number + 1))
         else:

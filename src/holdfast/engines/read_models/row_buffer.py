@@ -17,6 +17,8 @@ class RowBuffer:
         self._read = read
         self._known: dict[RowKey, Row | None] = {}
         self._changed: dict[RowKey, Row | None] = {}
+        self.missing: set[RowKey] = set()
+        """The rows that were looked for, and that the table does not have."""
 
     def get(self, key: RowKey) -> Row | None:
         """See ``RowWriter.get``."""
@@ -57,8 +59,13 @@ class RowBuffer:
         """Return the keys of the rows to delete."""
         return [key for key, row in self._changed.items() if row is None]
 
+    def keys(self) -> Collection[RowKey]:
+        """Return the keys of all rows that were read or changed."""
+        return self._known.keys()
+
     def _load(self, keys: list[RowKey]) -> None:
         if keys:
             found = self._read(keys)
             for key in keys:
                 self._known[key] = found.get(key)
+            self.missing.update(key for key in keys if key not in found)

@@ -14,14 +14,14 @@ from hashlib import blake2b
 import msgspec
 
 from holdfast.model.errors import ChangedMeanwhile, InvalidInput, StorageError
-from holdfast.model.read_model import ReadModel, Row, RowKey, Value
+from holdfast.model.read_model import ColumnType, ReadModel, Row, RowKey, Value
 
 from . import statements
 from .contract import Fill, FillPosition, JobName, RowWriter, TableDigest
 from .full_text import match_expression, terms_of
 from .query import Aggregate, RowQuery
 from .row_buffer import RowBuffer
-from .sqlite_values import Stored, row_of, row_values, stored
+from .sqlite_values import Stored, loaded, row_of, row_values, stored
 from .statements import SQLITE, Bound, column_list, quoted
 
 APPLICATION_ID = 0x4846524D
@@ -206,8 +206,16 @@ class SqliteFile:
         query.check(self.table)
         by.check(self.table)
         text, values = statements.aggregate(_ROWS, self._found(query.search), query, by, SQLITE)
-        names = [*by.by, *(["day"] if by.day_of else []), "count"]
-        return [dict(zip(names, one, strict=True)) for one in self._fetch(text, values)]
+        kinds = {name: self.table.columns[name] for name in by.by}
+        kinds |= {"day": ColumnType.TEXT} if by.day_of else {}
+        kinds["count"] = ColumnType.INTEGER
+        return [
+            {
+                name: loaded(kind, value)
+                for (name, kind), value in zip(kinds.items(), one, strict=True)
+            }
+            for one in self._fetch(text, values)
+        ]
 
     def digest(self) -> TableDigest:
         """Count and hash all rows."""

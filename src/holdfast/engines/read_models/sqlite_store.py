@@ -122,6 +122,9 @@ class SqliteReadModels:
     async def publish(self, table: ReadModel, generation: int) -> None:
         """See ``ReadModelStore.publish``: readers are given the generation, so nothing is to do."""
 
+    async def publish_outbox(self, projection: str) -> None:
+        """See ``ReadModelStore.publish_outbox``: the command line answers instead."""
+
     # --- write -------------------------------------------------------------------------------
 
     async def apply(

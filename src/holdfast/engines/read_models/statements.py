@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 
 from holdfast.model.read_model import ColumnType, ReadModel, Value
 
 from .query import Aggregate, Comparison, Condition, RowQuery
 
-SEARCH_COLUMN = "search_terms"
-"""The column, or the table, that full-text searches look at."""
+SEARCH_COLUMN = "_search"
+"""The column that full-text searches look at; no declared one has such a name."""
+_NAME_LIMIT = 63
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ def definitions(table: ReadModel, dialect: Dialect) -> str:
 
 
 def index_name(of: str, index: Sequence[str]) -> str:
-    """Return the name of an index: as PostgreSQL cuts names, so are these."""
-    return f"{of}_by_{'_'.join(index)}"[:63]
+    """Return the name of an index; a long one is cut as PostgreSQL would, but stays unique."""
+    name = f"{of}_by_{'_'.join(index)}"
+    if len(name) <= _NAME_LIMIT:
+        return name
+    return f"{name[: _NAME_LIMIT - 9]}_{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
 def where(conditions: Sequence[Condition], dialect: Dialect) -> Bound:

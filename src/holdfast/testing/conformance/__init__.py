@@ -15,6 +15,7 @@ from .audit import AuditRules, FlagAndScheduleRules
 from .audit_search import AuditFactRules, AuditSearchRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
+from .chains import ChainRules, ChainSettleRules
 from .claim import ClaimRules
 from .confirm import ConfirmRules
 from .dependencies import DependencyRules
@@ -50,7 +51,15 @@ class JobRules(EnqueueRules, ClaimRules, SettleRules, LeaseRules, ReachRules):
     """Enqueue, claim, settle, lease and reach."""
 
 
-class BlockingRules(KeyRules, HoldRules, DependencyRules, BrokenDependencyRules, ConfirmRules):
+class BlockingRules(
+    KeyRules,
+    ChainRules,
+    ChainSettleRules,
+    HoldRules,
+    DependencyRules,
+    BrokenDependencyRules,
+    ConfirmRules,
+):
     """What holds a job back: its key, dependencies, confirmation."""
 
 

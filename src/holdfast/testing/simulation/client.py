@@ -32,6 +32,7 @@ from holdfast.model.errors import (
     StorageFull,
 )
 from holdfast.model.event import NewEvent
+from holdfast.model.event_search import EventFilter
 from holdfast.model.fleet import WorkerCommand, WorkerProcess
 from holdfast.model.group_life import GroupChange, GroupVerb
 from holdfast.model.job import Edit, Job, NewJob, State
@@ -98,6 +99,7 @@ class Client:
             (8, self._append),
             (3, self._append_again),
             (2, self._subscribe),
+            (2, self._look_at_events),
         ]
 
     async def main(self) -> None:
@@ -219,6 +221,21 @@ class Client:
             name, None if gone else new, self._operation("subscription")
         )
         await self.call("set_subscription", call)
+
+    async def _look_at_events(self) -> None:
+        engine = self.engine
+        wanted = EventFilter(tenant=self._rng.choice(TENANTS), entity_id="1")
+        page = await self.call(
+            "find_events", engine.find_events(wanted, limit=5), lambda got: len(got.events)
+        )
+        await self.call("count_events", engine.count_events(wanted))
+        ids = [event.id for event in page.events]
+        found = await self.call(
+            "get_events", engine.get_events(ids, tenant=wanted.tenant or ""), len
+        )
+        if found != page.events:
+            self._world.trace.broken(f"of the events {ids} others were returned: {found}")
+        await self.call("subscriptions", engine.subscriptions(), len)
 
     def _job(self, *, named: bool, tenant: str | None = None) -> NewJob:
         rng = self._rng

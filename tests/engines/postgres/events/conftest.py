@@ -1,6 +1,7 @@
 """An empty store for each test, and an engine on it."""
 
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 
@@ -8,6 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.engines.postgres.engine import PostgresEngine
+from holdfast.engines.postgres.jobs import key_lines
 from tests.engines.postgres.servers import Databases
 
 Opened = Callable[..., AbstractAsyncContextManager[PostgresEngine]]
@@ -17,6 +19,12 @@ Opened = Callable[..., AbstractAsyncContextManager[PostgresEngine]]
 def url(server18: Databases) -> Iterator[str]:
     with server18.fresh() as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find everything at once also where the machine is busy."""
+    monkeypatch.setattr(key_lines, "SLOW_SECONDS", math.inf)
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         fanout_version=state.fanout_version,
         last_event_seq=state.last_event_seq,
         projections=state.projections,
+        unordered=sorted(state.unordered),
     )
 
 

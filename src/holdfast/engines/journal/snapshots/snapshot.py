@@ -68,6 +68,8 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     last_event_seq: Whole = 0
     """The position of the last event: the store of events must have everything up to it."""
     projections: dict[str, ProjectionState] = {}
+    unordered: list[Whole] = []
+    """The tokens of jobs that were claimed while the keys of their queue had no order."""
 
 
 def snapshot_name(last_seq: int) -> str:

@@ -132,6 +132,8 @@ class JournalIndex:
         self._leases: dict[int, Job] = {}
         self._unique: dict[tuple[str, str, str], Job] = {}
         self._keys: dict[KeyName, KeyQueue] = {}
+        self.unordered: set[int] = set()
+        """The tokens of jobs that were claimed while the keys of their queue had no order."""
         self._behind_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue wait behind a dead one of their key."""
         self._dependents = DependentIndex()
@@ -177,6 +179,8 @@ class JournalIndex:
         """Count a claim or a death where there is something that counts it."""
         if type(effect) is Claimed:
             self.limits.claimed(job, effect.at_us)
+            if job.ties.key is not None and not self.limits.ordered(job.queue):
+                self.unordered.add(job.token)
         elif self.group_lives and type(effect) is Died:
             count_death(self.group_lives, job)
 
@@ -212,6 +216,8 @@ class JournalIndex:
         key_queue = self._key_queue(keyed)
         was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
+        if self.unordered and old is not None and old.token not in self._leases:
+            self.unordered.discard(old.token)
         self._requeue(key_queue, was, old)
         if keyed is not None:
             self._behind_of[keyed.queue] += key_queue.behind - behind

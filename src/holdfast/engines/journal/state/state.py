@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from sys import intern
 
@@ -190,6 +190,7 @@ class JournalState(JournalIndex):
         caller: Caller,
         limit: int,
         now_us: int,
+        chain: int = 1,
     ) -> list[Job]:
         """Return the next jobs to hand out, in order: due, unexpired, within reach and allowed."""
         if now_us > self._due_us:
@@ -216,7 +217,41 @@ class JournalState(JournalIndex):
             found.append(job)
             if len(found) == limit:
                 break
+        if chain == 1 or len(found) == limit:
+            return found
+        return self._with_followers(found, plain, caller, limit, now_us, chain)
+
+    def _with_followers(
+        self,
+        heads: list[Job],
+        plain: Collection[str],
+        caller: Caller,
+        limit: int,
+        now_us: int,
+        chain: int,
+    ) -> list[Job]:
+        """Return each of these with those of its key that are claimed with it, if it has any."""
+        room = limit - len(heads)
+        found: list[Job] = []
+        for head in heads:
+            found.append(head)
+            most = min(room, chain - 1)
+            if most and head.ties.key is not None and head.queue in plain:
+                for job in islice(self._key_queue(head).followers(head, now_us), most):
+                    if not caller.can_access(job.tenant, job.scope):
+                        break
+                    found.append(job)
+                    room -= 1
         return found
+
+    def flight_of_key(self, job: Job) -> Sequence[Job]:
+        """Return the jobs of its key that are in flight, in order; none if that has no order."""
+        if self._free_to_queue(job) or job.token in self.unordered:
+            return ()
+        flight = self._key_queue(job).flight()
+        if self.unordered:
+            flight = [one for one in flight if one.token not in self.unordered]
+        return flight
 
     def _probes(
         self,

@@ -228,6 +228,7 @@ def newest_snapshot(
             into.last_token = head.last_token
             into.last_created_us = head.last_created_us
             into.group_lives.update(head.group_lives)
+            into.unordered.update(head.unordered)
             into.outages.load(head.outages)
             into.subscriptions.update(head.subscriptions)
             into.projections.update(head.projections)

@@ -19,20 +19,20 @@ from holdfast.model.job import Job
 
 log = StructuredLog("holdfast.journal")
 
-SCHEMA = 4
+SCHEMA = 5
 
 Step = Callable[[list[object]], list[object]]
 """From the raw records of one version to those of the next."""
 
 _AS_IT_IS: Step = lambda records: records
 
-LOG_STEPS: Mapping[int, Step] = {1: _AS_IT_IS, 2: _AS_IT_IS, 3: _AS_IT_IS}
-SNAPSHOT_STEPS: Mapping[int, Step] = {1: _AS_IT_IS, 2: _AS_IT_IS, 3: _AS_IT_IS}
+LOG_STEPS: Mapping[int, Step] = dict.fromkeys(range(1, SCHEMA), _AS_IT_IS)
+SNAPSHOT_STEPS: Mapping[int, Step] = dict.fromkeys(range(1, SCHEMA), _AS_IT_IS)
 """By the version that they start from. Version 2 added fields at the end, effects, and history: a
 snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false). Version 3 added
 ``keep_payload`` to policies, and ``last_created_us`` to the heads of snapshots. Version 4 added
 operations, outages, ``status`` of failures, the failure of ``Snoozed``, and what people did with
-groups of failures."""
+groups of failures. Version 5 added events and subscriptions."""
 
 T = TypeVar("T")
 

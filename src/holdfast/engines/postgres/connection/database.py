@@ -44,6 +44,8 @@ _SLACK_SECONDS = 5.0
 _IDLE_SECONDS = 10.0
 """How long a transaction may be idle, usually a round trip: its process may be stopped or gone, and
 others wait for its locks."""
+_SESSION_IDLE_SECONDS = 60.0
+"""The same for a transaction in which a projection's code runs."""
 _PINNED = (
     "plan_cache_mode=force_generic_plan",
     "enable_seqscan=off",
@@ -98,10 +100,20 @@ class Database:
             raise translated(error, self.url, schema) from error
         finally:
             await connection.close()
+        await self._connections.open(self._pinned(dict(self._settings)))
+
+    def session_settings(self, *, pinned: bool) -> dict[str, Any]:
+        """Return the settings of a synchronous connection; ``pinned``: to find rows by indexes."""
         settings = dict(self._settings)
         if "options" in settings:
+            idle_ms = int(_SESSION_IDLE_SECONDS * 1_000)
+            settings["options"] += f" -c idle_in_transaction_session_timeout={idle_ms}"
+        return self._pinned(settings) if pinned else settings
+
+    def _pinned(self, settings: dict[str, Any]) -> dict[str, Any]:
+        if "options" in settings:
             settings["options"] += "".join(f" -c {pin}" for pin in _PINNED)
-        await self._connections.open(settings)
+        return settings
 
     async def connect(self, url: str | None = None) -> PipelineConnection:
         """Return a new connection outside the pool, to ``url`` if it is given."""

@@ -23,8 +23,8 @@ _KNOWN = (
     "a connection of psycopg 3, a session or connection of SQLAlchemy on postgresql+psycopg, or "
     "Django's connection on psycopg 3"
 )
-_SYNC_CALLS = "enqueue_sync or enqueue_many_sync"
-_ASYNC_CALLS = "enqueue or enqueue_many, awaited"
+_SYNC_CALLS = "enqueue_sync or another that ends in _sync"
+_ASYNC_CALLS = "enqueue or another that does not end in _sync, and await it"
 
 
 def driver_of(connection: object) -> Sync:

@@ -42,13 +42,15 @@ class QueueHeads(NamedTuple):
     """What was read before a claim: the time, the watermarks, and the queues that have limits.
 
     A limit is a queue, its line, how far its rate is spent, its policy, and the outage of its
-    dependency; both may be None. ``fresh``: keys have to be lined up before all is seen.
+    dependency; both may be None. ``fresh``: keys have to be lined up before all is seen;
+    it is known of those up to ``last_place``.
     """
 
     now_us: int
     watermarks: list[Watermark]
     limits: list[Row]
     fresh: bool
+    last_place: int
 
     @property
     def idle(self) -> bool:
@@ -68,6 +70,7 @@ class ClaimRequest(NamedTuple):
     nonce: int
     lease_seconds: float
     caller: Caller
+    chain: int = 1
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -115,6 +118,8 @@ class WatermarkCache:
         self, request: ClaimRequest, watermarks: Sequence[Watermark], jobs: Sequence[Job]
     ) -> None:
         """Move the watermarks behind these jobs, which were claimed from there."""
+        if request.chain > 1:
+            jobs = heads_of(jobs)
         last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
         if jobs:
             self._ends[request.kind] = _behind(watermarks, last)
@@ -148,9 +153,18 @@ def _behind(
     ]
 
 
-def read_watermarks(request: ClaimRequest, context: CallContext) -> Statement:
-    """Return the statement that reads the watermarks, and the limits of queues that have any."""
-    parameters = {"queues": list(request.queues), "now_us": context.now_us}
+def read_watermarks(
+    request: ClaimRequest, context: CallContext, fresh_after: int | None = None
+) -> Statement:
+    """Return the statement that reads the watermarks, and the limits of queues that have any.
+
+    It looks for keys to line up beyond a place; None: for none.
+    """
+    parameters = {
+        "queues": list(request.queues),
+        "now_us": context.now_us,
+        "fresh_after": fresh_after,
+    }
     return Statement("read_watermarks", parameters)
 
 
@@ -158,7 +172,7 @@ def survey_of(found: Sequence[Row]) -> QueueHeads:
     """Return what ``read_watermarks`` found."""
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
     limits = [(row[1], *row[5:9]) for row in found if row[5] is not None]
-    return QueueHeads(found[0][0], watermarks, limits, found[0][9])
+    return QueueHeads(found[0][0], watermarks, limits, *found[0][9:])
 
 
 def find_next_due(request: ClaimRequest, survey: QueueHeads, context: CallContext) -> Statement:
@@ -188,10 +202,14 @@ def claim_after(
     """
     if not watermarks:
         return (yield StatementBatch(before, last=True)) if before else [], []
-    claim = Statement(
-        "claim",
-        {**request.parameters(context), **watermark_columns(watermarks), "guessed": guessed},
-    )
+    parameters = {
+        **request.parameters(context),
+        **watermark_columns(watermarks),
+        "guessed": guessed,
+    }
+    claim = Statement("claim", parameters)
+    if request.chain > 1:
+        claim = Statement("claim_chains", {**parameters, "chain": request.chain})
     *others, taken = yield StatementBatch([*before, claim], last=True)
     return others, _in_order(map(rows.job_of, taken))
 
@@ -203,7 +221,30 @@ def find_claimed(request: ClaimRequest) -> SansIO[list[Job]]:
 
 
 def _in_order(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: (-job.priority, job.run_at_us, job.seq))
+    """Return the jobs of one claim in their order; those of a chain stand behind its first."""
+    claimed = list(jobs)
+    first = {_key_of(job): _order(job) for job in heads_of(claimed)}
+    return sorted(claimed, key=lambda job: (first[_key_of(job)], job.ties.key_seq))
+
+
+def heads_of(jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs without a key, and the first of each key."""
+    first: dict[tuple[str, ...], Job] = {}
+    for job in jobs:
+        name = _key_of(job)
+        if name not in first or job.ties.key_seq < first[name].ties.key_seq:
+            first[name] = job
+    return list(first.values())
+
+
+def _key_of(job: Job) -> tuple[str, ...]:
+    if job.ties.key is None:
+        return job.tenant, job.id
+    return job.tenant, job.queue, job.ties.key
+
+
+def _order(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.run_at_us, job.seq
 
 
 def watermark_columns(watermarks: Sequence[Watermark]) -> dict[str, object]:

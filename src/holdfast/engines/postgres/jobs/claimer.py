@@ -156,10 +156,14 @@ class Claimer:
     async def _survey(self, request: ClaimRequest) -> tuple[QueueHeads, float]:
         """Read the watermarks; return also how many seconds that took."""
         began = monotonic()
+        after = self._lines.scan.after(request.queues)
         [rows] = await self._database.read(
-            lambda: execute_all(claim_verbs.read_watermarks(request, self._context()))
+            lambda: execute_all(claim_verbs.read_watermarks(request, self._context(), after))
         )
-        return claim_verbs.survey_of(rows), monotonic() - began
+        survey, took_seconds = claim_verbs.survey_of(rows), monotonic() - began
+        if not survey.fresh:
+            self._lines.scan.scanned(request.queues, after, survey.last_place, took_seconds)
+        return survey, took_seconds
 
     async def _claim_from(self, survey: QueueHeads, request: ClaimRequest) -> list[Job]:
         if survey.limits:

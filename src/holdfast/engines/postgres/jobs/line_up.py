@@ -38,11 +38,10 @@ def mark_fresh(keys: Sequence[Key]) -> list[Statement]:
     return [Statement("mark_fresh_keys", key_columns(keys))] if keys else []
 
 
-def line_up(queues: Sequence[str] | None, context: CallContext) -> SansIO[LinedUp]:
-    """Make the heads of some fresh keys claimable; others take others."""
-    found = yield from execute(
-        "take_fresh_keys", queues=None if queues is None else list(queues), limit=KEYS_AT_ONCE
-    )
+def line_up(queues: Sequence[str] | None, after: int, context: CallContext) -> SansIO[LinedUp]:
+    """Make the heads of some fresh keys beyond a place claimable; others take others."""
+    wanted = None if queues is None else list(queues)
+    found = yield from execute("take_fresh_keys", queues=wanted, after=after, limit=KEYS_AT_ONCE)
     keys: list[Key] = list(dict.fromkeys((tenant, queue, key) for tenant, queue, key in found))
     changed = sorted({queue for _tenant, queue, _key in keys})
     if keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.engines.contract import HeldJob, Renewal
 from holdfast.engines.embedded.dependents import DependentEffects
@@ -19,7 +19,9 @@ from holdfast.engines.postgres.connection.sansio import (
     execute_and_commit,
 )
 from holdfast.engines.postgres.outages import OutageFailures
+from holdfast.model import lifecycle
 from holdfast.model.access import Caller
+from holdfast.model.chain import ChainSettle, ended_with
 from holdfast.model.effects import (
     SETTINGS,
     Archived,
@@ -34,7 +36,8 @@ from holdfast.model.job import DEFAULT_CAP_SECONDS, MAX_LEASE_SECONDS, MICROSECO
 from holdfast.model.outage import is_outage_failure
 from holdfast.model.outcome import Outcome, OutcomeKind
 
-from .unit_of_work import Name, UnitOfWork, lock_keys
+from .chains import FlightOf, flight_by_key
+from .unit_of_work import Key, Name, UnitOfWork, key_columns, lock_keys
 
 Lease = tuple[str, str, int]
 """A job's tenant and id, and the token under which it is held."""
@@ -103,26 +106,76 @@ def settle_simple(
 
 def settle_full(
     outcomes: Sequence[Outcome], caller: Caller, context: CallContext
-) -> SansIO[tuple[set[Lease], UnitOfWork, list[OutageChange]]]:
-    """Settle outcomes with all consequences; return the leases that this ended, and the changes."""
+) -> SansIO[tuple[set[Lease], list[str], list[OutageChange]]]:
+    """Settle outcomes with all consequences.
+
+    Return the leases that this ended, the queues in which it changed what can be claimed, and the
+    changes of outages.
+    """
     first = first_of_each(outcomes)
     names = rows.names(lease[:2] for lease in first)
-    [[[now_us]], keys] = yield from execute_all(context.now(), Statement("find_keys", names))
-    yield from execute_all(*lock_keys([(tenant, queue, key) for tenant, queue, key in keys]))
+    [[[now_us]], found_keys] = yield from execute_all(context.now(), Statement("find_keys", names))
+    keys: list[Key] = [(tenant, queue, key) for tenant, queue, key in found_keys]
+    yield from execute_all(*lock_keys(keys))
+    settled: set[Lease] = set()
+    queues: list[str] = []
+    if keys and len(completions(first.values())) == len(first):
+        settled, queues = yield from _complete_keyed(first, caller, context)
+        first = {lease: outcome for lease, outcome in first.items() if lease not in settled}
+        if not first:
+            return settled, queues, []
     outages = OutageFailures(context.options.outage_max_seconds)
     if any(is_outage_failure(outcome.failure) for outcome in first.values()):
         yield from outages.lock()
-    found = yield from execute("lock_held", **lease_columns(first), **rows.reach(caller))
+    found, flight_of = yield from _held_with_chains(first, keys, caller)
     jobs = {(job.tenant, job.id, job.token): job for job in map(rows.job_of, found)}
-    ended = [
-        (job, outages.settle(job, outcome, max(now_us, job.claimed_at_us)))
-        for lease, outcome in first.items()
-        if (job := jobs.get(lease)) is not None
-    ]
+    held = [(jobs[lease], outcome) for lease, outcome in first.items() if lease in jobs]
+    chains = ChainSettle(flight_of, held)
+    ended: list[tuple[Job, Effect]] = []
+    for job, outcome in held:
+        if not chains.accepts(job, outcome):
+            continue
+        settled.add(lease_of(outcome))
+        at_us = max(now_us, job.claimed_at_us)
+        effect = outages.settle(job, outcome, at_us)
+        ended.append((job, effect))
+        ended += [
+            (one, lifecycle.settle(one, ended_with(one, outcome), at_us))
+            for one in chains.ended(job, effect)
+        ]
     changes = yield from write_effects(ended, now_us, context)
     yield from outages.write()
     yield from after_changes(changes, context)
-    return set(jobs), changes, outages.changes()
+    return settled, [*queues, *changes.queues()], outages.changes()
+
+
+def _complete_keyed(
+    first: Mapping[Lease, Outcome], caller: Caller, context: CallContext
+) -> SansIO[tuple[set[Lease], list[str]]]:
+    """Complete jobs of keys that are locked, in one statement.
+
+    Return the ended leases, and the queues that have another job to claim because of it.
+    """
+    parameters = dict(complete(list(first.values()), caller, context).parameters)
+    _locked, found = yield from execute_all(
+        Statement("lock_leases", lease_columns(first)), Statement("complete_keyed", parameters)
+    )
+    if queues := sorted(queue for token, queue in found if token is None):
+        yield from execute_all(context.notify(queues))
+    tokens = {token for token, _queue in found if token is not None}
+    return {lease for lease in first if lease[2] in tokens}, queues
+
+
+def _held_with_chains(
+    first: Mapping[Lease, Outcome], keys: Sequence[Key], caller: Caller
+) -> SansIO[tuple[list[Row], FlightOf]]:
+    """Lock and return the jobs of these leases, and what returns the chain of one."""
+    held = Statement("lock_held", {**lease_columns(first), **rows.reach(caller)})
+    if not keys:
+        [found] = yield from execute_all(held)
+        return found, lambda _job: ()
+    found, flight = yield from execute_all(held, Statement("find_key_flight", key_columns(keys)))
+    return found, flight_by_key(flight)
 
 
 def write_effects(

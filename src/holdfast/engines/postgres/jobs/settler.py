@@ -44,12 +44,12 @@ class Settler:
         resources = self._resources
         verb = lambda: settle_full(outcomes, caller, resources.context())
         try:
-            done, changes, outages = await resources.database.perform(verb)
+            done, queues, outages = await resources.database.perform(verb)
         except CommitUnknown:
             resources.lost_replies.add(outcomes)
-            done, changes, outages = await resources.perform_once("settle", verb)
+            done, queues, outages = await resources.perform_once("settle", verb)
         log_changes(outages, resources.clock.now_us())
-        resources.announce(changes)
+        resources.wake(queues)
         return done
 
     async def release(self, jobs: Sequence[Job]) -> None:

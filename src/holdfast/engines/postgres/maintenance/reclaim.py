@@ -11,6 +11,7 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.audit import add_audit
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
+from holdfast.engines.postgres.jobs.chains import find_chains
 from holdfast.engines.postgres.jobs.key_lines import KeyLines
 from holdfast.engines.postgres.jobs.settle_statements import after_changes, write_effects
 from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
@@ -19,6 +20,7 @@ from holdfast.model import lifecycle
 from holdfast.model.access import Caller
 from holdfast.model.audit import Attribution
 from holdfast.model.audit_changes import facts_of, with_facts
+from holdfast.model.chain import behind, with_tails
 from holdfast.model.effects import Effect
 from holdfast.model.job import Job, JobRef, State
 
@@ -108,20 +110,26 @@ def reclaim(
     if not names:
         return ReclaimResult(Reclaim([], []), UnitOfWork(), scan)
     jobs = yield from lock_jobs(names)
-    lost = [
-        (job, lifecycle.lose(job, max(now_us, job.claimed_at_us), "stuck", _why(attribution)))
+    reasons: dict[Name, tuple[str, str]] = {
+        name: ("stuck", _why(attribution))
         for name in forced_names
         if (job := jobs.get(name)) is not None
         and job.state is State.IN_FLIGHT
         and caller.can_access(job.tenant, job.scope)
-    ]
-    forced_jobs = {(job.tenant, job.id) for job, _effect in lost}
+    }
+    forced_jobs = set(reasons)
     for name in overdue_names:
         job = jobs.get(name)
         if job is None or name in forced_jobs or not _is_overdue(job, now_us):
             continue
-        reason, message = lifecycle.why_overdue(job, context.max_processing_seconds)
-        lost.append((job, lifecycle.lose(job, now_us, reason, message)))
+        reasons[name] = lifecycle.why_overdue(job, context.max_processing_seconds)
+    losing = [jobs[name] for name in reasons]
+    lost: list[tuple[Job, Effect]] = []
+    for job, because_of in with_tails(losing, (yield from find_chains(losing))):
+        reason = reasons.get((job.tenant, job.id)) or behind(
+            because_of, *reasons[because_of.tenant, because_of.id]
+        )
+        lost.append((job, lifecycle.lose(job, max(now_us, job.claimed_at_us), *reason)))
     unclaimed = [
         (job, lifecycle.expire(job, now_us))
         for name in expired_names
@@ -130,7 +138,7 @@ def reclaim(
     ended: list[tuple[Job, Effect]] = [*lost, *unclaimed]
     changes = yield from write_effects(ended, now_us, context)
     if attribution is not None and forced_jobs:
-        facts = facts_of(lost[: len(forced_jobs)])
+        facts = facts_of([one for one in lost if (one[0].tenant, one[0].id) in forced_jobs])
         yield from add_audit(with_facts(attribution.audit, facts), now_us)
     yield from after_changes(changes, context)
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]

@@ -79,8 +79,10 @@ made AS (
     RETURNING queue, tenant, id, key
 ),
 fresh AS (
-    INSERT INTO holdfast.fresh_keys (queue, tenant, key)
-    SELECT DISTINCT m.queue, m.tenant, m.key FROM made AS m
+    INSERT INTO holdfast.fresh_keys (place, queue, tenant, key)
+    SELECT clock.place, m.queue, m.tenant, m.key
+    FROM clock
+    CROSS JOIN (SELECT DISTINCT n.queue, n.tenant, n.key FROM made AS n) AS m
 )
 SELECT
     e.tenant, e.event_id, e.position, m.jobs,

@@ -2,4 +2,4 @@
 SELECT
     -- include job_columns j
 FROM holdfast.jobs AS j
-WHERE j.state = 2 AND j.nonce = %(nonce)s::bigint AND j.worker = %(worker)s::text
+WHERE j.state = 2 AND abs(j.nonce) = %(nonce)s::bigint AND j.worker = %(worker)s::text

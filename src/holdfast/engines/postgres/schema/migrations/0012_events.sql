@@ -133,8 +133,10 @@ CREATE TABLE holdfast.fanout_marks (
 );
 
 -- Keys with new jobs that are in no line yet: a transaction of the caller's holds no lock that a claim
--- or a settle needs, so they are lined up after its commit.
+-- or a settle needs, so they are lined up after its commit. A mark with a lower place may be committed
+-- later.
 CREATE TABLE holdfast.fresh_keys (
+    place bigint NOT NULL DEFAULT holdfast.next_places(),
     queue text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL
@@ -144,7 +146,7 @@ CREATE TABLE holdfast.fresh_keys (
     autovacuum_vacuum_insert_threshold = -1,
     autovacuum_vacuum_cost_delay = 0
 );
-CREATE INDEX fresh_keys_key ON holdfast.fresh_keys (queue, tenant, key);
+CREATE INDEX fresh_keys_place ON holdfast.fresh_keys (queue, place);
 
 -- The full number of a transaction of which a row has the lower half.
 CREATE FUNCTION holdfast.full_xid(short xid) RETURNS xid8

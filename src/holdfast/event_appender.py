@@ -72,7 +72,7 @@ def acting(actor: Actor, given: CallerOptions) -> Iterator[None]:
         _ACTING.reset(token)
 
 
-class EventWriter:
+class EventAppender:
     """Checks events by the catalog of an application, and appends them to its store."""
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Read models on PostgreSQL: a table for each generation, and a view of the live one."""

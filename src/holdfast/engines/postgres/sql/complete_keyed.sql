@@ -1,0 +1,101 @@
+-- Complete the jobs with a key that are held under these tokens and on which no other job depends,
+-- in this order: of a chain only those whose earlier ones are completed. Make the next job of each
+-- key claimable. Return the tokens, and the queues of these next jobs. The keys and the jobs are
+-- locked.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
+),
+given AS MATERIALIZED (
+    SELECT j.ctid AS spot, j.tenant, j.queue, j.key, o.result, o.number
+    FROM unnest(
+        %(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[], %(results)s::bytea[]
+    ) WITH ORDINALITY AS o (tenant, id, token, result, number)
+    JOIN holdfast.jobs AS j ON j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
+    LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
+    WHERE j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
+        AND j.key IS NOT NULL
+        AND j.replay_run IS NULL
+        AND coalesce(p.ordered AND NOT p.limited, true)
+        AND NOT EXISTS (
+            SELECT FROM holdfast.jobs AS w
+            WHERE w.waiting_for IS NOT NULL AND w.waiting_for @> ARRAY[j.id]
+                AND w.tenant = j.tenant AND w.state = 0 AND w.line = 0
+        )
+        -- include reach j
+),
+keys AS MATERIALIZED (
+    SELECT DISTINCT g.tenant, g.queue, g.key FROM given AS g
+),
+flight AS MATERIALIZED (
+    SELECT
+        f.*,
+        CASE
+            WHEN f.nonce < 0 THEN bool_and(f.number > f.before) OVER (
+                PARTITION BY f.tenant, f.queue, f.key ORDER BY f.key_seq
+            )
+            ELSE f.number > 0
+        END AS ends
+    FROM (
+        SELECT
+            j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, g.result,
+            coalesce(g.number, 0) AS number,
+            coalesce(lag(g.number) OVER (
+                PARTITION BY j.tenant, j.queue, j.key ORDER BY j.key_seq
+            ), 0) AS before
+        FROM keys AS k
+        JOIN holdfast.jobs AS j
+            ON j.tenant = k.tenant AND j.queue = k.queue AND j.key = k.key AND j.state = 2
+        LEFT JOIN given AS g ON g.spot = j.ctid
+    ) AS f
+),
+gone AS (
+    DELETE FROM holdfast.jobs AS j
+    USING flight AS f
+    WHERE j.ctid = f.spot AND f.ends
+    RETURNING j.*, f.result
+),
+done AS (
+    INSERT INTO holdfast.history (
+        created_at_us, run_at_us, seq, token, claimed_at_us, lease_until_us, finished_at_us,
+        attempt, max_attempts, priority, state, stop_requested, tenant, id, scope, queue, task,
+        worker, result, expires_at_us, unique_key, estimated_seconds, max_processing_seconds, key,
+        key_seq, replay_run, more, payload
+    )
+    SELECT
+        g.created_at_us, g.run_at_us, g.seq, g.token, g.claimed_at_us, g.lease_until_us,
+        greatest(clock.now_us, g.claimed_at_us), g.attempt, g.max_attempts, g.priority, 3,
+        g.stop_requested, g.tenant, g.id, g.scope, g.queue, g.task, g.worker, g.result,
+        g.expires_at_us, g.unique_key, g.estimated_seconds, g.max_processing_seconds, g.key,
+        g.key_seq, g.replay_run, g.more,
+        -- include kept_payload g
+    FROM gone AS g
+    CROSS JOIN clock
+    RETURNING token
+),
+promoted AS (
+    UPDATE holdfast.jobs AS j
+    SET line = 1
+    FROM (
+        SELECT f.tenant, f.queue, f.key
+        FROM flight AS f
+        GROUP BY f.tenant, f.queue, f.key
+        HAVING bool_and(f.ends)
+    ) AS k
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS spot, n.state, n.key_seq
+        FROM holdfast.jobs AS n
+        WHERE n.tenant = k.tenant AND n.queue = k.queue AND n.key = k.key AND n.state <> 2
+        ORDER BY n.key_seq
+        LIMIT 1
+    ) AS n
+    WHERE j.ctid = n.spot AND n.state = 1 AND j.line = 0
+        AND NOT EXISTS (
+            SELECT FROM holdfast.dead AS d
+            WHERE d.tenant = k.tenant AND d.queue = k.queue AND d.key = k.key
+                AND d.state = 5 AND d.key_seq < n.key_seq
+        )
+    RETURNING j.queue
+)
+SELECT d.token, NULL::text AS queue FROM done AS d
+UNION ALL
+SELECT NULL, p.queue FROM (SELECT DISTINCT promoted.queue FROM promoted) AS p

@@ -31,6 +31,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerProcess
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
+from holdfast.projections.registry import declared
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.instrumented import InstrumentedEngine
@@ -122,6 +123,9 @@ class Daemon:
         settings, metrics = self.settings, self.metrics
         metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
+        metrics.lag_slos = {
+            name: one.lag_slo_seconds for name, one in declared(self._registry, settings).items()
+        }
         engine = self._instrumented(store)
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)

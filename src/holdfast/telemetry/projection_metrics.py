@@ -52,7 +52,7 @@ class ProjectionLog:
                 projection=after.name,
                 rebuild=new.id,
                 outcome=new.phase.value,
-                duration_seconds=round(seconds, 3),
+                seconds=round(seconds, 3),
                 count=new.filled,
                 why=new.error or None,
             )

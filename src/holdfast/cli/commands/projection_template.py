@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import CommandGroup
+from holdfast.cli.options import json_option
+from holdfast.cli.output import document
 from holdfast.model.errors import InvalidInput
 from holdfast.model.projection import check_projection_name
 
@@ -145,7 +147,8 @@ def projection_group() -> None:
     default=Path(),
     help="Where to write it (here).",
 )
-def new_projection(name: str, *, as_yaml: bool, directory: Path) -> None:
+@json_option
+def new_projection(name: str, *, as_yaml: bool, directory: Path, as_json: bool) -> None:
     """Write a projection called NAME that works, and its test, to begin with.
 
     Nothing that exists is overwritten.
@@ -164,6 +167,10 @@ def new_projection(name: str, *, as_yaml: bool, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (directory / file).write_text(text.format(name=name, module=module, file=declaration))
+    if as_json:
+        document([str(directory / file) for file in files])
+        return
+    for file in files:
         click.echo(f"wrote {directory / file}")
     app = "" if as_yaml else f" --app {declaration}"
     click.echo(f"next: pytest {directory / f'test_{module}.py'}")

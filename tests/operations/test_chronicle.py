@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.engines.memory.engine import MemoryEngine
-from holdfast.model.access import Caller
+from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.catalog import Catalog
 from holdfast.model.errors import EventNotFound, InvalidInput
 from holdfast.model.event import NewEvent
@@ -45,7 +45,7 @@ class World:
         rebuild = await self.projections.start("chronicle", RebuildMode.TRUNCATE, WHO)
         assert (await self.projections.drive("chronicle", rebuild.id)).phase == "done"
 
-    async def found(self, caller=Caller(), **wanted):
+    async def found(self, caller=SYSTEM, **wanted):
         page = await self.chronicle.page(ChronicleFilter(**wanted), newest=False, caller=caller)
         return [int(one.id[-12:]) for one in page.entries]
 

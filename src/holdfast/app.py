@@ -39,8 +39,16 @@ from .model.job import (
     encode_payload,
 )
 from .model.outage import check_dependency, dependency_queue
+from .model.read_model import ReadModel
 from .model.signals import Retry
 from .model.upcasting import Upcaster
+from .projections.declaration import DEFAULT_BATCH as DEFAULT_PROJECTION_BATCH
+from .projections.declaration import (
+    DEFAULT_LAG_SLO_SECONDS,
+    ApplyEvents,
+    OnFailure,
+    Projection,
+)
 from .settings import ApplicationSettings, LoadedSettings, Settings, load
 from .task import BatchTask, Task
 from .worker.item_signature import ItemSignature
@@ -386,6 +394,49 @@ class Holdfast:
 
         return declare
 
+    def projection(
+        self,
+        name: str,
+        *,
+        table: ReadModel,
+        events: Iterable[str | type] = (),
+        version: int = 1,
+        previous: Projection | None = None,
+        batch: int = DEFAULT_PROJECTION_BATCH,
+        on_failure: OnFailure = "hold",
+        lag_slo: Duration = DEFAULT_LAG_SLO_SECONDS,
+    ) -> Callable[[ApplyEvents], Projection]:
+        """Make a function a projection: it changes rows of ``table`` for events, in their order.
+
+        It is called with a list of events and the rows, in a thread; what it raises undoes all of
+        it, and the events are applied in smaller parts until the one to blame is alone.
+        ``events`` are classes of ``@app.event`` or names of event types; none: all. Raise
+        ``version`` when what is in the table changes, and rebuild; with ``previous``, the
+        projection of the version before, the live table is kept up by that until then. With
+        ``on_failure="skip"`` later events of a key go on without one that failed. ``lag_slo`` is
+        how far behind it may be before an alert says so.
+        """
+
+        def declare(apply: ApplyEvents) -> Projection:
+            projection = Projection(
+                name=name,
+                table=table,
+                apply=apply,
+                event_types=tuple(
+                    one if isinstance(one, str) else self.registry.catalog.type_of(one).name
+                    for one in events
+                ),
+                version=version,
+                previous=previous,
+                batch=batch,
+                on_failure=on_failure,
+                lag_slo_seconds=seconds_of("lag_slo", lag_slo),
+            )
+            self.registry.add_projection(projection)
+            return projection
+
+        return declare
+
     def on_start(self, hook: H) -> H:
         """Call ``hook`` when a worker process starts, before its first job; it may be async."""
         self.registry.on_start.append(hook)
@@ -609,7 +660,7 @@ class Holdfast:
         """Return a context manager that runs jobs in virtual time when asked; see ``Rehearsal``."""
         from .testing.app import Rehearsal  # noqa: PLC0415 - for tests
 
-        return Rehearsal(self.registry, self._binding)
+        return Rehearsal(self.registry, self._binding, settings=self.settings)
 
     def _named(
         self, task: str, payload: Mapping[str, object] | None, job_id: str | None, queue: str | None

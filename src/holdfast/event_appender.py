@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import TypedDict
+from weakref import WeakSet
 
 from .binding import Binding
+from .engines.contract import Engine
 from .model.actor import Actor, Envelope
 from .model.catalog import Catalog
 from .model.errors import InvalidInput
@@ -17,6 +19,8 @@ from .model.event import EventReceipt, Json, NewEvent
 from .operations.catalog_files import read_catalog
 from .operations.event_inputs import placed, time_us
 from .operations.events import check_count, new_event
+from .projections.generations import Generations
+from .projections.registry import declared
 from .settings import Settings
 from .worker.registry import Registry
 
@@ -82,6 +86,7 @@ class EventAppender:
         self._settings = settings
         self._binding = binding
         self._files_read = False
+        self._subscribed: WeakSet[Engine] = WeakSet()
 
     @property
     def catalog(self) -> Catalog:
@@ -108,16 +113,25 @@ class EventAppender:
         catalog, stamps = self.catalog, functools.cache(envelope.stamps)
         return placed(many, lambda one: new_event(catalog, one, stamps))
 
+    async def _subscribe(self, engine: Engine) -> None:
+        """Subscribe the declared projections, so that no event comes before them."""
+        if engine not in self._subscribed:
+            for projection in declared(self._registry, self._settings()).values():
+                await Generations(engine).subscribe(projection)
+            self._subscribed.add(engine)
+
     async def append(
         self, events: Sequence[NewEvent], connection: object = None
     ) -> list[EventReceipt]:
         """Append checked events; with a connection of the caller's, in its transaction."""
+        await self._binding.call(self._subscribe)
         return await self._binding.append(events, connection)
 
     def append_sync(
         self, events: Sequence[NewEvent], connection: object = None
     ) -> list[EventReceipt]:
         """See ``append``; for synchronous code."""
+        self._binding.call_sync(self._subscribe)
         return self._binding.append_sync(events, connection)
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from holdfast import Actor, Holdfast
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.access import Caller
 from holdfast.model.audit import WHOLE_AUDIT
 from holdfast.model.catalog import Catalog
 from holdfast.model.errors import (
+    AccessDenied,
     EventConflict,
     EventInvalid,
     EventNotFound,
@@ -333,6 +335,20 @@ async def test_a_wrong_correction_changes_nothing(app, engine, path, value, word
     assert await engine.audited(WHOLE_AUDIT) == []
 
 
+async def test_a_caller_reaches_its_own_tenant_and_scope_alone(app, engine):
+    [receipt] = await door(app, engine).append([renamed(app)])
+    for caller in (Caller("other"), Caller("default", ("library:1",))):
+        foreign = EventOperations(engine, app.catalog, caller)
+        assert (await foreign.page()).events == []
+        with pytest.raises(EventNotFound):
+            await foreign.show(receipt.id)
+        with pytest.raises(EventNotFound):
+            await foreign.correct(receipt.id, (Assignment("after.title", b'"A"'),), ANN)
+        with pytest.raises(AccessDenied):
+            await foreign.append([renamed(app)])
+    assert await engine.count_events() == 1
+
+
 async def test_an_unknown_event_is_not_corrected(app, engine):
     with pytest.raises(EventNotFound):
         await door(app, engine).correct("0192f3a4-0000-7000-8000-000000000001", (), ANN)
@@ -387,7 +403,8 @@ async def test_control_with_random_ids_an_import_again_stores_twice(app, engine,
         for _ in range(2):
             found = [one.event for one in read(app, LINE % 1) if isinstance(one, PlacedEvent)]
             await door(app, engine).append(found)
-        return await engine.count_events()
+        count: int = await engine.count_events()
+        return count
 
     assert await run_twice() == 1
     monkeypatch.setattr(event_inputs, "derived_id", lambda new, _seen: new)

@@ -205,6 +205,8 @@ def test_declared_projections_are_those_of_the_application_of_files_and_the_chro
     monkeypatch.chdir(tmp_path)
     registry = Registry()
     registry.add_projection(PROJECTION)
+    assert set(declared(registry, Settings())) == {"titles"}
+    (tmp_path / "catalog.yaml").write_text("events: {book.read: {entity: book}}")
     assert set(declared(registry, Settings())) == {"titles", "chronicle"}
     (tmp_path / "projections.yaml").write_text(
         "projections: {names: {key: [id], columns: {id: {from: entity_id}}}}"

@@ -402,6 +402,7 @@ def projections(**said: object) -> list[str]:
     Path("views.yaml").write_text(
         "projections: {titles: {key: [id], columns: {id: {from: entity_id}}}}"
     )
+    Path("catalog.yaml").write_text("events: {book.read: {entity: book}}")
     return sorted(declared(None, settings_of(**said)))
 
 

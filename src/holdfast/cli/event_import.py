@@ -12,17 +12,19 @@ from holdfast.model.errors import HoldfastError, InvalidInput
 from holdfast.model.event import MAX_APPEND
 from holdfast.operations.event_inputs import EventFile, PlacedEvent
 from holdfast.operations.events import EventOperations
+from holdfast.projections.generations import Generations
 
 from . import store_access
 from .exit_codes import EXIT_USAGE
 from .output import clean, document, note, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.model.catalog import Catalog
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
+    from holdfast.projections.declaration import Projection
     from holdfast.settings import Settings
 
 _MOST_SHOWN = 20
@@ -58,9 +60,18 @@ def check_file(file: IO[bytes], catalog: Catalog, who: Author, *, as_json: bool)
 
 
 def import_file(
-    settings: Settings, file: IO[bytes], catalog: Catalog, who: Author, *, as_json: bool
+    settings: Settings,
+    file: IO[bytes],
+    catalog: Catalog,
+    projections: Iterable[Projection],
+    who: Author,
+    *,
+    as_json: bool,
 ) -> None:
-    """Append the events of the file; raise if one is wrong, saying what was stored before."""
+    """Append the events of the file; raise if one is wrong, saying what was stored before.
+
+    The projections are subscribed first, so that they get the events.
+    """
     events = EventFile(file, catalog, who.by).events()
     result = ImportResult()
     source = str(getattr(file, "name", "-"))
@@ -69,6 +80,8 @@ def import_file(
     async def run(operations: Operations) -> None:
         door = EventOperations(operations.engine, catalog)
         nonlocal chunk
+        for projection in projections:
+            await Generations(operations.engine).subscribe(projection)
         try:
             while chunk:
                 receipts = await door.append([one.event for one in chunk])

@@ -55,6 +55,12 @@ def main(ctx: click.Context, config: str | None, store: str | None, app: str | N
 )
 @click.option("--queues", help="Queues to serve, optionally with slots: mail:8,slow:2.")
 @click.option("--queue", "queue", multiple=True, help="A queue to serve; may be repeated.")
+@click.option(
+    "--projection",
+    "projection",
+    multiple=True,
+    help="A projection to apply, and nothing else; may be repeated.",
+)
 @click.option("--processes", type=int, help="Number of worker processes (1).")
 @click.option("--run-seconds", metavar="DURATION", help="Stop after this time.")
 @click.option("--drain-seconds", metavar="DURATION", help="How long a stop waits for jobs (30s).")
@@ -71,7 +77,12 @@ def main(ctx: click.Context, config: str | None, store: str | None, app: str | N
 @click.option("--log-format", help="console, json or auto (auto).")
 @click.pass_obj
 def run(
-    context: CommandContext, /, app: str | None, queue: tuple[str, ...], **flags: object
+    context: CommandContext,
+    /,
+    app: str | None,
+    queue: tuple[str, ...],
+    projection: tuple[str, ...],
+    **flags: object,
 ) -> None:
     """Own the store and run jobs until stopped.
 
@@ -88,6 +99,8 @@ def run(
         if flags.get("queues"):
             raise errors.InvalidInput("queues", "give --queues or --queue, not both")
         flags["queues"] = ",".join(queue)
+    if projection:
+        flags["only_projections"] = ",".join(projection)
     registry = context.registry(app) or Registry()
     code = running.run(lambda: context.load(**flags), registry)
     sys.stdout.flush()

@@ -31,7 +31,8 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerProcess
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
-from holdfast.projections.registry import declared
+from holdfast.projections.loop import ProjectionLoop
+from holdfast.projections.registry import add_projections
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
 from holdfast.telemetry.counters import Metrics
 from holdfast.telemetry.instrumented import InstrumentedEngine
@@ -123,14 +124,12 @@ class Daemon:
         settings, metrics = self.settings, self.metrics
         metrics.add_queues(self._registry.queues)
         metrics.store = store.figures
-        metrics.lag_slos = {
-            name: one.lag_slo_seconds for name, one in declared(self._registry, settings).items()
-        }
         engine = self._instrumented(store)
         engine.count_lost(store.lost_at_open)
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._registry.on_start)
+        self._add_projections(engine)
         entry = await self._enter_registry(engine, store)
         worker = self._worker = self._make_worker(engine, next(iter(entry.processes)))
         processes = WorkerProcesses(self._registry, settings, engine, worker, store.held_by)
@@ -285,6 +284,13 @@ class Daemon:
             totals={**self.metrics.totals(), "recovery_seconds": store.recovery_seconds},
         )
 
+    def _add_projections(self, engine: Engine) -> None:
+        """Let this process apply the projections that are declared, or those asked for."""
+        self._projections, self._read_event = add_projections(self._registry, engine, self.settings)
+        self.metrics.lag_slos = {
+            name: one.lag_slo_seconds for name, one in self._projections.items()
+        }
+
     def _make_worker(self, engine: Engine, name: str) -> Worker:
         return Worker(engine, self._registry, name, worker_options(self.settings))
 
@@ -304,6 +310,7 @@ class Daemon:
                 states=engine.schedules,
             ),
             OperationLoop(engine),
+            ProjectionLoop(engine, self._projections, self._read_event),
             AutoReplayLoop(engine),
             SampleLoop(engine),
             SuppressedSummaryLoop(),

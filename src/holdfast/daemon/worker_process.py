@@ -17,6 +17,7 @@ from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MICROSECONDS
+from holdfast.projections.registry import add_projections
 from holdfast.settings import Settings
 from holdfast.stores.opening import connect_postgres, open_client
 from holdfast.telemetry.counters import Metrics, ProcessReport
@@ -88,6 +89,10 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     close_in_forks(control_path(settings), owner_pipe.fileno(), *reports)
     metrics = Metrics()
     engine = await _open_engine(settings, metrics)
+    if settings.on_server:
+        add_projections(registry, engine, settings)
+    elif settings.only_projections is not None:
+        registry.tasks.clear()  # the owner applies them: the files are its own
     worker = Worker(engine, registry, config.name, worker_options(settings))
     for queue, slots in config.slots.items():
         worker.resize(slots, queue)

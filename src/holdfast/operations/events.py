@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.contract import Engine
 from holdfast.engines.event_contract import EventEngine
-from holdfast.model.access import DEFAULT_TENANT
+from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.catalog import Catalog
 from holdfast.model.errors import EventInvalid, EventNotFound, HoldfastError, InvalidInput
 from holdfast.model.event import (
@@ -110,16 +110,20 @@ class StoredCheck(msgspec.Struct, frozen=True):
 
 
 class EventOperations:
-    """What people do with events: append them, look at them, correct one."""
+    """What people do with events: append them, look at them, correct one.
 
-    def __init__(self, engine: Engine, catalog: Catalog) -> None:
+    Of other tenants and scopes than those of the ``caller`` nothing is stored and nothing found.
+    """
+
+    def __init__(self, engine: Engine, catalog: Catalog, caller: Caller = SYSTEM) -> None:
         self._engine = engine
         self._catalog = catalog
+        self._caller = caller
 
     async def append(self, events: Sequence[NewEvent]) -> list[EventReceipt]:
         """Append events that were checked: all of them, or none."""
         check_count(len(events), atomic=True)
-        return await self._engine.append(events)
+        return await self._engine.append(events, caller=self._caller)
 
     async def note_import(self, source: str, who: Author, stored: int, existed: int) -> None:
         """Record in the audit that events of a file were appended, and by whom."""
@@ -136,7 +140,9 @@ class EventOperations:
         reveal: bool = False,
     ) -> EventPageView:
         """Return a page of the events that a filter finds, as their current versions."""
-        page = await self._engine.find_events(wanted, cursor=cursor, limit=limit, newest=newest)
+        page = await self._engine.find_events(
+            wanted, cursor=cursor, limit=limit, newest=newest, caller=self._caller
+        )
         views = [EventView.of(event, self._catalog, reveal=reveal) for event in page.events]
         return EventPageView(views, page.cursor)
 
@@ -171,7 +177,7 @@ class EventOperations:
             {"correction": new.id, "fields": [one.path for one in changes]},
             tenant,
         )
-        [receipt] = await self._engine.append([new])
+        [receipt] = await self._engine.append([new], caller=self._caller)
         await self._engine.audit([entry])
         return receipt
 
@@ -180,7 +186,9 @@ class EventOperations:
         count, cursor = 0, ""
         problems: list[str] = []
         while True:
-            page = await self._engine.find_events(cursor=cursor, limit=MAX_APPEND)
+            page = await self._engine.find_events(
+                cursor=cursor, limit=MAX_APPEND, caller=self._caller
+            )
             for event in page.events:
                 count += 1
                 try:
@@ -227,7 +235,9 @@ class EventOperations:
         return derived_id(event_type.check(new))
 
     async def _stored(self, event_id: str, tenant: str) -> Event:
-        [found] = await self._engine.get_events([check_event_id(event_id)], tenant=tenant)
+        [found] = await self._engine.get_events(
+            [check_event_id(event_id)], tenant=tenant, caller=self._caller
+        )
         if found is None:
             raise EventNotFound(event_id)
         return found
@@ -237,7 +247,9 @@ class EventOperations:
         wanted = EventFilter(tenant=stored.tenant, key=stored.key)
         cursor = ""
         while True:
-            page = await self._engine.find_events(wanted, cursor=cursor, limit=MAX_APPEND)
+            page = await self._engine.find_events(
+                wanted, cursor=cursor, limit=MAX_APPEND, caller=self._caller
+            )
             for event in page.events:
                 if event.supersedes == stored.id and event.id != new.id:
                     problem = f"{stored.id} was corrected by {event.id}: correct that one"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from holdfast.engines.contract import Engine
 from holdfast.model.catalog import Catalog
-from holdfast.model.errors import InvalidInput
+from holdfast.model.errors import InvalidInput, UnknownProjection
 from holdfast.model.event import Event
 from holdfast.operations.catalog_files import read_catalog, yaml_content, yaml_files
 from holdfast.settings import Settings
@@ -17,6 +18,7 @@ from . import chronicle
 from .apply import ReadEvent
 from .declaration import ProjectedEvent, Projection
 from .mapping import read_mappings
+from .tasks import add_projection_tasks
 
 DEFAULT_PROJECTIONS = "./projections.yaml"
 """Read when the setting ``projections`` is not set and this file exists."""
@@ -33,9 +35,38 @@ def declared(registry: Registry | None, settings: Settings) -> dict[str, Project
                 everything.add_projection(projection)
         except InvalidInput as error:
             raise InvalidInput(f"{file}: {error.field}", error.problem) from None
-    if settings.chronicle:
+    if settings.chronicle and _catalog(registry, settings).types:
+        # Without a declared event there is none to project, and a store needs no table for them.
         everything.add_projection(chronicle.PROJECTION)
     return everything.projections
+
+
+def add_projections(
+    registry: Registry, engine: Engine, settings: Settings
+) -> tuple[dict[str, Projection], ReadEvent]:
+    """Add the tasks of the projections that a process applies; return these, and their reader.
+
+    If the settings name some, the process does nothing else.
+    """
+    projections = chosen(declared(registry, settings), settings.only_projections)
+    if settings.only_projections is not None:
+        registry.tasks.clear()
+        registry.schedules.clear()
+    read = reader(registry, settings)
+    add_projection_tasks(registry, engine, projections, read)
+    return projections, read
+
+
+def chosen(projections: dict[str, Projection], names: str | None) -> dict[str, Projection]:
+    """Return the projections of these names, separated by commas; None: all of them."""
+    if names is None:
+        return projections
+    found: dict[str, Projection] = {}
+    for name in names.split(","):
+        if name not in projections:
+            raise UnknownProjection(name, projections)
+        found[name] = projections[name]
+    return found
 
 
 def _of_file(content: object) -> Mapping[str, Projection]:
@@ -48,8 +79,12 @@ def _of_file(content: object) -> Mapping[str, Projection]:
 
 def reader(registry: Registry | None, settings: Settings) -> ReadEvent:
     """Return what reads events by the catalog of the application and of its files."""
+    return event_reader(_catalog(registry, settings))
+
+
+def _catalog(registry: Registry | None, settings: Settings) -> Catalog:
     known = None if registry is None else registry.catalog
-    return event_reader(read_catalog(settings.catalog, known).checked())
+    return read_catalog(settings.catalog, known).checked()
 
 
 def event_reader(catalog: Catalog) -> ReadEvent:

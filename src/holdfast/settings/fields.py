@@ -71,6 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     projections: str | None = None
     """The files of projections that are a mapping alone: YAML files or directories of them,
     separated by commas; None: ``./projections.yaml``, if it exists."""
+    only_projections: str | None = None
+    """The projections that this daemon applies, separated by commas, and nothing else; None: all of
+    them, and every task."""
     chronicle: bool = True
     """Whether events are projected to the chronicle, the history for people."""
     default_task: str = "holdfast.simulate"

@@ -237,6 +237,7 @@ PARSERS: Mapping[str, Parser] = {
     "worker_id": _or_none(_name, ()),
     "catalog": _or_none(_yaml_files, ("none",)),
     "projections": _or_none(_yaml_files, ("none",)),
+    "only_projections": _or_none(_name, ()),
     "chronicle": _switch,
     "default_task": _name,
     "batch_size": _or_none(whole(1, MAX_WORKERS)),

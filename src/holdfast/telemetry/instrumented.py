@@ -76,6 +76,7 @@ class InstrumentedEngine(OperationLoggingEngine):
         self._out: dict[str, Outage] = {}
         self._outage_max_seconds = outage_max_seconds
         self.metrics = metrics
+        engine.read_models.on_settled = self._settled
         self.on_command: Callable[[], None] = lambda: None
         """Called after a command to processes was sent: it may be for this one."""
         metrics.operations_running = lambda: self.operation_log.running

@@ -20,6 +20,9 @@ from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.errors import WrongLoop
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
+from holdfast.projections.loop import ProjectionLoop
+from holdfast.projections.registry import add_projections
+from holdfast.settings import Settings
 from holdfast.worker.builtin_tasks import add_builtin
 from holdfast.worker.loops import LeaseLoop, Loop, Supervisor
 from holdfast.worker.operation_loop import OperationLoop
@@ -75,12 +78,19 @@ class Rehearsal:
 
     __test__ = False
 
-    def __init__(self, registry: Registry, bound: EngineBinding, slots: int = 8) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        bound: EngineBinding,
+        slots: int = 8,
+        settings: Settings | None = None,
+    ) -> None:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         self._registry = registry
         self._bound = bound
         self._slots = slots
+        self._settings = settings or Settings()
         self._turn = threading.RLock()
 
     def __enter__(self) -> Rehearsal:
@@ -218,6 +228,7 @@ class Rehearsal:
         self._engine = await JournalEngine.open(SimDisk(), clock=self.clock, options=_OPTIONS)
         options = WorkerOptions(slots=self._slots, inline=True)
         self._gate = ClaimGate(self._engine)
+        projections, read = add_projections(registry, self._gate, self._settings)
         self._worker = Worker(self._gate, registry, "own/testing", options)
         loops: list[Loop] = [
             LeaseLoop(self._engine, self._worker, 1.0),
@@ -228,6 +239,7 @@ class Rehearsal:
                 remember_seconds=_OPTIONS.remember_seconds,
             ),
             OperationLoop(self._engine),
+            ProjectionLoop(self._engine, projections, read),
         ]
         self._supervisor = Supervisor(loops, self.clock)
         for hook in registry.on_start:

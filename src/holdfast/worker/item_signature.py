@@ -27,8 +27,8 @@ _BEFORE, _AFTER = b'{"item":', b"}"
 class ItemSignature:
     """Turns an item into the payload of its job and back.
 
-    It does what ``Signature`` does. An item that is a JSON object, such as a dataclass, is the payload itself; any other is its
-    field ``item``.
+    It does what ``Signature`` does. An item that is a JSON object, such as a dataclass, is the
+    payload itself; any other is its field ``item``.
     """
 
     def __init__(self, function: Callable[..., object], name: str) -> None:

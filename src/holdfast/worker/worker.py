@@ -70,7 +70,8 @@ class Worker:
                 task,
                 worker=name,
                 queues=self._all_queues,
-                size=min(BATCHES_AT_ONCE, sum(self.slots.values())),
+                # A projection applies one batch at a time, also beside worker processes.
+                size=min(BATCHES_AT_ONCE, sum(self.slots.values())) if task.runner is None else 1,
                 options=options,
                 observe=self.outage_detector.observe,
             )

@@ -59,6 +59,7 @@ def append_events(
     from holdfast.cli.event_import import check_file, import_file  # noqa: PLC0415
     from holdfast.model.audit import Attribution  # noqa: PLC0415
     from holdfast.operations.attribution import Author  # noqa: PLC0415
+    from holdfast.projections.registry import declared  # noqa: PLC0415
 
     who = Author(login_name(by), "" if reason is None else reason)
     Attribution(who.by, "-" if reason is None else reason).check()
@@ -66,7 +67,9 @@ def append_events(
     if dry_run:
         check_file(file, catalog, who, as_json=as_json)
     else:
-        import_file(context.settings(), file, catalog, who, as_json=as_json)
+        settings = context.settings()
+        projections = declared(context.registry(app), settings).values()
+        import_file(settings, file, catalog, projections, who, as_json=as_json)
 
 
 @events_group.command("list")

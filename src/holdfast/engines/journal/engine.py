@@ -188,24 +188,28 @@ class JournalEngine(EmbeddedEngine):
             with contextlib.suppress(HoldfastError):
                 await engine.close()
             raise
-        engine.recovery = RecoveryReport(
+        engine._report(found, ended, (clock.now_us() - began_us) / MICROSECONDS)
+        return engine
+
+    def _report(self, found: RecoveredState, leases_ended: int, seconds: float) -> None:
+        """Keep what opening found, and log it."""
+        self.recovery = RecoveryReport(
             closed_in_order=found.end.closed,
             last_seq=found.end.last_seq,
             jobs=len(found.state),
-            seconds=(clock.now_us() - began_us) / MICROSECONDS,
+            seconds=seconds,
             torn_bytes=len(found.end.torn),
             damaged_snapshots=[damaged.file for damaged in found.damaged_snapshots],
-            leases_ended=ended,
+            leases_ended=leases_ended,
         )
         log.emit(
             "journal.opened",
-            directory=str(disk.root),
-            sync=options.sync.value,
-            jobs=engine.recovery.jobs,
-            last_seq=engine.recovery.last_seq,
-            seconds=round(engine.recovery.seconds, 3),
+            directory=str(self._disk.root),
+            sync=self._options.sync.value,
+            jobs=self.recovery.jobs,
+            last_seq=self.recovery.last_seq,
+            seconds=round(self.recovery.seconds, 3),
         )
-        return engine
 
     async def _write_back(self) -> None:
         """Write what was read of an older schema as a snapshot, so that it is migrated once."""

@@ -72,8 +72,14 @@ class TableDigest(msgspec.Struct, frozen=True):
     hash: str
 
 
+OnSettled = Callable[[Sequence[Outcome], Sequence[LeaseLost | None]], None]
+
+
 class ReadModelStore(Protocol):
     """Tables by generation."""
+
+    on_settled: OnSettled
+    """Called with what ``apply`` has settled, and the answers."""
 
     async def create(self, table: ReadModel, generation: int) -> None:
         """Make the table of a generation, or add the columns and indexes that it lacks.

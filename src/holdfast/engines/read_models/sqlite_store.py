@@ -12,7 +12,7 @@ from holdfast.model.errors import LeaseLost, StorageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.read_model import ReadModel, Row, generation_table
 
-from .contract import Apply, Fill, FillPosition, JobName, TableDigest
+from .contract import Apply, Fill, FillPosition, JobName, OnSettled, TableDigest
 from .query import Aggregate, RowQuery
 from .sqlite_file import SqliteFile
 
@@ -75,6 +75,7 @@ class SqliteReadModels:
         writes: bool = True,
     ) -> None:
         """Take ``threads`` to run on, one for each file; None: all runs on the event loop."""
+        self.on_settled: OnSettled = lambda _outcomes, _answers: None
         self._directory = directory
         self._settler = settler
         self._threads = threads
@@ -154,6 +155,7 @@ class SqliteReadModels:
             await self._run(table, generation, write)
             found.settled -= settled
             answers = await self._settler.settle(outcomes)
+            self.on_settled(outcomes, answers)
             found.settled |= {
                 name for name, answer in zip(names, answers, strict=True) if answer is None
             }

@@ -16,7 +16,14 @@ from holdfast.engines.postgres.jobs.settle_statements import Lease, lease_of
 from holdfast.engines.postgres.jobs.settler import Settler
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.engines.read_models import statements
-from holdfast.engines.read_models.contract import Apply, Fill, FillPosition, JobName, TableDigest
+from holdfast.engines.read_models.contract import (
+    Apply,
+    Fill,
+    FillPosition,
+    JobName,
+    OnSettled,
+    TableDigest,
+)
 from holdfast.engines.read_models.full_text import tsquery
 from holdfast.engines.read_models.query import Aggregate, RowQuery
 from holdfast.engines.read_models.statements import POSTGRES, SEARCH_COLUMN, Bound, quoted
@@ -43,6 +50,7 @@ class PostgresReadModels:
         options = resources.options
         self._resources = resources
         self._settler = settler
+        self.on_settled: OnSettled = lambda _outcomes, _answers: None
         self._sessions = Sessions(resources.database)
         self._schema = ProjectionSchema(
             options.projection_schema, options.schema, resources.database.url
@@ -114,9 +122,11 @@ class PostgresReadModels:
         done = set() if settled is None else settled.leases
         if settled is not None:
             log_changes(settled.outages, self._resources.clock.now_us())
-            self._resources.announce(settled.changes)
+            self._resources.wake(settled.queues)
         done |= await self._resources.lost_replies.settled(outcomes, done)
-        return self._settler.answers(outcomes, done)
+        answers = self._settler.answers(outcomes, done)
+        self.on_settled(outcomes, answers)
+        return answers
 
     async def _apply(
         self,

@@ -13,7 +13,6 @@ from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.caller_transaction import join_sync
 from holdfast.engines.postgres.errors import TRY_AGAIN
 from holdfast.engines.postgres.jobs.settle_statements import Lease, lease_of, settle_full
-from holdfast.engines.postgres.jobs.unit_of_work import UnitOfWork
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.read_models.contract import Apply, Fill, FillPosition, JobName
 from holdfast.engines.read_models.row_buffer import RowBuffer
@@ -30,10 +29,10 @@ _POSITION = msgspec.json.Decoder(FillPosition)
 
 
 class Settled(NamedTuple):
-    """The leases that ended, and what changed with them."""
+    """The leases that ended, and the queues in which others can be claimed now."""
 
     leases: set[Lease]
-    changes: UnitOfWork
+    queues: list[str]
     outages: list[OutageChange]
 
 

@@ -19,6 +19,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "worker_id": ("c1", "c1"),
     "catalog": ("./events.yaml,./more", "./events.yaml,./more"),
     "projections": ("./views.yaml,./more", "./views.yaml,./more"),
+    "only_projections": ("chronicle,titles", "chronicle,titles"),
     "chronicle": ("off", False),
     "default_task": ("shop.mail", "shop.mail"),
     "batch_size": ("50", 50),

@@ -35,14 +35,13 @@ class Book:
     def __init__(self, answer=lambda items: None, **fields):
         self.app = Holdfast()
         self.calls: list[list[int]] = []
-        task: Any = self.app.task
+        declare: Any = self.app.task
 
-        async def index(items: list[Page]) -> None:
+        async def index(items: list[Page]) -> Any:
             self.calls.append([item.number for item in items])
-            found: None = answer(items)
-            return found
+            return answer(items)
 
-        self.index: Any = task(**{"batch": 8, **fields})(index)
+        self.index = declare(**{"batch": 8, **fields})(index)
 
     def put(self, testing, *numbers, key=None):
         task = self.index.options(key=key) if key else self.index

@@ -41,6 +41,8 @@ EFFECTS: dict[str, Effect] = {
         lambda **said: see.worker_names(**said) == [f"{OWN_SLOT_PREFIX}c1"], "c1", False, True
     ),
     "catalog": Effect(see.event_types, "events.yaml", [], ["book.read"]),
+    "projections": Effect(see.projections, "views.yaml", ["chronicle"], ["chronicle", "titles"]),
+    "chronicle": Effect(see.projections, "off", ["chronicle"], []),
     "default_task": Effect(
         see.task_of_a_job_that_names_none, "other", "holdfast.simulate", "other"
     ),

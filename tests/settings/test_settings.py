@@ -260,6 +260,8 @@ BAD: list[tuple[str, object]] = [
     *(("queues", value) for value in ("", ",", "mail:", "mail:x", "mail:0", "a,a", 5, [1])),
     *(("worker_id", value) for value in ("", 7, "a\nb", "x" * 256)),
     *(("default_task", value) for value in ("", None)),
+    *(("projections", value) for value in ("", ",", "a.yaml,,b", "nul\0.yaml", 5, [1])),
+    *(("chronicle", value) for value in ("maybe", 1, None)),
     *(("catalog", value) for value in ("", ",", "a.yaml,,b", "nul\0.yaml", 5, [1])),
     *(("batch_size", value) for value in (0, -1, 10_001, "many", 1.5)),
     *(("poll_interval_seconds", value) for value in (0, 0.0001, 3_601, None, "often")),

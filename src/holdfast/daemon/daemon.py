@@ -287,6 +287,9 @@ class Daemon:
     def _add_projections(self, engine: Engine) -> None:
         """Let this process apply the projections that are declared, or those asked for."""
         self._projections, self._read_event = add_projections(self._registry, engine, self.settings)
+        self.metrics.lag_slos = {
+            name: one.lag_slo_seconds for name, one in self._projections.items()
+        }
 
     def _make_worker(self, engine: Engine, name: str) -> Worker:
         return Worker(engine, self._registry, name, worker_options(self.settings))

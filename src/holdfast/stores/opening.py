@@ -8,9 +8,11 @@ An engine is imported when it is opened, so that a command loads only what it ne
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engines.contract import Engine, EngineOptions
+from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
 from holdfast.settings import MEMORY_STORE, Settings
 
@@ -102,7 +104,7 @@ async def open_client(settings: Settings) -> ClientEngine:
     return ClientEngine(
         socket_path(settings.directory),
         patience_seconds=CLIENT_PATIENCE_SECONDS,
-        read_models=open_disk(settings).read_models,
+        read_models=Path(settings.directory) / READ_MODELS,
     )
 
 

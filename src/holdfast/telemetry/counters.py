@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from holdfast.engines.histogram import Histogram
 from holdfast.engines.queue_stats import StoreMetrics
+from holdfast.model.projection import ProjectionState
 
-from .metrics import DURATION_BOUNDS, MAX_NAMES, MAX_SERIES, OTHER
+from .metrics import DURATION_BOUNDS, MAX_NAMES, MAX_SERIES, OTHER, REBUILD_BOUNDS
 
 JOB_COUNTERS = (
     "created",
@@ -105,6 +106,14 @@ class Metrics:
         self.events_appended = 0
         self.operation_members: Counter[str] = Counter()
         """Jobs that stored operations acted on, by action."""
+        self.rebuilds: Counter[tuple[str, str]] = Counter()
+        """Rebuilds that ended here, by projection and outcome."""
+        self.rebuild_seconds: dict[str, Histogram] = {}
+        """How long they took, by projection."""
+        self.projections: Callable[[], Mapping[str, ProjectionState]] = dict
+        """What is known of projections; called once per scrape."""
+        self.lag_slos: Mapping[str, float] = {}
+        """How far each projection may be behind, in seconds."""
         self.operations_running: Callable[[], int] = lambda: 0
         """Called once per scrape."""
         self.store: Callable[[], StoreMetrics] | None = None
@@ -113,7 +122,14 @@ class Metrics:
         """Called once per scrape; by the number of the process."""
         self.queue_name = LabelValues()
         self._task_name = LabelValues()
+        self._projection_name = LabelValues()
         self._reason_name = LabelValues()
+
+    def rebuilt(self, projection: str, outcome: str, seconds: float) -> None:
+        """Count a rebuild that has ended, or stopped at an error."""
+        name = self._projection_name(projection)
+        self.rebuilds[name, outcome] += 1
+        self.rebuild_seconds.setdefault(name, Histogram(REBUILD_BOUNDS)).observe(seconds)
 
     def add_queues(self, queues: Collection[str]) -> None:
         """Add these queues, with zero counts."""

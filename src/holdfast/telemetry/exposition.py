@@ -12,6 +12,7 @@ from holdfast.engines.queue_stats import QueueStats, StoreMetrics
 
 from .counters import JOB_COUNTERS, Metrics, ProcessMetrics
 from .metrics import METRICS
+from .projection_metrics import lags
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -68,6 +69,15 @@ def _counted(metrics: Metrics) -> Iterator[Found]:
     )
     yield "holdfast_events_appended_total", [((), metrics.events_appended)]
     yield "holdfast_operations_running", [((), metrics.operations_running())]
+    yield "holdfast_projection_rebuilds_total", sorted(metrics.rebuilds.items())
+    yield (
+        "holdfast_projection_rebuild_seconds",
+        [((name,), one) for name, one in sorted(metrics.rebuild_seconds.items())],
+    )
+    yield (
+        "holdfast_projection_lag_slo_seconds",
+        [((name,), seconds) for name, seconds in sorted(metrics.lag_slos.items())],
+    )
 
 
 def _processes(figures: Mapping[str, ProcessMetrics]) -> Iterator[Found]:
@@ -105,6 +115,14 @@ def _stored(metrics: Metrics, figures: StoreMetrics) -> Iterator[Found]:
             ((metrics.queue_name(name),), max(0, survey.now_us - since_us) / 1_000_000)
             for name, since_us in sorted(survey.outages.items())
         ],
+    )
+    states = metrics.projections()
+    behind = list(lags(states, survey)) if survey.now_us else []
+    yield "holdfast_projection_lag_events", [((name,), events) for name, events, _age in behind]
+    yield "holdfast_projection_lag_seconds", [((name,), age) for name, _events, age in behind]
+    yield (
+        "holdfast_projection_incomplete",
+        [((name,), state.incomplete) for name, state in sorted(states.items())],
     )
     yield "queue_recovery_seconds", [((), figures.recovery_seconds)]
     yield "holdfast_history_backlog", [((), figures.history_backlog)]

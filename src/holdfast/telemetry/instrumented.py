@@ -39,10 +39,12 @@ from holdfast.model.outage import (
     OutageUpdate,
 )
 from holdfast.model.outcome import Outcome, OutcomeKind
+from holdfast.model.projection import ProjectionState
 from holdfast.model.search import Filter
 
 from .counters import Metrics
 from .operation_logging import OperationLoggingEngine
+from .projection_metrics import ProjectionLog
 
 log = StructuredLog("holdfast.jobs")
 
@@ -78,11 +80,31 @@ class InstrumentedEngine(OperationLoggingEngine):
         self.on_command: Callable[[], None] = lambda: None
         """Called after a command to processes was sent: it may be for this one."""
         metrics.operations_running = lambda: self.operation_log.running
+        self.projection_log = ProjectionLog(metrics)
+        metrics.projections = lambda: self.projection_log.states
         now = monotonic()
         self._held: dict[int, tuple[Job, float]] = {
             job.token: (job, now - max(0, now_us - job.claimed_at_us) / MICROSECONDS)
             for job in held
         }
+
+    async def projections(self) -> Mapping[str, ProjectionState]:
+        """See ``Engine.projections``."""
+        found = await self.engine.projections()
+        self.projection_log.listed(found)
+        return found
+
+    async def set_projection(
+        self,
+        state: ProjectionState,
+        attribution: Attribution,
+        *,
+        expected: ProjectionState | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_projection``."""
+        await self.engine.set_projection(state, attribution, expected=expected, caller=caller)
+        self.projection_log.changed(expected, state, await self.engine.now_us())
 
     def held_by(self, worker: str) -> list[Job]:
         """Return the unsettled jobs of this worker."""

@@ -20,6 +20,7 @@ MAX_NAMES = 200
 MAX_SERIES = 1_000
 
 DURATION_BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+REBUILD_BOUNDS = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 _QUEUE = ("queue",)
 _PROCESS = ("process",)
+_PROJECTION = ("projection",)
 
 _SAME_EVERYWHERE = (
     " It is of the store: every daemon of one server shows the same, so take the max, not the sum."
@@ -159,6 +161,47 @@ _ALL = (
         "holdfast_operations_running",
         "gauge",
         "Stored operations that have not ended, paused ones included." + _SAME_EVERYWHERE,
+    ),
+    # --- projections -------------------------------------------------------------------------
+    Metric(
+        "holdfast_projection_lag_events",
+        "gauge",
+        "Events that the generation which readers see has not applied, without those behind a "
+        "failed one of their key." + _SAME_EVERYWHERE,
+        _PROJECTION,
+    ),
+    Metric(
+        "holdfast_projection_lag_seconds",
+        "gauge",
+        "For how long the oldest of these that could be applied has waited. Compare it with "
+        "holdfast_projection_lag_slo_seconds." + _SAME_EVERYWHERE,
+        _PROJECTION,
+    ),
+    Metric(
+        "holdfast_projection_lag_slo_seconds",
+        "gauge",
+        "How far a projection may be behind, as it is declared (lag_slo_seconds).",
+        _PROJECTION,
+    ),
+    Metric(
+        "holdfast_projection_incomplete",
+        "gauge",
+        "1 while the generation that readers see lacks entries: it is being rebuilt in place, or "
+        "that was cancelled." + _SAME_EVERYWHERE,
+        _PROJECTION,
+    ),
+    Metric(
+        "holdfast_projection_rebuilds_total",
+        "counter",
+        "Rebuilds that ended in this daemon, by outcome: done, cancelled, or failed at an event "
+        "and can be resumed. Worry about failed.",
+        ("projection", "outcome"),
+    ),
+    Metric(
+        "holdfast_projection_rebuild_seconds",
+        "histogram",
+        "How long rebuilds took until they ended, or failed.",
+        _PROJECTION,
     ),
     # --- what the store holds ----------------------------------------------------------------
     _store_gauge(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.operations.operations import Operations
     from holdfast.operations.views import Status
     from holdfast.settings import Settings
+    from holdfast.worker.registry import Registry
 
 Verdict = Literal["ok", "warning", "wrong"]
 
@@ -44,9 +45,12 @@ def doctor(context: CommandContext, app: str | None, *, strict: bool, as_json: b
     With an application, its tasks are checked against the settings too. It changes nothing.
     Exit 1 if something is wrong; a warning alone is not an error.
     """
-    found = examine(context)
-    if app is not None:
-        found += _declarations(context, app)
+    from holdfast.worker.app_loader import load_registry  # noqa: PLC0415 - not for help
+
+    registry = None if app is None else load_registry(app)
+    found = examine(context, registry)
+    if app is not None and registry is not None:
+        found += _declarations(context, app, registry)
     bad = [one for one in found if one.verdict == "wrong" or (strict and one.verdict != "ok")]
     if as_json:
         document({"well": not bad, "findings": found})
@@ -64,9 +68,10 @@ def doctor(context: CommandContext, app: str | None, *, strict: bool, as_json: b
         raise SystemExit(EXIT_FAILED)
 
 
-def examine(context: CommandContext) -> list[CheckResult]:
+def examine(context: CommandContext, registry: Registry | None = None) -> list[CheckResult]:
     """Run every check; one that cannot run reports that."""
     from holdfast.cli import doctor_checks  # noqa: PLC0415 - imports an engine
+    from holdfast.cli.projection_checks import projection_checks  # noqa: PLC0415
 
     try:
         loaded = context.load()
@@ -86,14 +91,14 @@ def examine(context: CommandContext) -> list[CheckResult]:
         found += _run_check(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
     if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):
         return found
-    return found + _check_work(settings, doctor_checks.WORK_CHECKS)
+    checks = (*doctor_checks.WORK_CHECKS, *projection_checks(registry or context.registry()))
+    return found + _check_work(settings, checks)
 
 
-def _declarations(context: CommandContext, app: str) -> list[CheckResult]:
+def _declarations(context: CommandContext, app: str, registry: Registry) -> list[CheckResult]:
     from holdfast.cli import doctor_checks  # noqa: PLC0415 - imports an engine
-    from holdfast.worker.app_loader import load_registry  # noqa: PLC0415
 
-    return doctor_checks.declarations(app, load_registry(app), context.load())
+    return doctor_checks.declarations(app, registry, context.load())
 
 
 def _run_check(name: str, check: Callable[[], list[CheckResult]]) -> list[CheckResult]:

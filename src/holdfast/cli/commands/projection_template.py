@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from holdfast.cli.group import CommandGroup
+from holdfast.cli.options import json_option
+from holdfast.cli.output import document
 from holdfast.model.errors import InvalidInput
 from holdfast.model.projection import check_projection_name
 
@@ -16,10 +18,7 @@ PYTHON = '''\
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast import Holdfast
-from holdfast.engines.read_models.contract import RowWriter
-from holdfast.model.read_model import ColumnType, ReadModel
-from holdfast.projections.declaration import ProjectedEvent, Projection
+from holdfast import ColumnType, Holdfast, ProjectedEvent, ReadModel, RowWriter
 
 app = Holdfast()
 
@@ -49,7 +48,9 @@ TABLE = ReadModel(
 )
 
 
-def apply(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
+# Raise version when what is in the table changes, then: holdfast rebuild {name} --app {module}.py
+@app.projection("{name}", table=TABLE, events=[BookRenamed], version=1)
+def {name}(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
     """Write the rows for these events. Those of one book come in their order, each once."""
     for event in events:
         row = rows.get((event.entity_id,)) or {{"renamed": 0}}
@@ -61,17 +62,11 @@ def apply(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
                 "renamed_at": event.occurred_at,
             }}
         )
-
-
-# Raise version= when what is in the table changes, then: holdfast rebuild {name} --app {module}.py
-app.registry.add_projection(
-    Projection(name="{name}", table=TABLE, apply=apply, event_types=("book.renamed",), version=1)
-)
 '''
 PYTHON_TEST = '''\
 """What {name} makes of events."""
 
-from {module} import BookRenamed, app
+from {module} import BookRenamed, app, {name}
 
 from holdfast.testing.projection import projected
 
@@ -81,7 +76,7 @@ def test_a_book_has_its_last_title():
         app.new_event(BookRenamed(book, title), actor="anna")
         for book, title in (("1", "Faust"), ("2", "Emma"), ("1", "Faust II"))
     ]
-    rows = projected(app.registry.projections["{name}"], events, app.catalog)
+    rows = projected({name}, events, app.catalog)
     found = [(row["book_id"], row["title"], row["renamed"]) for row in rows]
     assert found == [("1", "Faust II", 2), ("2", "Emma", 1)]
 '''
@@ -145,7 +140,8 @@ def projection_group() -> None:
     default=Path(),
     help="Where to write it (here).",
 )
-def new_projection(name: str, *, as_yaml: bool, directory: Path) -> None:
+@json_option
+def new_projection(name: str, *, as_yaml: bool, directory: Path, as_json: bool) -> None:
     """Write a projection called NAME that works, and its test, to begin with.
 
     Nothing that exists is overwritten.
@@ -164,6 +160,10 @@ def new_projection(name: str, *, as_yaml: bool, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (directory / file).write_text(text.format(name=name, module=module, file=declaration))
+    if as_json:
+        document([str(directory / file) for file in files])
+        return
+    for file in files:
         click.echo(f"wrote {directory / file}")
     app = "" if as_yaml else f" --app {declaration}"
     click.echo(f"next: pytest {directory / f'test_{module}.py'}")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import astuple, replace
 
@@ -63,7 +64,6 @@ from holdfast.engines.entropy import random_bytes as pooled_bytes
 from holdfast.engines.lost_replies import Known, SentEnqueue, accepted
 from holdfast.engines.outages import check_reports, check_set_outage
 from holdfast.engines.protocol import messages
-from holdfast.engines.read_models.sqlite_store import SqliteReadModels
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.actions import AnyAction
 from holdfast.model.audit import (
@@ -132,6 +132,9 @@ from .channel import Channel
 from .connection import ConnectionBroken
 from .events import events_to_send, receipts_of_repeat
 
+if TYPE_CHECKING:
+    from holdfast.engines.read_models.sqlite_store import SqliteReadModels
+
 LONGEST_ADDRESS_BYTES = 107
 
 _SENT_TYPES = frozenset({str, int, float, bool, bytes, tuple, list, type(None)})
@@ -170,7 +173,14 @@ class ClientEngine:
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._releases: set[asyncio.Task[None]] = set()
-        self.read_models = SqliteReadModels(read_models, self, writes=False)
+        self._read_models = read_models
+
+    @functools.cached_property
+    def read_models(self) -> SqliteReadModels:
+        """See ``Engine.read_models``: the owner's files, opened to be read."""
+        from holdfast.engines.read_models.sqlite_store import SqliteReadModels  # noqa: PLC0415
+
+        return SqliteReadModels(self._read_models, self, writes=False)
 
     @property
     def requests(self) -> int:
@@ -327,6 +337,8 @@ class ClientEngine:
         if self._releases:
             await asyncio.wait(self._releases, timeout=self._channel.patience_seconds)
         await self._channel.close()
+        if "read_models" in vars(self):
+            await self.read_models.close()
 
     # --- queries -----------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ from holdfast.model.read_model import ReadModel, Row, RowKey
 
 from .query import Aggregate, RowQuery
 
+DIRECTORY = "read-models"
+"""Where the files of an embedded engine are, in its store."""
+
 
 class RowWriter(Protocol):
     """The rows of one generation, within one transaction. Use it in the thread that got it."""

@@ -14,6 +14,7 @@ import weakref
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
 from holdfast.model.errors import DirectoryInUse, StorageError
 
 LOG = "log"
@@ -21,7 +22,6 @@ SNAPSHOTS = "snapshots"
 DATABASE = "cold.sqlite"
 EVENTS = "events.sqlite"
 SAMPLES = "samples.sqlite"
-READ_MODELS = "read-models"
 _BUSY_SECONDS = 10.0
 
 

@@ -5,6 +5,13 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
+needed AS MATERIALIZED (
+    SELECT w.tenant, n.id
+    FROM holdfast.jobs AS w
+    CROSS JOIN unnest(w.waiting_for) AS n (id)
+    WHERE w.waiting_for IS NOT NULL AND w.waiting_for && %(ids)s::text[]
+        AND w.state = 0 AND w.line = 0  -- true of all that wait: the index excludes the others
+),
 given AS MATERIALIZED (
     SELECT j.spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, o.result, o.number
     FROM unnest(
@@ -21,9 +28,7 @@ given AS MATERIALIZED (
             AND j.replay_run IS NULL
             AND coalesce(p.ordered AND NOT p.limited, true)
             AND NOT EXISTS (
-                SELECT FROM holdfast.jobs AS w
-                WHERE w.waiting_for IS NOT NULL AND w.waiting_for @> ARRAY[j.id]
-                    AND w.tenant = j.tenant AND w.state = 0 AND w.line = 0
+                SELECT FROM needed AS w WHERE w.tenant = j.tenant AND w.id = j.id
             )
             -- include reach j
         OFFSET 0

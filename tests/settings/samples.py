@@ -7,6 +7,7 @@ FIELDS = Settings.__struct_fields__
 SAMPLES: dict[str, tuple[str, object]] = {
     "store": ("./elsewhere", "./elsewhere"),
     "schema": ("work", "work"),
+    "projection_schema": ("shown", "shown"),
     "max_connections": ("3", 3),
     "statement_timeout_seconds": ("5s", 5.0),
     "wake": ("poll", "poll"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import holdfast
 
-from . import brokers, limits, ours, payloads, peers, postgres, registry, worker
+from . import batches, brokers, limits, ours, payloads, peers, postgres, registry, worker
 from .report import table
 
 HERE = Path(__file__).parent
@@ -121,6 +121,20 @@ def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, f
     return found
 
 
+def batch_rounds(root: Path, count: int) -> list[dict[str, float]]:
+    """Measure batches of jobs on both stores."""
+    with postgres.server.durable() as server:
+
+        def round_of_batches() -> dict[str, float]:
+            directory = root / "batches"
+            directory.mkdir()
+            found = batches.measure(directory, server)
+            shutil.rmtree(directory)
+            return found
+
+        return repeated("batches", count, round_of_batches)
+
+
 Pair = tuple[bool, bool]
 """With, then without; or the other way round."""
 
@@ -189,6 +203,7 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
         "registry": lambda: {
             "registry_rounds": pairs(root, "registry", arguments.pairs, registry.measure)
         },
+        "batches": lambda: {"batch_rounds": batch_rounds(root, arguments.rounds)},
         "postgres": lambda: postgres_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
@@ -202,7 +217,10 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=("journal", "worker", "large", "letters", "payloads", "registry", "postgres"),
+        choices=(
+            *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
+            "postgres",
+        ),
         help="measure this part alone",
     )
     parser.add_argument("--rounds", type=int, default=5)

@@ -66,7 +66,13 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "What a task may raise or return",
         "Each is an exception, so that it can be raised at any depth; returning it means the same.",
-        (holdfast.Retry, holdfast.Snooze, holdfast.Dead, holdfast.Cancel),
+        (
+            holdfast.Retry,
+            holdfast.Snooze,
+            holdfast.Dead,
+            holdfast.Cancel,
+            holdfast.BatchError,
+        ),
     ),
     Section(
         "What failures mean",

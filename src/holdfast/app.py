@@ -234,36 +234,22 @@ class Holdfast:
 
         Raise ``InvalidInput`` if a parameter of the function is of a type that JSON cannot carry.
         """
+        linger_seconds = _check_options(check, batch, linger)
 
-        if check is not None and not callable(check):
-            raise InvalidInput("check", f"a {type(check).__name__} is not a function")
-        if batch is not None:
-            check_size("batch", batch, 1, MAX_BATCH)
-        linger_seconds = seconds_of("linger", linger)
-        if linger_seconds > MAX_LINGER_SECONDS or (linger_seconds and batch is None):
-            problem = f"it is for batch tasks, and at most {MAX_LINGER_SECONDS:g} s"
-            raise InvalidInput("linger", problem)
+        fields: dict[str, Any] = {
+            "priority": priority,
+            "timeout_seconds": _seconds("timeout", timeout),
+            "retry": retry,
+            "estimated_seconds": _seconds("estimated", estimated, MAX_LEASE_SECONDS),
+            "max_processing_seconds": _seconds("max_processing", max_processing),
+            "check": check,
+            "dependency": dependency or "",
+            "batch": batch or 0,
+            "linger_seconds": linger_seconds,
+        }
 
         def declare(declared: Callable[P, R]) -> Task[P, R]:
-            label = str(name or getattr(declared, "__name__", ""))
-            if dependency is not None:
-                check_dependency(dependency)
-            spec = TaskSpec(
-                name=label,
-                function=declared,
-                signature=(Signature if batch is None else ItemSignature)(declared, label),
-                execution=execution_of(declared, run_in),
-                queue=queue if dependency is None else dependency_queue(queue, dependency),
-                priority=priority,
-                timeout_seconds=_seconds("timeout", timeout),
-                retry=retry,
-                estimated_seconds=_seconds("estimated", estimated, MAX_LEASE_SECONDS),
-                max_processing_seconds=_seconds("max_processing", max_processing),
-                check=check,
-                dependency=dependency or "",
-                batch=batch or 0,
-                linger_seconds=linger_seconds,
-            )
+            spec = _spec_of(declared, name, queue, run_in, fields)
             self.registry.add_task(spec)
             make: type[Task[P, R]] = Task if batch is None else BatchTask  # type: ignore[assignment]
             return make(declared, spec, self._binding, lambda: self.settings.max_attempts)
@@ -711,3 +697,35 @@ def _seconds(
     field: str, value: Duration | None, most: float = MAX_TIME_US / MICROSECONDS
 ) -> float | None:
     return None if value is None else check_seconds(field, seconds_of(field, value), most)
+
+
+def _check_options(
+    check: Callable[..., object] | None, batch: int | None, linger: Duration
+) -> float:
+    """Check these options of a task; return the seconds for which a batch waits."""
+    if check is not None and not callable(check):
+        raise InvalidInput("check", f"a {type(check).__name__} is not a function")
+    if batch is not None:
+        check_size("batch", batch, 1, MAX_BATCH)
+    seconds = seconds_of("linger", linger)
+    if seconds > MAX_LINGER_SECONDS or (seconds and batch is None):
+        problem = f"it is for batch tasks, and at most {MAX_LINGER_SECONDS:g} s"
+        raise InvalidInput("linger", problem)
+    return seconds
+
+
+def _spec_of(
+    declared: Callable[..., object],
+    name: str | None,
+    queue: str,
+    run_in: str | None,
+    fields: dict[str, Any],
+) -> TaskSpec:
+    """Return the task that a function is declared as."""
+    label = str(name or getattr(declared, "__name__", ""))
+    if fields["dependency"]:
+        check_dependency(fields["dependency"])
+        queue = dependency_queue(queue, fields["dependency"])
+    kind = ItemSignature if fields["batch"] else Signature
+    execution = execution_of(declared, run_in)
+    return TaskSpec(label, declared, kind(declared, label), execution, queue, **fields)

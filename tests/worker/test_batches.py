@@ -1,11 +1,25 @@
 """Batch tasks: what a call gets, and what comes of each item."""
 
+import asyncio
+import threading
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import BatchError, Dead, Holdfast, InvalidInput, Retry, Snooze
-from holdfast.model.job import State
+from holdfast.model.actions import CancelJobs
+from holdfast.model.audit import Attribution
+from holdfast.model.job import NewJob, State
+from holdfast.model.outcome import completed
+from holdfast.model.search import Filter
+from holdfast.worker.app_loader import load_registry
+from holdfast.worker.batch_call import Settled
+from holdfast.worker.item_signature import ItemSignature
+from holdfast.worker.registry import TaskSpec, execution_of
+from holdfast.worker.verdicts import Verdicts
+
+from .world import World
 
 
 @dataclass
@@ -33,11 +47,10 @@ class Book:
         testing.call(task.enqueue_many([(Page(number),) for number in numbers]))
 
 
-def states(testing):
-    return {job.payload.decode().split(":")[1].split(",")[0]: job for job in testing.jobs("index")}
+WRONG = ValueError("no such column")
 
 
-def poison(*bad, error=ValueError("no such column")):
+def poison(*bad, error=WRONG):
     def answer(items):
         if any(item.number in bad for item in items):
             raise error
@@ -69,8 +82,6 @@ def test_a_poison_item_is_isolated_and_its_neighbours_are_completed():
 
 
 def test_control_without_isolation_one_item_fails_its_neighbours(monkeypatch):
-    from holdfast.worker.verdicts import Verdicts
-
     monkeypatch.setattr(
         Verdicts,
         "of_batch_error",
@@ -223,8 +234,6 @@ def test_a_batch_lingers_until_it_is_full_or_its_time_is_over():
 
 
 def test_a_time_out_is_transient_for_all_and_halves_the_next_batch():
-    import asyncio
-
     app, calls = Holdfast(), []
 
     @app.task(batch=8, timeout="10s", retry=Retry(after="1s"))
@@ -235,7 +244,7 @@ def test_a_time_out_is_transient_for_all_and_halves_the_next_batch():
 
     with app.testing() as testing:
         testing.call(slow.enqueue_many([(number,) for number in range(8)]))
-        testing.advance("11s")
+        testing.advance("10.5s")
         pending = testing.assert_pending(slow, times=8)
         assert {job.failure.error_reason for job in pending} == {"timeout"}
         testing.advance("5s")
@@ -247,8 +256,6 @@ def test_an_item_that_cannot_be_decoded_fails_alone():
     book = Book()
     with book.app.testing() as testing:
         book.put(testing, 0, 1)
-        from holdfast.model.job import NewJob
-
         testing.call(testing.engine.enqueue([NewJob(task="index", payload={"number": "x"})]))
         testing.drain()
         testing.assert_completed("index", times=2)
@@ -287,3 +294,209 @@ def test_an_item_may_be_enqueued_by_the_name_of_its_task():
         testing.drain()
         testing.assert_completed("index", times=1)
     assert book.calls == [[7]]
+
+
+class Runner:
+    """Settles even items itself."""
+
+    def __init__(self):
+        self.engine = None
+        self.calls = []
+
+    async def run(self, jobs):
+        self.calls.append(len(jobs))
+        even = [completed(job) for number, job in enumerate(jobs) if number % 2 == 0]
+        assert await self.engine.settle(even) == [None] * len(even)
+        return [
+            Settled(completed(job)) if number % 2 == 0 else completed(job, b'"late"')
+            for number, job in enumerate(jobs)
+        ]
+
+
+def test_a_runner_may_settle_items_itself():
+    book, runner = Book(), Runner()
+    spec = book.app.registry.tasks["index"]
+    book.app.registry.tasks["index"] = replace(spec, runner=runner)
+    with book.app.testing() as testing:
+        runner.engine = testing.engine
+        refused = testing.engine.leases_refused
+        book.put(testing, *range(4))
+        testing.drain()
+        jobs = testing.assert_completed("index", times=4)
+        assert [job.result for job in jobs] == [None, b'"late"', None, b'"late"']
+        assert testing.engine.leases_refused == refused, "nothing is settled twice"
+    assert runner.calls == [4]
+
+
+def batch_world(**options):
+    world = World(**options)
+
+    def declare(function, **fields):
+        name = function.__name__
+        spec = TaskSpec(
+            name,
+            function,
+            ItemSignature(function, name),
+            execution_of(function, fields.pop("run_in", None)),
+            **{"batch": 4, **fields},
+        )
+        world.registry.add_task(spec)
+        return function
+
+    return world, declare
+
+
+def test_a_lost_lease_does_not_cancel_the_other_items():
+    world, declare = batch_world(lease_seconds=3.0)
+    done = []
+
+    async def index(items: list[Page]) -> None:
+        numbers = [item.number for item in items]
+        await asyncio.sleep(5)
+        done.append(numbers)
+
+    declare(index)
+
+    async def scenario(world):
+        payloads = [NewJob(task="index", payload={"number": n}, id=f"j{n}") for n in range(4)]
+        await world.engine.enqueue(payloads)
+        world.start()
+        await asyncio.sleep(1)
+        await world.engine.reclaim(forced=[await world.job("j1")])
+        await world.until_state(completed=4)
+        await world.stop()
+        return [(await world.job(f"j{n}")).losses for n in range(4)]
+
+    assert world.run(scenario) == [0, 1, 0, 0]
+    assert done == [[0, 1, 2, 3], [1]], "alone, as it was lost"
+    assert world.worker.late_outcomes == 0
+
+
+def test_the_leases_of_all_items_are_renewed():
+    world, declare = batch_world(lease_seconds=3.0)
+
+    async def index(items: list[Page]) -> None:
+        await asyncio.sleep(20)
+
+    declare(index)
+
+    async def scenario(world):
+        jobs = [NewJob(task="index", payload={"number": n}, key="a") for n in range(4)]
+        await world.engine.enqueue(jobs)
+        world.start()
+        await world.until_state(completed=4)
+        await world.stop()
+
+    world.run(scenario)
+    assert world.worker.late_outcomes == 0
+
+
+def test_stopping_releases_a_running_batch():
+    world, declare = batch_world()
+
+    async def index(items: list[Page]) -> None:
+        await asyncio.sleep(1_000)
+
+    declare(index)
+
+    async def scenario(world):
+        await world.engine.enqueue(
+            [NewJob(task="index", payload={"number": n}, id=f"j{n}") for n in range(6)]
+        )
+        world.start()
+        await asyncio.sleep(1)
+        await world.stop(2.0)
+        return [((job := await world.job(f"j{n}")).state, job.attempt) for n in range(6)]
+
+    assert world.run(scenario) == [(State.PENDING, 0)] * 6
+
+
+def test_a_cancelled_item_ends_with_its_batch_and_a_batch_of_such_is_stopped():
+    world, declare = batch_world()
+    slept = []
+
+    async def index(items: list[Page]) -> None:
+        await asyncio.sleep(5 if len(items) > 1 else 1_000)
+        slept.append(len(items))
+
+    declare(index)
+
+    async def scenario(world):
+        await world.engine.enqueue(
+            [NewJob(task="index", payload={"number": n}, id=f"j{n}") for n in range(3)]
+        )
+        world.start()
+        await asyncio.sleep(1)
+        cancel = lambda job_id: world.engine.operate(
+            CancelJobs(), Filter(ids=(job_id,)), Attribution("ann", "why")
+        )
+        await cancel("j1")
+        await world.until_state(completed=3)
+        await world.engine.enqueue([NewJob(task="index", payload={"number": 9}, id="j9")])
+        await asyncio.sleep(1)
+        await cancel("j9")
+        await world.until_state(completed=3, cancelled=1)
+        await world.stop()
+
+    world.run(scenario)
+    assert slept == [3]
+
+
+def test_a_plain_function_runs_in_a_thread():
+    world, declare = batch_world(real=True)
+    names = []
+
+    def index(items: list[Page]) -> list[int]:
+        names.append(threading.current_thread().name)
+        return [item.number for item in items]
+
+    declare(index)
+
+    async def scenario(world):
+        await world.engine.enqueue(
+            [NewJob(task="index", payload={"number": n}, id=f"j{n}") for n in range(4)]
+        )
+        world.start()
+        await world.until_state(completed=4)
+        await world.stop()
+        return [(await world.job(f"j{n}")).result for n in range(4)]
+
+    assert world.run(scenario) == [b"0", b"1", b"2", b"3"]
+    assert set(names) == {"holdfast-task"}
+
+
+APP = """
+import os
+from holdfast import Holdfast
+
+app = Holdfast("memory:")
+
+@app.task(batch=4, run_in="process")
+def index(items: list[int]) -> list[int]:
+    if 2 in items:
+        os._exit(9)
+    return [2 * item for item in items]
+"""
+
+
+def test_a_child_that_dies_loses_its_batch_and_each_item_runs_alone_then(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    world = World(real=True)
+    world.registry = load_registry(str(tmp_path / "app.py"))
+
+    async def scenario(world):
+        await world.engine.enqueue(
+            [
+                NewJob(task="index", payload={"item": n}, id=f"j{n}", max_attempts=9)
+                for n in range(4)
+            ]
+        )
+        world.start()
+        await world.until_state(completed=3, dead=1)
+        await world.stop()
+        return [await world.job(f"j{n}") for n in range(4)]
+
+    jobs = world.run(scenario)
+    assert [job.result for job in jobs if job.state is State.COMPLETED] == [b"0", b"2", b"6"]
+    assert [job.attempt for job in jobs] == [2, 2, 3, 2]
+    assert jobs[2].failure.error_reason == "worker_lost"

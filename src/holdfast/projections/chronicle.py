@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.engines.read_models.contract import RowWriter
-from holdfast.model.read_model import ColumnType, ReadModel
+from holdfast.model.read_model import ColumnType, ReadModel, Value
 
 from .declaration import ProjectedEvent, Projection
 
@@ -86,18 +86,28 @@ def write_entries(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
         event = one.event
         row = {name: getattr(event, name) for name in _COPIED}
         row |= {name: getattr(event, name) or None for name in _OPTIONAL}
-        rows.upsert(
-            {
-                **row,
-                "occurred_at": one.occurred_at,
-                "created_at": one.created_at,
-                "text": one.text,
-                "payload": one.data,
-                "before": one.before,
-                "after": one.after,
-                "diff": one.diff,
-            }
-        )
+        row |= {
+            "occurred_at": one.occurred_at,
+            "created_at": one.created_at,
+            "text": _storable(one.text),
+            "payload": _storable(one.data),
+            "before": _storable(one.before),
+            "after": _storable(one.after),
+            "diff": _storable(one.diff),
+        }
+        rows.upsert(row)
+
+
+def _storable(value: object) -> Value:
+    """Return a value of JSON without NUL characters, which a database cannot hold as text."""
+    if isinstance(value, str):
+        return value.replace("\x00", "\ufffd")
+    if isinstance(value, Mapping):
+        return {str(_storable(name)): _storable(one) for name, one in value.items()}
+    if isinstance(value, Sequence):
+        return [_storable(one) for one in value]
+    found: Value = value if isinstance(value, int | float) else None
+    return found
 
 
 PROJECTION = Projection(name=CHRONICLE, table=ENTRIES, apply=write_entries)

@@ -92,6 +92,8 @@ def event_reader(catalog: Catalog) -> ReadEvent:
 
     def read(event: Event) -> ProjectedEvent:
         now = catalog.upcast(event)
+        if now.version != event.version:
+            catalog.value_of(now)  # what came of an older version may not fit the current one
         data: Mapping[str, object] = msgspec.json.decode(now.payload)
         return ProjectedEvent(now, data, catalog.text_of(now))
 

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from holdfast.engines.contract import Engine
+from holdfast.model.errors import InvalidInput
+from holdfast.model.failure import Failure, bounded
 from holdfast.model.job import Job
-from holdfast.model.outcome import completed
+from holdfast.model.outcome import completed, dead
 from holdfast.model.projection import generation_of
 from holdfast.worker.batch_call import CallResult, Settled
 
@@ -32,12 +34,17 @@ class ProjectionRunner:
         for queue, together in by_queue.items():
             try:
                 await self._apply(queue, together)
+            except InvalidInput as error:
+                if len(jobs) == 1:  # it never fits: no further attempt is made
+                    return [dead(jobs[0], bounded(Failure.of("mapping_error", str(error))))]
+                if not settled:
+                    raise
             except Exception:
                 if not settled:
                     raise
-                continue  # they are called again, alone
-            settled |= {job.token: Settled(completed(job)) for job in together}
-        return [settled.get(job.token) for job in jobs]
+            else:
+                settled |= {job.token: Settled(completed(job)) for job in together}
+        return [settled.get(job.token) for job in jobs]  # the others are called again, alone
 
     async def _apply(self, queue: str, jobs: Sequence[Job]) -> None:
         _name, generation = generation_of(queue)

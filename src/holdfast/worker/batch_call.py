@@ -105,16 +105,20 @@ class BatchCall:
         """Return those that are still to run; those behind a failed one are released."""
         left: list[Attempt] = []
         for one in members:
-            if one.token in self.results or not self._held(one):
+            key = key_of(one.job)
+            if one.token in self.results:
                 continue
-            if _key_of(one.job) in self._failed_keys:
+            if not self._held(one):
+                if key is not None:
+                    self._failed_keys.add(key)  # it runs again, and those behind it after it
+            elif key in self._failed_keys:
                 self.results[one.token] = release(one.job)
             else:
                 left.append(one)
         return left
 
     def _decide(self, one: Attempt, found: Outcome | Settled, *, alone: bool = False) -> None:
-        key = _key_of(one.job)
+        key = key_of(one.job)
         outcome = found.outcome if isinstance(found, Settled) else found
         if isinstance(found, Outcome) and key in self._failed_keys:
             found = release(one.job)
@@ -126,5 +130,6 @@ class BatchCall:
         self.results[one.token] = found
 
 
-def _key_of(job: Job) -> tuple[str, str, str] | None:
+def key_of(job: Job) -> tuple[str, str, str] | None:
+    """Return the key of a job with its tenant and queue, if it has one."""
     return None if job.ties.key is None else (job.tenant, job.queue, job.ties.key)

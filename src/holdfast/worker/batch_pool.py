@@ -12,7 +12,7 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import Outcome, OutcomeKind, release
 
 from .attempt import Attempt
-from .batch_call import BatchCall, CallResult, Settled
+from .batch_call import BatchCall, CallResult, Settled, key_of
 from .executor import Executor
 from .options import WorkerOptions
 from .registry import Registry, TaskSpec
@@ -24,7 +24,7 @@ BATCHES_AT_ONCE = 2
 """How many batches of one task a worker process runs at once: one is claimed while one runs."""
 
 
-class _Batch:
+class RunningBatch:
     """A batch that a slot runs."""
 
     def __init__(self, members: list[Attempt], calls: BatchCall) -> None:
@@ -68,7 +68,7 @@ class BatchPool(SlotPool):
         self._forming: list[Job] = []
         self._forming_sent = 0.0
         self._linger: asyncio.TimerHandle | None = None
-        self._batches: dict[int, _Batch] = {}
+        self._batches: dict[int, RunningBatch] = {}
 
     @property
     def busy(self) -> int:
@@ -160,7 +160,7 @@ class BatchPool(SlotPool):
             held=lambda one: self.running.get(_name(one.job)) is one,
             in_time=lambda: self._loop.time() + self._limit_seconds(members[0]) < ends,
         )
-        batch = self._batches[slot] = _Batch(members, calls)
+        batch = self._batches[slot] = RunningBatch(members, calls)
         try:
             await calls.run()
             self._batch_size = min(self._task.batch, self._batch_size * 2)
@@ -199,7 +199,7 @@ class BatchPool(SlotPool):
             seconds = part[0].timeout_seconds or 0.0
             self._timeouts.set(slot, self._loop.time() + seconds)
 
-    def _after_stop(self, slot: int, batch: _Batch, error: asyncio.CancelledError) -> None:
+    def _after_stop(self, slot: int, batch: RunningBatch, error: asyncio.CancelledError) -> None:
         """Give an outcome to the items of a batch that was stopped, unless they have one."""
         reason = self._stop_reasons.get(slot)
         if reason is None:
@@ -209,7 +209,7 @@ class BatchPool(SlotPool):
         else:
             self._end_stopped(batch, reason)
 
-    def _end_stopped(self, batch: _Batch, reason: StopReason) -> None:
+    def _end_stopped(self, batch: RunningBatch, reason: StopReason) -> None:
         if reason is StopReason.TIMEOUT:
             seconds = batch.members[0].timeout_seconds or 0.0
             error = TimeoutError(f"the batch exceeded its time-out of {seconds:g} s")
@@ -222,16 +222,21 @@ class BatchPool(SlotPool):
     def _failed(self, job: Job, error: BaseException) -> Outcome:
         return self._executor.batch_failed([job], error)[0]
 
-    def _conclude_all(self, batch: _Batch) -> None:
+    def _conclude_all(self, batch: RunningBatch) -> None:
         """Settle every item that still has its lease."""
         observed: set[bool] = set()
+        gone: set[tuple[str, str, str] | None] = set()
         for one in batch.members:
             name = _name(one.job)
             self._stop_reasons.pop(name, None)
+            key = key_of(one.job)
             if self.running.get(name) is not one:
-                continue  # its lease was lost, or it was released meanwhile
+                gone.add(key)  # its lease was lost, or it was released meanwhile
+                continue
             del self.running[name]
             found = batch.calls.results.get(one.token) or release(one.job)
+            if key is not None and key in gone and isinstance(found, Outcome):
+                found = release(one.job)
             outcome = found.outcome if isinstance(found, Settled) else found
             failed = outcome.failure is not None
             if failed not in observed and outcome.kind is not OutcomeKind.RELEASE:
@@ -276,7 +281,7 @@ class BatchPool(SlotPool):
                 batch = self._batches[slot]
                 self._loop.call_later(GRACE_SECONDS, self._abandon_batch, slot, batch)
 
-    def _abandon_batch(self, slot: int, batch: _Batch) -> None:
+    def _abandon_batch(self, slot: int, batch: RunningBatch) -> None:
         """Replace the slot of a batch that ignores its cancellation."""
         if self._batches.get(slot) is not batch:
             return

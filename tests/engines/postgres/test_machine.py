@@ -26,7 +26,7 @@ def machine_on(databases: Databases) -> type[EngineMachine]:
             self.url = self.stack.enter_context(databases.fresh())
             return await self._open()
 
-        async def _open(self) -> Engine:
+        async def _open(self) -> PostgresEngine:
             options = postgres_options(OPTIONS)
             return await PostgresEngine.open(self.url, clock=self.clock, options=options)
 
@@ -34,7 +34,9 @@ def machine_on(databases: Databases) -> type[EngineMachine]:
             del cut_seed
             await self.subject.close()
             self.clock.advance(0.001)  # as the server's does: only one engine counts times apart
-            return await self._open()
+            engine = await self._open()
+            await engine._pruner.fold_dead_changes()
+            return engine
 
         def teardown(self) -> None:
             super().teardown()

@@ -37,7 +37,7 @@ def _page_options(command: F) -> F:
     for option in (
         click.option("--cursor", default="", metavar="TEXT", help="Go on, or back, from a page."),
         click.option("--oldest", is_flag=True, help="Oldest first."),
-        click.option("--limit", type=click.IntRange(1, 999), default=50, help="How many (50)."),
+        click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="How many (50)."),
     ):
         command = option(command)
     return command

@@ -9,7 +9,8 @@ import msgspec
 from holdfast.model.errors import InvalidInput
 from holdfast.model.read_model import ColumnType, ReadModel, Value
 
-MAX_ROWS = 1_000
+MAX_ROWS = 1_001
+"""A page of a thousand, and one more, which tells that there is another page."""
 
 
 class Comparison(enum.StrEnum):

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from holdfast.model.failure import Classifier, Failure
 from holdfast.model.signals import Cancel, Dead, Retry, Snooze
 from holdfast.worker.attempt import current
 from holdfast.worker.builtin_tasks import add_builtin
+from holdfast.worker.item_signature import ItemSignature
 from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
 from holdfast.worker.signature import Signature
@@ -24,8 +26,8 @@ from holdfast.worker.signature import Signature
 from .process import current_process
 
 LONG_TIMEOUT_SECONDS = 60.0
-QUEUES = ("default", "mail", "slow")
-TASKS = {"work": "default", "mail": "mail", "long": "slow"}
+QUEUES = ("default", "mail", "slow", "bulk")
+TASKS = {"work": "default", "mail": "mail", "long": "slow", "bulk": "bulk"}
 """The tasks and the queue of each."""
 
 
@@ -53,6 +55,8 @@ FAILURES: Mapping[str, Callable[[], Exception]] = {
     "cancel": lambda: Cancel("nobody wants it"),
 }
 """Ways to fail. ``stubborn`` and ``endless`` are two more: they run into their timeout."""
+_OF_ALL = frozenset({"unexpected", "connection"})
+"""Those that a batch raises, and does not say which item had them."""
 
 
 class _WithoutTracebacks(Classifier):
@@ -80,6 +84,29 @@ async def work(
     finally:
         process.world.runs.end(process, attempt, ending)
     return result
+
+
+class Item(TypedDict, total=False):
+    """What ``work`` takes, as an item of a batch."""
+
+    ms: int
+    fates: list[str] | None
+
+
+async def bulk(items: list[Item]) -> list[object]:
+    """End each item as its ``fates`` say for this call; some of them are the end of all."""
+    process = current_process()
+    found: list[object] = []
+    jobs = current().jobs
+    await asyncio.sleep(max(item.get("ms", 0) for item in items) / 1000)
+    for job, item in zip(jobs, items, strict=True):
+        run, fates = process.world.runs.begin_item(process, job), item.get("fates")
+        fate = "ok" if fates is None or run >= len(fates) else fates[run]
+        if fate in _OF_ALL:
+            error = FAILURES[fate]()
+            raise error
+        found.append(FAILURES[fate]() if fate in FAILURES else await _end_as(fate))
+    return found
 
 
 async def _end_as(draw_cut: str) -> str | None:
@@ -111,7 +138,13 @@ _SPECS = [
         timeout_seconds=LONG_TIMEOUT_SECONDS if name == "long" else None,
     )
     for name, queue in TASKS.items()
+    if name != "bulk"
 ]
+_SPECS.append(
+    TaskSpec(
+        "bulk", bulk, ItemSignature(bulk, "bulk"), Execution.LOOP, queue=TASKS["bulk"], batch=4
+    )
+)
 _SCHEDULES = [
     Schedule(name="often", expression="*/7 * * * * *", task="work", catch_up_seconds=10.0),
     Schedule(

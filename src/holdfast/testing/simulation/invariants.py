@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from holdfast.model import effects as fx
+from holdfast.model import lifecycle
 from holdfast.model.actions import ReplayJobs
 from holdfast.model.audit import AuditHead, follows, head_of
+from holdfast.model.chain import ChainSettle
 from holdfast.model.effects import Effect
 from holdfast.model.errors import LeaseLost
 from holdfast.model.event import Event
@@ -52,6 +54,7 @@ class InvariantChecker:
         self._trace = trace
         self._remember_us = int(remember_seconds * MICROSECONDS)
         self._versions: dict[JobKey, list[Version]] = {}
+        self._unordered: set[int] = set()
         self._undo: list[tuple[int, Callable[[], object]]] = []
         self._tokens: dict[JobKey, int] = {}
         self._members: dict[str, set[JobKey]] = {}
@@ -107,15 +110,35 @@ class InvariantChecker:
         self._check_events(first_seq, effects)
 
     def acceptable(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Return for each outcome whether its token holds the job."""
-        spent: set[int] = set()
+        """Return for each outcome whether its token holds the job, and its chain lets it end."""
+        held: dict[int, tuple[Job, Outcome]] = {}
+        for outcome in outcomes:
+            if self.holds(outcome.tenant, outcome.id, outcome.token):
+                held.setdefault(outcome.token, (self.jobs[outcome.tenant, outcome.id], outcome))
+        chains = ChainSettle(self._flight_of, held.values())
         found: list[bool] = []
         for outcome in outcomes:
-            found.append(
-                outcome.token not in spent and self.holds(outcome.tenant, outcome.id, outcome.token)
-            )
-            spent.add(outcome.token)
+            job, first = held.pop(outcome.token, (None, None))
+            if job is None or first is None or not chains.accepts(job, outcome):
+                found.append(False)
+                continue
+            found.append(True)
+            chains.ended(job, lifecycle.settle(job, outcome, self.last_at_us))
         return found
+
+    def _flight_of(self, job: Job) -> list[Job]:
+        """Return the jobs in flight of its key, in order; none if it has no order."""
+        policy = self.policies.get(job.queue, DEFAULT_POLICY)
+        if job.ties.key is None or not policy.ordered or job.token in self._unordered:
+            return []
+        flight = [
+            one
+            for one in self.jobs.values()
+            if one.state is State.IN_FLIGHT
+            and (one.tenant, one.queue, one.ties.key) == (job.tenant, job.queue, job.ties.key)
+            and one.token not in self._unordered
+        ]
+        return sorted(flight, key=lambda one: one.ties.key_seq)
 
     def settled(
         self,
@@ -174,6 +197,7 @@ class InvariantChecker:
         elif isinstance(effect, fx.Claimed):
             self._check_claim(old, effect)
         elif isinstance(effect, fx.Completed):
+            self._check_end(old)
             completion = name, old.token
             if completion in self.completed:
                 self._broken(f"{name[1]} was completed twice")
@@ -196,10 +220,34 @@ class InvariantChecker:
         policy = self.policies.get(job.queue, DEFAULT_POLICY)
         if policy.paused:
             self._broken(f"{job.id} was claimed in {job.queue}, which is paused")
-        if policy.ordered and not self._first_of_key(job):
+        if not policy.ordered:
+            self._unordered.add(claim.token)
+        before = self._chain_before(job, claim)
+        if policy.ordered and not self._first_of_key(job, before):
             self._broken(f"{job.id} was claimed out of the order of its key {job.ties.key}")
-        if job.queue not in self.policies:
+        if before and (job.failure is not None or job.task != before[-1].task):
+            self._broken(f"{job.id} was claimed behind {before[-1].id}, and must not be")
+        if job.queue not in self.policies and not before:
             self._check_order(job, claim.at_us)
+
+    def _chain_before(self, job: Job, claim: fx.Claimed) -> list[Job]:
+        """Return the jobs of its key that the same claim took before it."""
+        if job.ties.key is None:
+            return []
+        return [
+            other
+            for other in self.jobs.values()
+            if other.state is State.IN_FLIGHT
+            and (other.tenant, other.queue, other.ties.key) == (job.tenant, job.queue, job.ties.key)
+            and (other.worker, other.claimed_at_us) == (claim.worker, claim.at_us)
+            and other.ties.key_seq < job.ties.key_seq
+        ]
+
+    def _check_end(self, job: Job) -> None:
+        """No job of the same chain that comes before it may still be in flight."""
+        for other in self._flight_of(job):
+            if other.ties.key_seq < job.ties.key_seq:
+                self._broken(f"{job.id} was completed before {other.id} of its key")
 
     def _check_order(self, job: Job, now_us: int) -> None:
         """No due job of the same queue and tenant may come before it."""
@@ -215,13 +263,17 @@ class InvariantChecker:
             ):
                 self._broken(f"{job.id} was claimed before {other.id}, which came first")
 
-    def _first_of_key(self, job: Job) -> bool:
-        """Whether no other job of its key is before it or in flight."""
+    def _first_of_key(self, job: Job, chain: Sequence[Job] = ()) -> bool:
+        """Whether no other job of its key is before it or in flight, but those of its chain."""
         if job.ties.key is None:
             return True
         key = job.tenant, job.queue, job.ties.key
         for other in self.jobs.values():
-            if other.id != job.id and (other.tenant, other.queue, other.ties.key) == key:
+            if (
+                other.id != job.id
+                and other not in chain
+                and (other.tenant, other.queue, other.ties.key) == key
+            ):
                 waits = not other.state.finished or other.state is State.DEAD
                 before = waits and other.ties.key_seq < job.ties.key_seq
                 if before or other.state is State.IN_FLIGHT:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import NamedTuple
 
+from holdfast.model.job import Job
 from holdfast.worker.attempt import Attempt
 
 from .process import Process
@@ -58,6 +59,19 @@ class ObservedRuns:
         self.under_way[token] = ObservedRun(process, attempt, asyncio.current_task())
         running = sum(run.process.alive for run in self.under_way.values())
         self.max_concurrent = max(self.max_concurrent, running)
+        before = self._started[name]
+        self._started[name] += 1
+        return before
+
+    def begin_item(self, process: Process, job: Job) -> int:
+        """Record that a batch has come to this item; return how often it had before.
+
+        Under one token it may do so several times, as a batch is called again in halves.
+        """
+        name = job.tenant, job.id
+        self._trace.note("run.item", process.name, f"{job.id} {job.attempt} {job.token}")
+        if self._claimed_by.get(job.token) != (name, process.name):
+            self._trace.broken(f"{process.name} runs {job.id}, which it did not claim")
         before = self._started[name]
         self._started[name] += 1
         return before

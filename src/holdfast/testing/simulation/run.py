@@ -129,7 +129,9 @@ class Simulation:
         if world.trace.failure is None:
             world.ledger.check()
             for run in world.runs.running():
-                if run.active:
+                job = run.attempt.job
+                # An automatic replay may have begun meanwhile: its run has a lease.
+                if run.active and not world.invariants.holds(job.tenant, job.id, job.token):
                     world.trace.broken(f"{run.attempt.id} is finished but still runs")
 
     def _unfinished(self) -> list[Job]:

@@ -55,6 +55,7 @@ PLANS = {
     "never by kind": {"MERGE_MOST": 0},
     "never by text": {"MOSTLY": 0},
     "never sorted": {"SORT_MOST": 0},
+    "never sorted, by attempts of a tenant": {"SORT_MOST": 0, "MOSTLY": 0},
     "pages of two": {"MAX_PAGE": 2},
 }
 

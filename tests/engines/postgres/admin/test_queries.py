@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 import psycopg
 import pytest
 
+from holdfast.engines.postgres.admin import groups as groups_module
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.audit import Attribution
+from holdfast.model.failure import Failure, FailureClass
 from holdfast.model.job import NewJob
-from holdfast.model.outcome import completed
+from holdfast.model.outcome import completed, dead
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.search import Filter
 from tests.engines.postgres.schema.test_migrations import AS_BEFORE, rows
 
 
@@ -107,3 +110,57 @@ def test_control_a_statement_without_its_index_looks_at_all(
     rewritten(lambda file, text: text.replace(old, new) if file == statement else text)
     rows(made, "CREATE FUNCTION holdfast.x(text) RETURNS int IMMUTABLE RETURN length($1)")
     assert looked_at(made, LOOKS[name]) > 2_000
+
+
+# --- dead letters -------------------------------------------------------------------------------
+
+LETTERS = 2_000
+COPY_THE_ONE = """
+INSERT INTO holdfast.dead
+SELECT c.* FROM holdfast.dead AS d
+CROSS JOIN generate_series(2, {count}) AS n
+CROSS JOIN jsonb_populate_record(d, jsonb_build_object('id', n, 'scope', 's' || n)) AS c
+"""
+READ_OF_DEAD = """
+SELECT
+    (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname LIKE 'dead%')
+    + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname LIKE 'dead%')
+"""
+
+
+async def let_one_die(engine: PostgresEngine) -> None:
+    await engine.enqueue([NewJob(task="t")])
+    [job] = (await engine.claim(queues=["default"], worker="w")).jobs
+    assert await engine.settle([dead(job, Failure.of("timeout", "no answer"))]) == [None]
+
+
+async def fold(engine: PostgresEngine) -> None:
+    await engine.prune()
+
+
+async def list_groups(engine: PostgresEngine) -> None:
+    transient = (FailureClass.TRANSIENT,)
+    for wanted in (Filter(), Filter(queues=("default",)), Filter(classes=transient)):
+        [group] = await engine.groups(wanted)
+        assert (group.count, group.scopes, sum(group.trend)) == (LETTERS, LETTERS, LETTERS)
+
+
+def read_for_groups(url: str) -> int:
+    """List the groups of many dead letters; return how many rows and index entries were read."""
+    asyncio.run(with_engine(url, let_one_die))
+    rows(url, COPY_THE_ONE.format(count=LETTERS))
+    asyncio.run(with_engine(url, fold))
+    rows(url, "ANALYZE holdfast.dead, holdfast.dead_tallies, holdfast.dead_changes")
+    [[before]] = rows(url, READ_OF_DEAD)
+    asyncio.run(with_engine(url, list_groups))
+    [[after]] = rows(url, READ_OF_DEAD)
+    return int(str(after)) - int(str(before))
+
+
+def test_groups_are_listed_without_reading_the_dead_letters(made):
+    assert read_for_groups(made) < 100
+
+
+def test_control_groups_that_are_counted_read_every_dead_letter(made, monkeypatch):
+    monkeypatch.setattr(groups_module, "_is_of_whole_groups", lambda *_: False)
+    assert read_for_groups(made) > 3 * LETTERS

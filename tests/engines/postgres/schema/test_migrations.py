@@ -22,11 +22,13 @@ from holdfast.engines.postgres.schema.check import SchemaState, missing
 from holdfast.engines.postgres.schema.migrate import migrate, pending, plan, script
 from holdfast.engines.postgres.schema.migration_files import Migration
 from holdfast.model.errors import HoldfastError, InvalidInput, Unavailable
+from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
-from holdfast.model.outcome import completed
+from holdfast.model.outcome import completed, dead
 from tests.engines.postgres.servers import Databases, programs
 
 KNOWN = migration_files.known()
+[COUNTED] = [one for one in KNOWN if one.name == "dead_tallies"]
 PLAIN = "ALTER TABLE holdfast.flags ADD COLUMN note text;\n"
 LATER = (
     Migration(len(KNOWN) + 1, "noted", PLAIN),
@@ -248,6 +250,36 @@ def test_jobs_keep_their_order_over_the_second_migration_whoever_enqueues_them(b
         assert titles(migrate(bare)) == titles(KNOWN[1:])
         connection.execute(AS_BEFORE, [["d", "c"]])
     assert asyncio.run(claimed()) == ["b", "a", "d", "c"]
+
+
+def test_dead_letters_from_before_are_counted_and_so_are_those_of_older_code(bare, knowing):
+    """Older code settles with the same statements."""
+
+    async def let_die(count: int) -> int:
+        engine = await PostgresEngine.open(bare, options=PostgresOptions(listen=False))
+        try:
+            await engine.enqueue([NewJob(task="t") for _ in range(count)])
+            claim = await engine.claim(queues=["default"], worker="w", limit=9)
+            failure = Failure.of("timeout", "no answer")
+            await engine.settle([dead(job, failure) for job in claim.jobs])
+            if migration_files.known() != KNOWN:
+                return 0
+            assert await engine.validate() == []
+            [group] = await engine.groups()
+            return group.count
+        finally:
+            await engine.close()
+
+    before = [one for one in KNOWN if one.number < COUNTED.number]
+    knowing(before)
+    migrate(bare)
+    asyncio.run(let_die(3))
+    knowing(KNOWN)
+    assert COUNTED in migrate(bare)
+    knowing(before)
+    asyncio.run(let_die(2))
+    knowing(KNOWN)
+    assert asyncio.run(let_die(1)) == 6
 
 
 def test_a_transaction_of_others_is_not_joined_before_the_migration(bare, knowing):

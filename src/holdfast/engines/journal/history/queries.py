@@ -22,7 +22,9 @@ from .database import has_more_orders
 from .groups import counted_groups, stored_groups
 from .rows import (
     ATTEMPTS,
+    DEAD,
     DEAD_BODIES,
+    DONE,
     DONE_BODIES,
     NOTES,
     BodyReader,
@@ -43,7 +45,8 @@ MERGE_MOST = 50_000
 SORT_MOST = 10_000
 """How many rows may be sorted rather than looking for them among all, in the wanted order."""
 MOSTLY = 4
-"""Search a text in every row if an index would still visit at least one row in so many."""
+"""Search a text in every row if an index would still visit at least one row in so many. By number
+of attempts, read all rows of a tenant unless it has at least one in so many."""
 
 _IN_ORDER = {
     Order.FINISHED: "find_dead_by_finish",
@@ -150,6 +153,8 @@ def _statement_for_dead(
     if wanted.order not in BY_CREATION and (tenant is None or of_tenant > SORT_MOST):
         indexed = has_more_orders(source.connection)
         path = _IN_ORDER[wanted.order] if indexed else "find_dead_by_text"
+        if path == "find_dead_by_attempt" and tenant and of_tenant * MOSTLY <= in_all:
+            path = "find_dead_by_attempt_of_tenant"
     asked = on_kinds(wanted.filter)
     kinds: list[tuple[int, int]] = []
     if asked is not None:
@@ -187,14 +192,18 @@ def count(source: ReadSnapshot, wanted: Filter, caller: Caller, most: int) -> in
         if asked is not None:
             kinds = ask(source.connection, composed("find_kinds", asked.where), asked.values)
             dead.add_kinds([kind for kind, _count in _COUNTS.decode(kinds)])
-    if any(some is not None and not some.exact for some in (done, dead)):
-        return _count_by_page(source, wanted, caller, most)
-    for table, conditions in (("dead", dead), ("done", done)):
-        if conditions is not None and found < most:
-            indexed = _index_to_count(source, wanted, caller, conditions) if table == "dead" else ""
-            sql = composed(f"count_matching_{table}", conditions.where, indexed=indexed)
-            values = bound({**conditions.values, "limit": most - found})
-            found += source.connection.execute(sql, values).fetchall()[0][0]
+    for states, table, conditions in ((DEAD, "dead", dead), (DONE, "done", done)):
+        if conditions is None or found >= most:
+            continue
+        if not conditions.exact:
+            listed = tuple(state for state in wanted.states or State if state in states)
+            of_table = msgspec.structs.replace(wanted, states=listed)
+            found += _count_by_page(source, of_table, caller, most - found)
+            continue
+        indexed = _index_to_count(source, wanted, caller, conditions) if table == "dead" else ""
+        sql = composed(f"count_matching_{table}", conditions.where, indexed=indexed)
+        values = bound({**conditions.values, "limit": most - found})
+        found += source.connection.execute(sql, values).fetchall()[0][0]
     return found
 
 

@@ -39,6 +39,9 @@ from .audit import add_audit
 from .filter_parameters import filter_parameters, is_exact
 from .queries import find
 
+_OF_GROUPS = frozenset({"queues", "tasks", "error_reasons", "classes", "statuses", "fingerprint"})
+"""Conditions that all dead letters of a group and a class meet alike."""
+
 
 def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[FailureGroup]]:
     """Return dead letters in groups, the largest first."""
@@ -48,16 +51,50 @@ def groups(wanted: Filter, caller: Caller, context: CallContext) -> SansIO[list[
         counted = yield from _groups_by_job(wanted, caller, now_us, context)
         return with_lives(counted, lives, wanted, caller, now_us)
     conditions = filter_parameters(wanted, caller, context)
+    source = "group_tallies" if _is_of_whole_groups(wanted, caller) else "group_dead"
     grouped, by_hour, holding = yield from execute_all(
-        Statement("group_dead", conditions),
-        Statement("group_dead_by_hour", {**conditions, "since_us": trend_since_us(now_us)}),
+        Statement(source, conditions),
+        Statement(f"{source}_by_hour", {**conditions, "since_us": trend_since_us(now_us)}),
         Statement("count_held_behind", conditions),
     )
+    grouped = yield from _of_one_class(grouped, wanted, caller, context)
     hours: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
     for *group, hour_us, count in by_hour:
         hours[tuple(group)].append((hour_us, count))
     found = (_group(row, trend_of(hours[tuple(row[:5])], now_us)) for row in grouped)
     return with_lives(_with_held(found, holding), lives, wanted, caller, now_us)
+
+
+def _is_of_whole_groups(wanted: Filter, caller: Caller) -> bool:
+    """Whether a group of one class is found with all its dead letters, or not at all."""
+    return (
+        caller.unlimited
+        and wanted.conditions <= _OF_GROUPS | {"states", "without"}
+        and (not wanted.states or State.DEAD in wanted.states)
+        and all(one.conditions <= _OF_GROUPS for one in wanted.without)
+    )
+
+
+def _of_one_class(
+    grouped: Iterable[Row], wanted: Filter, caller: Caller, context: CallContext
+) -> SansIO[list[Row]]:
+    """Return each group once. Those of several classes are counted: one tenant may be in each."""
+    alike: defaultdict[GroupKey, list[Row]] = defaultdict(list)
+    for row in grouped:
+        alike[GroupKey(*row[:5])].append(row)
+    found = [some[0] for some in alike.values() if len(some) == 1]
+    for key, some in alike.items():
+        if len(some) > 1:
+            of_key = replace(
+                wanted,
+                queues=(key.queue,),
+                tasks=(key.task,),
+                error_reasons=(key.error_reason,),
+                statuses=(key.status,),
+                fingerprint=key.fingerprint,
+            )
+            found += yield from execute("group_dead", **filter_parameters(of_key, caller, context))
+    return found
 
 
 def _groups_by_job(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.engines.contract import Counts
 from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.call_context import CallContext
@@ -58,11 +60,16 @@ def find(
 
 def count(wanted: Filter, most: int, caller: Caller, context: CallContext) -> SansIO[int]:
     """Count the jobs that a filter finds, up to this many."""
-    if is_exact(wanted, _DEAD if wanted.states and _DEAD.issuperset(wanted.states) else State):
-        conditions = filter_parameters(wanted, caller, context)
-        [[found]] = yield from execute("count_matching", **conditions, limit=most)
-        return int(found)
+    states = frozenset(wanted.states or State)
+    if is_exact(wanted, states):
+        return (yield from _count_exactly(wanted, most, caller, context))
     count, after = 0, None
+    if states & _DEAD and is_exact(wanted, _DEAD):
+        dead = replace(wanted, states=tuple(states & _DEAD))
+        count = yield from _count_exactly(dead, most, caller, context)
+        if not states - _DEAD:
+            return count
+        wanted = replace(wanted, states=tuple(states - _DEAD))
     while count < most:
         jobs = yield from find(wanted, after, MAX_PAGE, caller, context)
         count += len(jobs)
@@ -70,6 +77,12 @@ def count(wanted: Filter, most: int, caller: Caller, context: CallContext) -> Sa
             break
         after = place_of(jobs[-1])
     return min(count, most)
+
+
+def _count_exactly(wanted: Filter, most: int, caller: Caller, context: CallContext) -> SansIO[int]:
+    conditions = filter_parameters(wanted, caller, context)
+    [[found]] = yield from execute("count_matching", **conditions, limit=most)
+    return int(found)
 
 
 def _place(after: Place | None) -> dict[str, object]:
@@ -150,5 +163,7 @@ def history(
 
 def problems() -> SansIO[list[str]]:
     """Return violated invariants, a sentence each."""
-    found = yield from execute("find_problems")
-    return [sentence for (sentence,) in found]
+    found, wrong = yield from execute_all(
+        Statement("find_problems", {}), Statement("find_wrong_tallies", {})
+    )
+    return [sentence for (sentence,) in (*found, *wrong)]

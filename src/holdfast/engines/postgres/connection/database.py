@@ -58,8 +58,10 @@ the table is small at that time. To plan them takes longer than to execute them.
 _CUSTOM_PLANNED = frozenset(
     {
         *("find_audit", "find_audit_newest"),
-        *("find", "count_matching", "group_dead", "count_held_behind", "count_jobs"),
-        *("read_queue_stats", "find_problems", "change_lines", "find_old_days"),
+        *("find", "count_matching", "count_held_behind", "count_jobs"),
+        *("group_dead", "group_dead_by_hour", "group_tallies", "group_tallies_by_hour"),
+        *("read_queue_stats", "find_problems", "find_wrong_tallies"),
+        *("change_lines", "find_old_days"),
         *("read_schema_state", "find_missing_rights", "read_server_settings"),
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
         *("find_events", "count_events", "find_missing_jobs"),

@@ -31,6 +31,8 @@ CHUNK = 2_000
 """How many rows are deleted at once."""
 _MIN_CHUNKS = 5
 """How many chunks of attempts or notes are checked each time; more only while much is deleted."""
+CHANGES_AT_ONCE = 10_000
+"""How many changes of dead letters one transaction adds up."""
 _LISTENER_SECONDS = REMEMBERED_SECONDS
 _SAMPLE_BLOCKS = 4_000
 """How many blocks of history are measured, of 8 KiB each."""
@@ -79,6 +81,7 @@ class Pruner:
             await self._execute(name, context, after_us=after_us)
         await self._execute("fold_operation_outcomes", context)
         await self._execute("sum_group_deaths", context)
+        await self.fold_dead_changes()
         made = await self._change_days("make_day", "days", range(DAYS_AHEAD + 1), context)
         await self._change_days("make_month", "months", range(MONTHS_AHEAD + 1), context)
         before_us = await self._bound(context.options.max_history_bytes)
@@ -92,6 +95,11 @@ class Pruner:
             log.emit("history.bounded", jobs=forgotten, max_bytes=max_bytes)
             jobs += forgotten
         return PruneResult(made, dropped, jobs, attempts, notes)
+
+    async def fold_dead_changes(self) -> None:
+        """Add the changes of dead letters to the counts of their groups, some at a time."""
+        while await self._database.perform(_fold_some, idempotent=True) == CHANGES_AT_ONCE:
+            pass
 
     async def _bound(self, max_bytes: int) -> int | None:
         """Return before when jobs finished that have to go, so that the others fit; None if all do.
@@ -173,6 +181,13 @@ class Pruner:
 
 def _times(context: CallContext) -> dict[str, object]:
     return {"now_us": context.now_us, "remember_us": context.remember_us}
+
+
+def _fold_some() -> SansIO[int]:
+    yield from execute("lock_keys", names=["dead_changes"])  # two at once would count from the same
+    [[count]] = yield from execute("fold_dead_changes", limit=CHANGES_AT_ONCE)
+    yield from execute("drop_empty_groups")
+    return int(count)
 
 
 def _nothing() -> SansIO[bool]:

@@ -29,7 +29,7 @@ _POSITION = msgspec.json.Decoder(FillPosition)
 
 
 class Settled(NamedTuple):
-    """The leases that ended, and the queues in which others can be claimed now."""
+    """The leases that ended, and the queues in which that changed what can be claimed."""
 
     leases: set[Lease]
     queues: list[str]

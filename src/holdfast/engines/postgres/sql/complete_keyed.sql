@@ -5,23 +5,34 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
+needed AS MATERIALIZED (
+    SELECT w.tenant, n.id
+    FROM holdfast.jobs AS w
+    CROSS JOIN unnest(w.waiting_for) AS n (id)
+    WHERE w.waiting_for IS NOT NULL AND w.waiting_for && %(ids)s::text[]
+        AND w.state = 0 AND w.line = 0  -- true of all that wait: the index excludes the others
+),
 given AS MATERIALIZED (
-    SELECT j.ctid AS spot, j.tenant, j.queue, j.key, o.result, o.number
+    SELECT j.spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, o.result, o.number
     FROM unnest(
         %(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[], %(results)s::bytea[]
     ) WITH ORDINALITY AS o (tenant, id, token, result, number)
-    JOIN holdfast.jobs AS j ON j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
-    LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
-    WHERE j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
-        AND j.key IS NOT NULL
-        AND j.replay_run IS NULL
-        AND coalesce(p.ordered AND NOT p.limited, true)
-        AND NOT EXISTS (
-            SELECT FROM holdfast.jobs AS w
-            WHERE w.waiting_for IS NOT NULL AND w.waiting_for @> ARRAY[j.id]
-                AND w.tenant = j.tenant AND w.state = 0 AND w.line = 0
-        )
-        -- include reach j
+    -- OFFSET 0: one look by the primary key for each, whatever the planner knows of the table.
+    CROSS JOIN LATERAL (
+        SELECT j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce
+        FROM holdfast.jobs AS j
+        LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
+        WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
+            AND j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
+            AND j.key IS NOT NULL
+            AND j.replay_run IS NULL
+            AND coalesce(p.ordered AND NOT p.limited, true)
+            AND NOT EXISTS (
+                SELECT FROM needed AS w WHERE w.tenant = j.tenant AND w.id = j.id
+            )
+            -- include reach j
+        OFFSET 0
+    ) AS j
 ),
 keys AS MATERIALIZED (
     SELECT DISTINCT g.tenant, g.queue, g.key FROM given AS g
@@ -37,15 +48,32 @@ flight AS MATERIALIZED (
         END AS ends
     FROM (
         SELECT
-            j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, g.result,
-            coalesce(g.number, 0) AS number,
-            coalesce(lag(g.number) OVER (
-                PARTITION BY j.tenant, j.queue, j.key ORDER BY j.key_seq
+            m.*,
+            coalesce(lag(m.number) OVER (
+                PARTITION BY m.tenant, m.queue, m.key ORDER BY m.key_seq
             ), 0) AS before
-        FROM keys AS k
-        JOIN holdfast.jobs AS j
-            ON j.tenant = k.tenant AND j.queue = k.queue AND j.key = k.key AND j.state = 2
-        LEFT JOIN given AS g ON g.spot = j.ctid
+        FROM (
+            -- Grouped rather than joined: a join without an index compares each with each.
+            SELECT
+                u.spot, u.tenant, u.queue, u.key, u.key_seq, u.nonce, max(u.number) AS number,
+                (array_agg(u.result ORDER BY u.number DESC))[1] AS result
+            FROM (
+                SELECT j.*, NULL::bytea AS result, 0 AS number
+                FROM keys AS k
+                CROSS JOIN LATERAL (
+                    SELECT j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce
+                    FROM holdfast.jobs AS j
+                    WHERE j.tenant = k.tenant AND j.queue = k.queue AND j.key = k.key
+                        -- The index of busy keys, not that of all jobs in flight.
+                        AND (j.line <> 0 OR j.state = 2) AND j.state + 0 = 2
+                    OFFSET 0
+                ) AS j
+                UNION ALL
+                SELECT g.spot, g.tenant, g.queue, g.key, g.key_seq, g.nonce, g.result, g.number
+                FROM given AS g
+            ) AS u
+            GROUP BY u.spot, u.tenant, u.queue, u.key, u.key_seq, u.nonce
+        ) AS m
     ) AS f
 ),
 gone AS (

@@ -1,14 +1,3 @@
 -- The conditions of a filter on the failure.
-AND (%(error_reasons)s::text[] IS NULL OR t.error_reason = ANY (%(error_reasons)s::text[]))
-AND (%(classes)s::text[] IS NULL OR t.failure_class = ANY (%(classes)s::text[]))
-AND (%(statuses)s::int[] IS NULL OR coalesce(t.status, 0) = ANY (%(statuses)s::int[]))
-AND (%(fingerprint)s::text IS NULL OR t.fingerprint = %(fingerprint)s::text)
+-- include cause_filter t
 AND (%(text)s::text IS NULL OR strpos(lower(t.message), lower(%(text)s::text COLLATE "C")) > 0)
-AND (
-    %(without_error_reasons)s::text[] IS NULL
-    OR t.error_reason <> ALL (%(without_error_reasons)s::text[])
-)
-AND (
-    %(without_classes)s::text[] IS NULL
-    OR t.failure_class <> ALL (%(without_classes)s::text[])
-)

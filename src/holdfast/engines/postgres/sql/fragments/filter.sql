@@ -7,8 +7,6 @@ AND (
     OR starts_with(t.scope, %(scope)s::text || '/')
 )
 AND (%(states)s::smallint[] IS NULL OR t.state = ANY (%(states)s::smallint[]))
-AND (%(queues)s::text[] IS NULL OR t.queue = ANY (%(queues)s::text[]))
-AND (%(tasks)s::text[] IS NULL OR t.task = ANY (%(tasks)s::text[]))
 AND (%(keys)s::text[] IS NULL OR t.key = ANY (%(keys)s::text[]))
 AND (%(replay_run)s::text IS NULL OR coalesce(t.replay_run, '') = %(replay_run)s::text)
 AND (%(attempts_from)s::bigint IS NULL OR t.attempt >= %(attempts_from)s::bigint)
@@ -26,11 +24,10 @@ AND (%(without_scopes)s::text[] IS NULL OR NOT EXISTS (
     WHERE t.scope = s.scope OR starts_with(t.scope, s.scope || '/')
 ))
 AND (%(without_states)s::smallint[] IS NULL OR t.state <> ALL (%(without_states)s::smallint[]))
-AND (%(without_queues)s::text[] IS NULL OR t.queue <> ALL (%(without_queues)s::text[]))
-AND (%(without_tasks)s::text[] IS NULL OR t.task <> ALL (%(without_tasks)s::text[]))
 AND (
     %(without_keys)s::text[] IS NULL
     OR t.key IS NULL
     OR t.key <> ALL (%(without_keys)s::text[])
 )
+-- include work_filter t
 -- include reach t

@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 from holdfast.operations.catalog_files import read_catalog
-from holdfast.settings import read
+from holdfast.projections.registry import declared
+from holdfast.settings import Settings, read
 
 from .pages import ROOT, Block, blocks_of, commands_of, matches
 from .shell import USUAL_SERVER, Shell, environment
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+    for path in [
+        *(ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "docs" / "runbook" / "chronicle.md"),
+        *(ROOT / "docs").glob("*.md"),
+    ]
 )
 NOTHING_TO_RUN = {"text", "mermaid"}
 NOT_RUN = {
@@ -70,6 +74,8 @@ def _do(block: Block, shell: Shell, directory: Path) -> None:
     path.write_text(block.text)
     if path.name == "catalog.yaml":
         assert not read_catalog(str(path)).problems
+    elif path.name == "projections.yaml":
+        assert declared(None, Settings(projections=str(path)))
     elif block.kind != "python":
         found = read(str(path), environ={})
         assert not found.problems, found.problems

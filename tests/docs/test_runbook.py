@@ -41,7 +41,10 @@ SITUATIONS = {
     *("stuck-work", "surge", "overload", "poison-jobs", "disk-full", "damaged-journal"),
     *("postgresql-failover", "replay-gone-wrong", "switching-flags"),
 }
-PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
+SESSIONS = {"chronicle"}
+"""Pages that are one session, which ``test_pages`` types: they have parts of their own."""
+EVERY_PAGE = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
+PAGES = [page for page in EVERY_PAGE if page not in SESSIONS]
 WITHOUT_DAEMON = {"damaged-journal"}
 NOT_RUN = {
     "disk-full": ["the file system of the reader"],
@@ -181,7 +184,8 @@ def test_there_is_a_page_for_every_reason_and_every_situation():
 
 def test_the_index_links_to_every_page():
     index = (FOLDER / "README.md").read_text("utf-8")
-    assert set(re.findall(r"^\| \[[^]]+\]\((\S+)\.md\)", index, re.MULTILINE)) == set(PAGES)
+    listed = set(re.findall(r"^\| \[[^]]+\]\((\S+)\.md\)", index, re.MULTILINE))
+    assert listed == set(EVERY_PAGE)
     for reason, failure_class in REASONS.items():
         assert f"| [{reason}](reason-{reason}.md) | {failure_class} |" in index
 
@@ -194,6 +198,14 @@ def test_a_page_has_the_usual_parts_and_is_short(page):
         *("What it means", "Check", "Fix", "Replay")
     ]
     assert 25 <= text.count("\n") <= 60
+
+
+def test_the_page_of_the_chronicle_has_the_eleven_parts():
+    text = (FOLDER / "chronicle.md").read_text("utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [
+        *("Purpose", "Definitions", "Action context", "Prerequisites", "Shape", "Start and stop"),
+        *("Rebuild", "Metrics and alerts", "Common failures", "Replay", "Regression"),
+    ]
 
 
 def test_the_package_has_the_pages():

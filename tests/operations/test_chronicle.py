@@ -9,9 +9,10 @@ from holdfast.model.errors import EventNotFound, InvalidInput
 from holdfast.model.event import NewEvent
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.projection import RebuildMode
+from holdfast.operations import chronicle
 from holdfast.operations.attribution import Author
 from holdfast.operations.chronicle import ChronicleOperations
-from holdfast.operations.chronicle_views import ChronicleFilter
+from holdfast.operations.chronicle_views import ChronicleFilter, Place, exact_date
 from holdfast.operations.projections import ProjectionOperations
 from holdfast.projections import chronicle as declaration
 from holdfast.projections.generations import Generations
@@ -167,3 +168,17 @@ async def test_a_reader_is_told_what_is_missing(world):
     assert "incomplete: it is being rebuilt in place" in notices[0]
     await world.projections.drive("chronicle", rebuild.id)
     assert len((await world.chronicle.page()).entries) == 2
+
+
+async def test_control_without_the_reach_of_the_caller_others_are_read(world, monkeypatch):
+    found = ChronicleFilter.conditions
+    monkeypatch.setattr(ChronicleFilter, "conditions", lambda self, _caller: found(self, SYSTEM))
+    with pytest.raises(AssertionError):
+        await test_nobody_reads_beyond_his_tenant_and_scopes(world)
+
+
+async def test_control_a_cursor_by_time_alone_loses_entries(world, monkeypatch):
+    monkeypatch.setattr(chronicle, "_ORDER", ("occurred_at",))
+    monkeypatch.setattr(Place, "key", property(lambda self: (exact_date(self.occurred_at_us),)))
+    with pytest.raises(AssertionError):
+        await test_pages_go_on_and_back_without_losing_or_repeating(world, True)

@@ -176,7 +176,11 @@ class ChronicleOperations:
         return found
 
     async def _state(self) -> ProjectionState | None:
-        return (await self._engine.projections()).get(CHRONICLE)
+        """Return what is stored of the chronicle; None while readers have no table."""
+        state = (await self._engine.projections()).get(CHRONICLE)
+        if state is None or state.live not in await self._engine.read_models.generations(ENTRIES):
+            return None
+        return state
 
 
 def _name(row: Mapping[str, object]) -> str:

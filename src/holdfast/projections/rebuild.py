@@ -163,6 +163,10 @@ class Rebuilder:
             was_paused = await self._generations.pause(projection, rebuild.generation, who)
             after = replace(rebuild, phase=RebuildPhase.EMPTYING, was_paused=was_paused)
             return replace(state, incomplete=True, rebuild=after, versions=versions)
+        store, table = self._engine.read_models, projection.table
+        if state.live not in await store.generations(table):  # no worker has run yet
+            live = projection.of_version(state.versions.get(state.live, projection.version))
+            await store.create(live.table, state.live)
         began = await self._generations.open(projection, rebuild.generation, who, paused=True)
         if not await self._engine.fanout_settled(began.since_version):
             return state

@@ -72,6 +72,7 @@ async def test_pages_go_on_and_back_without_losing_or_repeating(world, newest):
             break
     assert seen == expected
     assert pages[0].previous == ""
+    before = pages[0]
     for number in (2, 1):
         before = await world.chronicle.page(
             wanted, cursor=pages[number].previous, limit=4, newest=newest

@@ -137,6 +137,7 @@ async def test_a_rebuild_is_driven_to_its_end_and_remembered(world, mode):
 
 async def test_a_rebuild_stops_at_an_event_that_fails_and_is_resumed_or_cancelled(world):
     await world.append("1", "2", "3", bad=("2",))
+    rebuild = None
     for again in ("cancel", "resume"):
         rebuild = await world.projections.start("titles", RebuildMode.GENERATION, WHO)
         view = await world.projections.drive("titles", rebuild.id)
@@ -148,6 +149,7 @@ async def test_a_rebuild_stops_at_an_event_that_fails_and_is_resumed_or_cancelle
             view = await world.projections.drive("titles", rebuild.id)
             assert view.phase == "cancelled"
             assert list(await world.engine.subscriptions()) == ["titles"]
+    assert rebuild is not None
     await world.projections.resume("titles", WHO, max_errors=1)
     view = await world.projections.drive("titles", rebuild.id)
     assert (view.phase, view.failed) == ("done", 1)

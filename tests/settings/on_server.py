@@ -9,6 +9,7 @@ import psycopg
 from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
+from holdfast.projections.chronicle import ENTRIES
 from holdfast.stores.opening import connect_postgres
 from tests.engines.postgres.servers import Databases
 
@@ -37,6 +38,24 @@ def schemas_with_work(server: Databases, **said: object) -> list[str]:
                 for schema in ("holdfast", "work")
                 if connection.execute(f"SELECT count(*) FROM {schema}.jobs").fetchone() == (1,)  # noqa: S608
             ]
+
+
+def schemas_with_tables(server: Databases, **said: object) -> list[str]:
+    """In which schemas the table of a projection is that was made with these settings."""
+
+    async def make(url: str) -> None:
+        engine = await connect_postgres(settings_of(store=url, **said))
+        await engine.read_models.create(ENTRIES, 1)
+        await engine.close()
+
+    with server.fresh() as conninfo:
+        url = server.store(conninfo)
+        asyncio.run(make(url))
+        with psycopg.connect(url) as connection:
+            found = connection.execute(
+                "SELECT schemaname::text FROM pg_tables WHERE tablename = 'chronicle_entries__g1'"
+            ).fetchall()
+        return [schema for (schema,) in found]
 
 
 def connections_at_once(server: Databases, **said: object) -> int:

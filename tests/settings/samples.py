@@ -7,6 +7,7 @@ FIELDS = Settings.__struct_fields__
 SAMPLES: dict[str, tuple[str, object]] = {
     "store": ("./elsewhere", "./elsewhere"),
     "schema": ("work", "work"),
+    "projection_schema": ("shown", "shown"),
     "max_connections": ("3", 3),
     "statement_timeout_seconds": ("5s", 5.0),
     "wake": ("poll", "poll"),
@@ -19,6 +20,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "worker_id": ("c1", "c1"),
     "catalog": ("./events.yaml,./more", "./events.yaml,./more"),
     "projections": ("./views.yaml,./more", "./views.yaml,./more"),
+    "only_projections": ("chronicle,titles", "chronicle,titles"),
     "chronicle": ("off", False),
     "default_task": ("shop.mail", "shop.mail"),
     "batch_size": ("50", 50),

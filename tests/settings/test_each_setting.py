@@ -27,6 +27,7 @@ PLACES = ["data", "data/log", "data/snapshots"]
 EFFECTS: dict[str, Effect] = {
     "store": Effect(see.made, "s", PLACES, ["s", "s/log", "s/snapshots"]),
     "schema": Effect(on_server.schemas_with_work, "work", ["holdfast"], ["work"]),
+    "projection_schema": Effect(on_server.schemas_with_tables, "shown", ["public"], ["shown"]),
     "max_connections": Effect(on_server.connections_at_once, 3, 8, 3),
     "statement_timeout_seconds": Effect(on_server.statement_timeout, "5s", "30s", "5s"),
     "wake": Effect(on_server.listens, "poll", "here", "nowhere"),

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -33,14 +34,14 @@ class Book:
 
     def __init__(self, answer=lambda items: None, **fields):
         self.app = Holdfast()
-        self.calls = []
+        self.calls: list[list[int]] = []
+        declare: Any = self.app.task
 
-        @self.app.task(**{"batch": 8, **fields})
-        async def index(items: list[Page]) -> None:
+        async def index(items: list[Page]) -> Any:
             self.calls.append([item.number for item in items])
             return answer(items)
 
-        self.index = index
+        self.index = declare(**{"batch": 8, **fields})(index)
 
     def put(self, testing, *numbers, key=None):
         task = self.index.options(key=key) if key else self.index
@@ -246,7 +247,7 @@ def test_a_time_out_is_transient_for_all_and_halves_the_next_batch():
         testing.call(slow.enqueue_many([(number,) for number in range(8)]))
         testing.advance("10.5s")
         pending = testing.assert_pending(slow, times=8)
-        assert {job.failure.error_reason for job in pending} == {"timeout"}
+        assert {job.failure and job.failure.error_reason for job in pending} == {"timeout"}
         testing.advance("5s")
         testing.assert_completed(slow, times=8)
     assert calls == [8, 4, 4]
@@ -275,10 +276,10 @@ def test_a_bad_linger_is_refused(fields):
 
 
 def test_a_function_without_a_list_of_items_is_refused():
-    app = Holdfast()
+    declare: Any = Holdfast().task(batch=5, name="index")
     for function in (lambda: None, lambda items: None):
         with pytest.raises(InvalidInput, match="list of items"):
-            app.task(batch=5, name="index")(function)
+            declare(function)
 
 
 def test_items_are_checked_when_they_are_enqueued():
@@ -300,8 +301,8 @@ class Runner:
     """Settles even items itself."""
 
     def __init__(self):
-        self.engine = None
-        self.calls = []
+        self.engine: Any = None
+        self.calls: list[int] = []
 
     async def run(self, jobs):
         self.calls.append(len(jobs))

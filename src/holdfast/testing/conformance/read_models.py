@@ -23,12 +23,21 @@ from holdfast.engines.read_models.contract import (
     RowWriter,
 )
 from holdfast.engines.read_models.query import Aggregate, Comparison, Condition, RowQuery
-from holdfast.model.errors import ChangedMeanwhile, InvalidInput, LeaseLost, StorageError
+from holdfast.model.access import Caller
+from holdfast.model.audit import Attribution, AuditEntry
+from holdfast.model.errors import (
+    AccessDenied,
+    ChangedMeanwhile,
+    InvalidInput,
+    LeaseLost,
+    StorageError,
+)
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import completed
+from holdfast.model.projection import ProjectionState, Rebuild, RebuildMode
 from holdfast.model.read_model import ColumnType, ReadModel, Row, Value
 
-from .fixture import EngineFixture, Suite, on_engine
+from .fixture import OPERATION, EngineFixture, Suite, on_engine
 
 THINGS = ReadModel(
     name="things",
@@ -550,5 +559,34 @@ class QueryRules(Suite):
             await count(THINGS, 1, RowQuery(), Aggregate(day_of="n"))
 
 
-class ReadModelConformance(ApplyRules, RowRules, FillRules, ShapeRules, QueryRules):
+class StateRules(Suite):
+    """What is stored about a projection changes only from what was expected."""
+
+    @on_engine
+    async def test_a_change_is_stored_with_its_audit_if_nothing_changed_meanwhile(
+        self, fixture: EngineFixture
+    ) -> None:
+        engine = fixture.engine
+        first = ProjectionState(name="things", versions={1: 3})
+        rebuild = Rebuild(
+            id="r1", mode=RebuildMode.TRUNCATE, generation=1, by="ann", started_at_us=5
+        )
+        second = replace(first, rebuild=rebuild, incomplete=True)
+        entry = AuditEntry("rebuild.start", "projection", "things", "ann")
+        audited = Attribution("ann", "because", (entry,))
+        await engine.set_projection(first, OPERATION, expected=None)
+        await engine.set_projection(second, audited, expected=first)
+        for wrong in (None, first):
+            with pytest.raises(ChangedMeanwhile):
+                await engine.set_projection(first, audited, expected=wrong)
+        limited = Caller(tenant="default")
+        with pytest.raises(AccessDenied):
+            await engine.set_projection(first, audited, expected=second, caller=limited)
+        assert await engine.projections() == {"things": second}
+        records = await engine.audited()
+        assert [record.entry.action for record in records] == ["rebuild.start"]
+        assert await engine.fanout_settled(1)
+
+
+class ReadModelConformance(ApplyRules, RowRules, FillRules, ShapeRules, QueryRules, StateRules):
     """Every rule of the contract of read models, one test each."""

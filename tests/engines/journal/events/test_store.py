@@ -14,7 +14,7 @@ from holdfast.engines.journal.events.statements import composed
 from holdfast.engines.journal.events.store import SqliteEvents
 from holdfast.engines.journal.events.where_clause import conditions
 from holdfast.engines.journal.inspection import dump, salvage, verify
-from holdfast.engines.journal.options import JournalOptions
+from holdfast.engines.journal.options import DamagedHistory, JournalOptions
 from holdfast.engines.journal.readonly_engine import open_readonly
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
@@ -35,7 +35,7 @@ from holdfast.testing.conformance.events import CHRONICLE, SEARCH, event_id, new
 from holdfast.testing.conformance.fixture import OPERATION
 
 OPTIONS = JournalOptions(inline=True, segment_bytes=16 << 10, remember_seconds=1e6)
-ANEW = JournalOptions(inline=True, segment_bytes=16 << 10, history="anew")
+ANEW = JournalOptions(inline=True, segment_bytes=16 << 10, history=DamagedHistory.ANEW)
 
 
 async def opened(disk, options=OPTIONS) -> JournalEngine:
@@ -91,6 +91,7 @@ async def test_a_store_that_is_opened_again_knows_its_events():
     assert await ids_in(engine) == [event_id(number) for number in (1, 2, 3, 4)]
     assert (await engine.subscriptions())["chronicle"].since_version == 1
     [again] = await engine.get_events([event_id(4)])
+    assert again is not None
     assert again.fanout_version == 1
     await engine.close()
 
@@ -331,6 +332,7 @@ async def test_a_dump_keeps_events_and_subscriptions_in_order():
         assert receipt.position > max(positions)
         assert not (await store.append([new_event(3, key="k0")]))[0].created
         changed = await store.set_subscription("search", SEARCH, OPERATION)
+        assert changed is not None
         assert changed.since_version == 2
     await again.compact()
     await again.close()
@@ -402,7 +404,9 @@ def test_every_filter_uses_an_index():
         (EventFilter(occurred_from_us=1, occurred_to_us=2), "events_by_time"),
     ):
         found = conditions(wanted, SYSTEM)
+        assert found is not None
         with store._reading() as connection:
+            assert connection is not None
             sql = "EXPLAIN QUERY PLAN " + composed("count_events", found.where)
             plan = connection.execute(sql, found.values).fetchall()
         assert index in str(plan), (wanted, plan)

@@ -61,6 +61,7 @@ class Projected:
 
     async def state(self, name):
         [job] = await self.engine.get([name])
+        assert job is not None
         return job.state
 
     def sql(self, text):

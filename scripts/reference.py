@@ -100,8 +100,6 @@ ADVICE: Mapping[str, str] = {
     "InvalidInput": "Correct the field that the message names (`.field`, `.problem`).",
     "PayloadInvalid": "Correct the argument that the message names. A payload is a JSON object.",
     "UnknownDependency": "Enqueue the other job first, or both in one call.",
-    "UnknownProjection": "Correct the name, or name the application with `--app`.",
-    "RebuildRunning": "Wait for it, or `holdfast rebuild NAME --resume` or `--cancel`.",
     "UnknownEventType": "Declare the type, or correct the name: `holdfast catalog list`.",
     "EventInvalid": "Correct the field that it names; see `holdfast catalog show TYPE`.",
     "TooLarge": "Store large data elsewhere and send a reference; split batches.",

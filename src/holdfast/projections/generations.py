@@ -56,10 +56,19 @@ class Generations:
             version = state.versions.get(generation, projection.version)
             table = projection.of_version(version).table
             await self._engine.read_models.create(table, generation)
-        if state.rebuild is None:
-            await self._engine.read_models.publish(projection.table, state.live)
+        await self.publish(projection)
         await self._engine.read_models.publish_outbox(projection.name)
         return state
+
+    async def publish(self, projection: Projection) -> None:
+        """Let readers see the live generation, also if that changes meanwhile."""
+        published = 0
+        while True:
+            state = (await self._engine.projections())[projection.name]
+            if published == state.live:
+                return
+            published = state.live
+            await self._engine.read_models.publish(projection.table, published)
 
     async def ensure_all(self, projections: Iterable[Projection]) -> None:
         """Make the tables and subscriptions of all these projections."""
@@ -99,9 +108,14 @@ class Generations:
         )
         return wanted if stored is None else stored
 
-    async def pause(self, projection: Projection, generation: int, who: Author) -> bool:
-        """Pause the queue of a generation; return whether it was paused before."""
-        return await self._set_paused(queue_of(projection.name, generation), who, paused=True)
+    async def is_paused(self, projection: Projection, generation: int) -> bool:
+        """Whether the queue of a generation is paused."""
+        policies = await self._engine.policies()
+        return policies.get(queue_of(projection.name, generation), DEFAULT_POLICY).paused
+
+    async def pause(self, projection: Projection, generation: int, who: Author) -> None:
+        """Pause the queue of a generation."""
+        await self._set_paused(queue_of(projection.name, generation), who, paused=True)
 
     async def unpause(
         self, projection: Projection, generation: int, who: Author, *, keep: bool
@@ -110,11 +124,11 @@ class Generations:
         if not keep:
             await self._set_paused(queue_of(projection.name, generation), who, paused=False)
 
-    async def _set_paused(self, queue: str, who: Author, *, paused: bool) -> bool:
+    async def _set_paused(self, queue: str, who: Author, *, paused: bool) -> None:
         while True:
             before = (await self._engine.policies()).get(queue, DEFAULT_POLICY)
             if before.paused == paused:
-                return before.paused
+                return
             after = replace(before, paused=paused)
             action = "queue.pause" if paused else "queue.resume"
             entry = entry_of(action, "queue", queue, who, {})
@@ -127,7 +141,7 @@ class Generations:
                 )
             except ChangedMeanwhile:
                 continue
-            return before.paused
+            return
 
     async def caught_up(self, projection: Projection, generation: int) -> bool:
         """Whether no more than a batch waits, except behind dead letters of its key."""

@@ -115,9 +115,10 @@ class Rebuilder:
             previous_until_us=await self._engine.now_us() + KEEP_PREVIOUS_US,
             incomplete=False,
         )
-        await self._engine.read_models.publish(projection.table, after.live)
         facts = {"from": state.live, "to": after.live}
-        return await self._put(state, after, "projection.roll_back", who, facts)
+        await self._put(state, after, "projection.roll_back", who, facts)
+        await self._generations.publish(projection)
+        return after
 
     # --- steps -------------------------------------------------------------------------------
 
@@ -152,7 +153,10 @@ class Rebuilder:
             "failed": ended.failed,
             "error": ended.error,
         }
-        return await self._put(state, after, "rebuild.end", who, facts), True
+        await self._put(state, after, "rebuild.end", who, facts)
+        if after.live != state.live:
+            await self._generations.publish(self._declared(name))
+        return after, True
 
     async def _begin(
         self, projection: Projection, state: ProjectionState, rebuild: Rebuild
@@ -160,7 +164,9 @@ class Rebuilder:
         who = Author(rebuild.by, f"rebuild {rebuild.id}")
         versions = {**state.versions, rebuild.generation: projection.version}
         if rebuild.mode is not RebuildMode.GENERATION:
-            was_paused = await self._generations.pause(projection, rebuild.generation, who)
+            # Stored before it is paused: an interrupted rebuild must not take its own pause for one
+            # of a person.
+            was_paused = await self._generations.is_paused(projection, rebuild.generation)
             after = replace(rebuild, phase=RebuildPhase.EMPTYING, was_paused=was_paused)
             return replace(state, incomplete=True, rebuild=after, versions=versions)
         store, table = self._engine.read_models, projection.table
@@ -178,6 +184,8 @@ class Rebuilder:
         self, projection: Projection, state: ProjectionState, rebuild: Rebuild
     ) -> ProjectionState:
         store, table = self._engine.read_models, projection.table
+        who = Author(rebuild.by, f"rebuild {rebuild.id}")
+        await self._generations.pause(projection, rebuild.generation, who)
         counts = (await self._engine.counts()).get(queue_of(projection.name, rebuild.generation))
         if counts is not None and counts.in_flight:
             return state
@@ -252,7 +260,6 @@ class Rebuilder:
             return replace(state, rebuild=failed)
         live = await store.digest(table, state.live)
         done = replace(done, live_rows=live.rows, live_hash=live.hash)
-        await store.publish(table, rebuild.generation)
         swapped = replace(
             state,
             live=rebuild.generation,

@@ -64,6 +64,8 @@ CODES = {
     "PlanOutdated": "plan_outdated",
     "UnknownOperation": "unknown_operation",
     "UnknownGroup": "unknown_group",
+    "RebuildRunning": "rebuild_running",
+    "UnknownProjection": "unknown_projection",
     "UnknownPage": "unknown_page",
     "UnknownQueue": "unknown_queue",
     "JobFailed": "job_failed",

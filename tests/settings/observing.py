@@ -31,7 +31,7 @@ from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import completed, retry
 from holdfast.operations.catalog_files import read_catalog
 from holdfast.operations.inputs import JobInput
-from holdfast.projections.registry import declared
+from holdfast.projections.registry import chosen, declared
 from holdfast.settings import Settings, load
 from holdfast.stores.opening import own_journal
 from holdfast.worker.app_loader import load_registry
@@ -404,6 +404,15 @@ def projections(**said: object) -> list[str]:
     )
     Path("catalog.yaml").write_text("events: {book.read: {entity: book}}")
     return sorted(declared(None, settings_of(**said)))
+
+
+def projections_applied(**said: object) -> list[str]:
+    Path("views.yaml").write_text(
+        "projections: {titles: {key: [id], columns: {id: {from: entity_id}}}}"
+    )
+    Path("catalog.yaml").write_text("events: {book.read: {entity: book}}")
+    settings = settings_of(projections="views.yaml", **said)
+    return sorted(chosen(declared(None, settings), settings.only_projections))
 
 
 def task_of_a_job_that_names_none(**said: object) -> str:

@@ -42,6 +42,9 @@ EFFECTS: dict[str, Effect] = {
     ),
     "catalog": Effect(see.event_types, "events.yaml", [], ["book.read"]),
     "projections": Effect(see.projections, "views.yaml", ["chronicle"], ["chronicle", "titles"]),
+    "only_projections": Effect(
+        see.projections_applied, "titles", ["chronicle", "titles"], ["titles"]
+    ),
     "chronicle": Effect(see.projections, "off", ["chronicle"], []),
     "default_task": Effect(
         see.task_of_a_job_that_names_none, "other", "holdfast.simulate", "other"

@@ -252,6 +252,7 @@ BAD: list[tuple[str, object]] = [
     *(("worker_count", value) for value in (0, -1, "x", "", "1.5", 1.5, True, None, 10_001)),
     *(("processes", value) for value in (0, "two", 1_025)),
     *(("schema", value) for value in ("", "Work", "a b", "1a", "pg_work", "x" * 64, 5, None)),
+    *(("only_projections", value) for value in ("", "a\nb", 5)),
     *(("projection_schema", value) for value in ("", "Work", "a b", "pg_work", 5, None)),
     *(("max_connections", value) for value in (0, 1_001, "many")),
     *(("statement_timeout_seconds", value) for value in (0, "2d", None)),

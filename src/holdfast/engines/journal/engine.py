@@ -109,7 +109,7 @@ class JournalEngine(EmbeddedEngine):
             max_bytes=options.max_events_backlog_bytes,
             threads=self._threads,
         )
-        samples = SqliteSamples(disk.samples, None if options.inline else self._threads)
+        threads = None if options.inline else self._threads
         super().__init__(
             Capabilities(name="journal", durable=True, shared=False),
             state,
@@ -119,9 +119,9 @@ class JournalEngine(EmbeddedEngine):
             clock,
             random_bytes,
             options,
-            samples,
+            SqliteSamples(disk.samples, threads),
             read_models=disk.read_models,
-            threads=None if options.inline else self._threads,
+            threads=threads,
         )
         self._disk = disk
         self._writer = writer
@@ -166,16 +166,8 @@ class JournalEngine(EmbeddedEngine):
                 raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
         found = opened.found
-        engine = cls(
-            disk,
-            found.state,
-            opened.history,
-            opened.events,
-            opened.writer,
-            clock,
-            options,
-            random_bytes,
-        )
+        files = (found.state, opened.history, opened.events, opened.writer)
+        engine = cls(disk, *files, clock, options, random_bytes)
         try:
             engine._note_files(found)
             await engine._catch_up(opened.unrecorded, opened.unstored)

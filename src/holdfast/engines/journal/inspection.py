@@ -46,7 +46,6 @@ from holdfast.model.job import Job, State
 from .events.store import SqliteEvents
 from .history.check import verify as verify_history
 from .history.store import SqliteHistory
-from .opening import check_reach
 from .restore import restore
 from .snapshots.snapshot import (
     read_head,
@@ -173,7 +172,7 @@ def _verify_events(disk: Disk, last_seq: int) -> tuple[int, list[str]]:
     try:
         problems = store.verify()
         if last_seq:
-            check_reach(store, last_seq)
+            store.check_reach(last_seq)
         return store.count(EVERY_EVENT, SYSTEM), problems
     except HoldfastError as error:
         return 0, [*problems, str(error)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.engines.embedded.history import AppliedEffect
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.effects import Enqueued
-from holdfast.model.errors import CorruptEvents, CorruptHistory, HistoryMissing, HoldfastError
+from holdfast.model.errors import CorruptHistory, HistoryMissing, HoldfastError
 from holdfast.model.event import Event
 
 from .events.store import SqliteEvents
@@ -58,7 +58,7 @@ def open_files(
     history: SqliteHistory | None = None
     try:
         found, history = _read(disk, options, covered_seq(head), unrecorded, events, unstored)
-        check_reach(events, found.end.last_seq)
+        events.check_reach(found.end.last_seq)
         return OpenedFiles(
             found,
             history,
@@ -72,13 +72,6 @@ def open_files(
         if history is not None:
             history.close()
         raise
-
-
-def check_reach(events: SqliteEvents, last_seq: int) -> None:
-    """Raise ``CorruptEvents`` if the store has events that the log cannot have."""
-    if events.checkpoint > last_seq:
-        problem = f"it goes up to seq {events.checkpoint:,}, the log only to {last_seq:,}"
-        raise CorruptEvents(events.file, "", problem)
 
 
 def _read(

@@ -32,7 +32,6 @@ from .events.store import SqliteEvents
 from .history.feed import HistoryFeed
 from .history.store import SqliteHistory
 from .history.writer import KEPT
-from .opening import check_reach
 from .samples.store import SqliteSamples
 from .state.state import JournalState
 from .wal.disk import Disk
@@ -66,7 +65,7 @@ async def open_readonly(
             events_seq=events.checkpoint,
         )
         found = recover(disk, empty)
-        check_reach(events, found.end.last_seq)
+        events.check_reach(found.end.last_seq)
         # A snapshot from before there was history has finished jobs in it: keep them in memory.
         state = found.state if store is not None else recover(disk).state
     except BaseException:

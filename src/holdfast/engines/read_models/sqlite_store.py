@@ -41,7 +41,7 @@ class Lease(Protocol):
         """See ``HeldJob``."""
 
 
-class Settler(Protocol):
+class LeaseSettler(Protocol):
     """The verbs of an engine that settling rows needs."""
 
     async def leases(self, held: Sequence[Lease]) -> Sequence[object]:
@@ -69,7 +69,7 @@ class SqliteReadModels:
     def __init__(
         self,
         directory: Path | None,
-        settler: Settler,
+        settler: LeaseSettler,
         threads: Callable[[int, str], Executor] | None = None,
         *,
         writes: bool = True,

@@ -450,7 +450,7 @@ class ShapeRules(Suite):
         assert await models.digest(THINGS, 1) == first
 
 
-class QueryRules(Suite):
+class RowQueryRules(Suite):
     """Rows are found by columns, by full text, and page by page."""
 
     @on_engine
@@ -588,5 +588,5 @@ class StateRules(Suite):
         assert await engine.fanout_settled(1)
 
 
-class ReadModelConformance(ApplyRules, RowRules, FillRules, ShapeRules, QueryRules, StateRules):
+class ReadModelConformance(ApplyRules, RowRules, FillRules, ShapeRules, RowQueryRules, StateRules):
     """Every rule of the contract of read models, one test each."""

@@ -63,6 +63,12 @@ class SqliteEvents:
         self.there = False
         """Whether there is a file."""
 
+    def check_reach(self, last_seq: int) -> None:
+        """Raise ``CorruptEvents`` if it has events that a log up to this seq cannot have."""
+        if self.checkpoint > last_seq:
+            problem = f"it goes up to seq {self.checkpoint:,}, the log only to {last_seq:,}"
+            raise CorruptEvents(self.file, "", problem)
+
     @classmethod
     def open(
         cls, database: DatabaseFile, *, expected_seq: int = 0, writes: bool = True

@@ -35,7 +35,7 @@ from .relations import ProjectionSchema
 from .rows import TableRows, loaded, row_of
 from .sessions import Session, Sessions
 from .tables import Tables
-from .transactions import ApplyFailed, GenerationTransactions, LeasesLost, Settled
+from .transactions import ApplyFailed, GenerationTransactions, LeasesLost, SettledJobs
 from .views import Views
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class PostgresReadModels:
         """See ``ReadModelStore.apply``."""
         lost: set[Lease] = set()
         left = list(outcomes)
-        settled: Settled | None = None
+        settled: SettledJobs | None = None
         unknown = 0
         transactions = self._transactions(table, generation)
         while left and settled is None:
@@ -134,7 +134,7 @@ class PostgresReadModels:
         apply: Apply,
         outcomes: Sequence[Outcome],
         lost: Collection[Lease],
-    ) -> Settled:
+    ) -> SettledJobs:
         names = {(tenant, job_id) for tenant, job_id, _token in lost}
         options, context = self._resources.options, self._resources.context()
         return await self._on(

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _POSITION = msgspec.json.Decoder(FillPosition)
 
 
-class Settled(NamedTuple):
+class SettledJobs(NamedTuple):
     """The leases that ended, and the queues in which that changed what can be claimed."""
 
     leases: set[Lease]
@@ -69,7 +69,7 @@ class GenerationTransactions:
         lost: Collection[JobName],
         options: PostgresOptions,
         context: CallContext,
-    ) -> Settled:
+    ) -> SettledJobs:
         """Change rows, and settle as the last step: until then nothing of the jobs is locked.
 
         Raise ``LeasesLost`` if an outcome is refused: all of it is to be undone then.
@@ -80,7 +80,7 @@ class GenerationTransactions:
             session.run("drop_covered_jobs", **self._of, **_names(covered))
         verb = lambda _context: settle_full(outcomes, SYSTEM, context)
         try:
-            settled = Settled(*join_sync(session.connection, verb, options))
+            settled = SettledJobs(*join_sync(session.connection, verb, options))
         except Unavailable as error:
             if isinstance(error.__cause__, TRY_AGAIN):
                 raise Conflict(str(error)) from error

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .app import Holdfast
     from .call import Call
-    from .engines.read_models.contract import RowWriter
     from .job_handle import JobHandle
     from .model.actor import Actor
     from .model.errors import (
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
-    from .model.read_model import ColumnType, ReadModel
     from .model.signals import BatchError, Cancel, Dead, Retry, Snooze
-    from .projections.declaration import ProjectedEvent
     from .task import Task
     from .worker.attempt import Attempt, current
 
@@ -51,7 +48,6 @@ __all__ = [
     "Call",
     "Cancel",
     "Classifier",
-    "ColumnType",
     "Dead",
     "DuplicateId",
     "EventConflict",
@@ -68,11 +64,8 @@ __all__ = [
     "NoOwner",
     "NoResult",
     "PayloadInvalid",
-    "ProjectedEvent",
-    "ReadModel",
     "ResultTimeout",
     "Retry",
-    "RowWriter",
     "Rule",
     "Snooze",
     "State",
@@ -111,10 +104,6 @@ _MODULES = {
     "Task": "holdfast.task",
     "Verdict": "holdfast.model.failure",
     "current": "holdfast.worker.attempt",
-    "ColumnType": "holdfast.model.read_model",
-    "ReadModel": "holdfast.model.read_model",
-    "ProjectedEvent": "holdfast.projections.declaration",
-    "RowWriter": "holdfast.engines.read_models.contract",
 }
 
 

@@ -392,10 +392,11 @@ class Holdfast:
         on_failure: OnFailure = "hold",
         lag_slo: Duration = DEFAULT_LAG_SLO_SECONDS,
     ) -> Callable[[ApplyEvents], Projection]:
-        """Make a function a projection: it changes rows of ``table`` for events, in their order.
+        """Make a function the projection ``name``: it changes rows of ``table`` for events.
 
-        It is called with a list of events and the rows, in a thread; what it raises undoes all of
-        it, and the events are applied in smaller parts until the one to blame is alone.
+        It is called with a list of up to ``batch`` events and the rows, in a thread; what it raises
+        undoes all of it, and the events are applied in smaller parts until the one to blame is
+        alone. Those of one key come in their order.
         ``events`` are classes of ``@app.event`` or names of event types; none: all. Raise
         ``version`` when what is in the table changes, and rebuild; with ``previous``, the
         projection of the version before, the live table is kept up by that until then. With

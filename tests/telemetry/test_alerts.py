@@ -19,8 +19,8 @@ LABELS = {label for metric in METRICS.values() for label in metric.labels}
 
 def unknown_names(expression: str) -> set[str]:
     """Return the names in an expression that no scrape has."""
-    without_ranges = re.sub(r"\[\w+\]", "", expression)
-    names = set(re.findall(r"\b[a-z][a-z_]+\b", without_ranges)) - WORDS - LABELS
+    without_values = re.sub(r"\[\w+\]|\"\w+\"", "", expression)
+    names = set(re.findall(r"\b[a-z][a-z_]+\b", without_values)) - WORDS - LABELS
     samples = {f"{name}_bucket" for name, one in METRICS.items() if one.kind == "histogram"}
     return names - set(METRICS) - samples
 

@@ -101,10 +101,11 @@ class Generations:
             return found
         if paused:
             await self._set_paused(queue, who, paused=True)
-        facts = {"event_types": list(wanted.event_types)}
-        entry = entry_of("subscription.set", "subscription", queue, who, facts)
+        # The audit has what people do: a declaration in code is not such an act.
+        entry = entry_of("subscription.set", "subscription", queue, who, {})
+        audit = () if who is _DECLARED else (entry,)
         stored = await self._engine.set_subscription(
-            queue, wanted, Attribution(who.by, who.why, (entry,))
+            queue, wanted, Attribution(who.by, who.why, audit)
         )
         return wanted if stored is None else stored
 

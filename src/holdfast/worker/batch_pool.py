@@ -71,6 +71,11 @@ class BatchPool(SlotPool):
         self._batches: dict[int, RunningBatch] = {}
 
     @property
+    def internal(self) -> bool:
+        """See ``SlotPool.internal``: a projection has a slot beside those that were asked for."""
+        return self._task.runner is not None
+
+    @property
     def busy(self) -> int:
         """How many slots run a batch."""
         return len(self._batches)

@@ -112,6 +112,11 @@ class SlotPool:
         return self._buffer.refused
 
     @property
+    def internal(self) -> bool:
+        """Whether it runs what is not a task of the user's, so that its slots do not count."""
+        return False
+
+    @property
     def busy(self) -> int:
         """How many slots run something."""
         return len(self.running)

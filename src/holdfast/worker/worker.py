@@ -111,8 +111,8 @@ class Worker:
     def metrics(self, loop_lag_seconds: float = 0.0) -> ProcessMetrics:
         """Return the metrics of this worker, with the lag of its event loop."""
         return ProcessMetrics(
-            slots=sum(pool.size for pool in self._every_pool),
-            busy=sum(pool.busy for pool in self._every_pool),
+            slots=sum(pool.size for pool in self._every_pool if not pool.internal),
+            busy=sum(pool.busy for pool in self._every_pool if not pool.internal),
             abandoned_threads=self.abandoned_threads,
             abandoned_tasks=sum(pool.abandoned for pool in self._every_pool),
             child_kills=self._executor.child_kills,

@@ -13,6 +13,7 @@ from holdfast.cli.event_options import app_option, entry_filter_options, read_re
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options
 from holdfast.cli.output import clean, cut, document, fields, lines, moment, note, table
+from holdfast.model.errors import InvalidInput
 from holdfast.model.event_search import EventFilter
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _SENSITIVE = click.option(
     "--sensitive", is_flag=True, help="Show the values of sensitive fields too."
 )
 _BAR = 30
+_MAX_SEARCH = 1_000
 
 
 def _page_options(command: F) -> F:
@@ -104,6 +106,7 @@ def search_entries(
     All words must be there, a word also as the beginning of a longer one. Chinese, Japanese and
     Korean words of two characters are found.
     """
+    check_search(text)
     page = _ask(
         context,
         app,
@@ -187,6 +190,15 @@ def _ask(
         context.settings(),
         lambda operations: work(ChronicleOperations(operations.engine, catalog)),
     )
+
+
+def check_search(text: str) -> None:
+    """Raise ``InvalidInput`` if a text has no word to look for."""
+    from holdfast.model.bigrams import query_phrases  # noqa: PLC0415
+
+    if len(text) > _MAX_SEARCH or not query_phrases(text):
+        problem = f"give words to look for, of up to {_MAX_SEARCH:,} characters"
+        raise InvalidInput("text", problem)
 
 
 def _filter(wanted: EventFilter, search: str = "") -> ChronicleFilter:

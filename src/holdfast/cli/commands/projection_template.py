@@ -18,7 +18,8 @@ PYTHON = '''\
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast import ColumnType, Holdfast, ProjectedEvent, ReadModel, RowWriter
+from holdfast import Holdfast
+from holdfast.projections import ColumnType, ProjectedEvent, ReadModel, RowWriter
 
 app = Holdfast()
 

@@ -123,8 +123,7 @@ class JournalEngine(EmbeddedEngine):
             read_models=disk.read_models,
             threads=threads,
         )
-        self._disk = disk
-        self._writer = writer
+        self._disk, self._writer = disk, writer
         self._options = options
         self._state = state
         self.lost_at_open: list[Job] = []

@@ -132,6 +132,8 @@ ADVICE: Mapping[str, str] = {
     "PlanOutdated": "Make a new plan with `--dry-run`, and look at what changed.",
     "UnknownOperation": "`holdfast operations list` shows those that are remembered.",
     "UnknownSchedule": "`holdfast schedules list` shows the known schedules.",
+    "UnknownProjection": "Correct the name, or name the application with `--app`.",
+    "RebuildRunning": "Wait for it, or `holdfast rebuild NAME --resume` or `--cancel`.",
     "UnknownGroup": "`holdfast dead groups` lists the groups of failures with their ids.",
     "UnknownPage": "`holdfast runbook` lists the pages.",
     "UnknownQueue": "`holdfast queues list` shows them; `--new` is for one without jobs.",

@@ -88,6 +88,7 @@ ERRORS = [
     errors.EventConflict("018f0000-0000-7000-8000-000000000001"),
     errors.CorruptEvents("events.sqlite", "7", "its checksum is wrong"),
     errors.EventsMissing("events.sqlite", 3, 7),
+    errors.EventNotFound("018f0000-0000-7000-8000-000000000001"),
     errors.UnknownProjection("cronicle", ["chronicle"]),
     errors.RebuildRunning("chronicle", "rb-1", "filling"),
     errors.PlanOutdated(1_204, "980"),

@@ -196,7 +196,8 @@ def check_search(text: str) -> None:
     """Raise ``InvalidInput`` if a text has no word to look for."""
     from holdfast.model.bigrams import query_phrases  # noqa: PLC0415
 
-    if len(text) > _MAX_SEARCH or not query_phrases(text):
+    whole = text.encode("utf-8", "replace").decode() == text  # a terminal may send anything
+    if not whole or len(text) > _MAX_SEARCH or not query_phrases(text):
         problem = f"give words to look for, of up to {_MAX_SEARCH:,} characters"
         raise InvalidInput("text", problem)
 

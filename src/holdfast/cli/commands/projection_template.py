@@ -158,7 +158,8 @@ def new_projection(name: str, *, as_yaml: bool, directory: Path, as_json: bool) 
         if (directory / file).exists():
             other = ", or name another --directory" if as_yaml else ": choose another name"
             raise InvalidInput("NAME", f"{directory / file} exists, nothing was written{other}")
-    directory.mkdir(parents=True, exist_ok=True)
+    if not directory.is_dir():
+        raise InvalidInput("--directory", f"{directory} is not a directory: make it first")
     for file, text in files.items():
         (directory / file).write_text(text.format(name=name, module=module, file=declaration))
     if as_json:

@@ -79,6 +79,7 @@ def rebuild(
     With --truncate it is filled in place, and readers see it grow. A rebuild is stored: if it is
     interrupted, --resume goes on with it. Exit 1 if it stopped at an event that fails.
     """
+    from holdfast.model.audit import Attribution  # noqa: PLC0415
     from holdfast.operations.attribution import Author  # noqa: PLC0415
 
     if emit_outbox and not truncate:
@@ -88,7 +89,8 @@ def rebuild(
         raise InvalidInput("--resume", "give one of --truncate, --resume and --cancel")
     if cancel and max_errors is not None:
         raise InvalidInput("--max-errors", "it is not for --cancel")
-    who = Author(login_name(by), (reason or "").strip() or f"holdfast rebuild {name}")
+    who = Author(login_name(by), f"holdfast rebuild {name}" if reason is None else reason)
+    Attribution(who.by, who.why).check()
     request = _Request(name, who, detach=detach, shows=not as_json)
     request.resume, request.cancel, request.max_errors = resume, cancel, max_errors
     if truncate:

@@ -99,9 +99,9 @@ class EventLog:
         return receipts, events
 
     def _jobs(self, events: Sequence[Event], now_us: int) -> list[Enqueued]:
-        """Return the jobs of new events, in their order."""
+        """Return the jobs of new events, in their order; of one, by subscriptions' names."""
         core, state = self._core, self._state
-        subscriptions = list(state.subscriptions.values())
+        subscriptions = [state.subscriptions[name] for name in sorted(state.subscriptions)]
         created_us = max(now_us, state.last_created_us + 1)
         seq = state.seq + len(events)
         jobs: list[Enqueued] = []

@@ -20,6 +20,9 @@ class EventEngine(Protocol):
     ) -> list[EventReceipt]:
         """Store these events and a job for each subscription that wants one, all or nothing.
 
+        The jobs come in the order of the events, and those of one event in the order of the names
+        of its subscriptions.
+
         An event that is there already under its id is left as it is, and makes no jobs again.
         Raise ``EventConflict`` if that id has another content, ``InvalidInput``,
         ``AccessDenied``, ``TooLarge`` or ``StorageFull``; then nothing was stored. At most
@@ -53,7 +56,7 @@ class EventEngine(Protocol):
         """Count the events that a filter finds."""
 
     async def subscriptions(self) -> Mapping[str, Subscription]:
-        """Return the subscriptions, by name."""
+        """Return the subscriptions, by name and in the order of their names."""
 
     async def set_subscription(
         self,

@@ -277,7 +277,10 @@ async def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
         ("GRANT SELECT ON ALL TABLES IN SCHEMA holdfast TO", "SELECT on holdfast.migrations"),
         (
             "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO",
-            "INSERT, UPDATE, DELETE on holdfast.attempts, holdfast.audit_logged, holdfast.dead",
+            (
+                "INSERT, UPDATE, DELETE on holdfast.attempts, holdfast.audit_logged, "
+                "holdfast.covered_jobs, holdfast.dead,"
+            ),
         ),
         ("GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO", "USAGE on holdfast.places"),
     ]

@@ -592,7 +592,9 @@ class EmbeddedEngine:
 
     async def subscriptions(self) -> Mapping[str, Subscription]:
         """See ``Engine.subscriptions``."""
-        return await self._core.answer(lambda _now: dict(self._core.state.subscriptions))
+        return await self._core.answer(
+            lambda _now: dict(sorted(self._core.state.subscriptions.items()))
+        )
 
     async def set_subscription(
         self,

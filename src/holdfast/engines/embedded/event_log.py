@@ -68,7 +68,10 @@ class EventLog:
     def _accepted(
         self, news: Sequence[NewEvent], caller: Caller, now_us: int
     ) -> tuple[list[EventReceipt], list[Event]]:
-        """Return a receipt for each, and those that are new."""
+        """Return a receipt for each, and those that are new.
+
+        What the store has is compared last: what is wrong with the call itself comes first.
+        """
         state = self._state
         fresh_ids = iter(uuid7s(now_us, self._core.random_bytes(RANDOM_BYTES * len(news))))
         given = [None if new.id is None else check_event_id(new.id) for new in news]
@@ -78,30 +81,37 @@ class EventLog:
             if event_id is not None
         ]
         known: dict[EventName, Event] = dict(self._events.known(names)) if names else {}
+        sent: dict[EventName, Event] = {}
         receipts: list[EventReceipt] = []
         events: list[Event] = []
+        conflicts: list[str] = []
         everything = caller.unlimited
         for new, given_id in zip(news, given, strict=True):
-            if not everything:
-                check_access(new.tenant, new.scope, caller)
             event_id = given_id or next(fresh_ids)
             position = state.seq + len(events) + 1
             event = accept_event(new, event_id, now_us, position, state.fanout_version)
-            first = known.get((event.tenant, event_id))
-            if first is None:
-                known[event.tenant, event_id] = event
-                events.append(event)
-                receipts.append(EventReceipt(event_id, position))
-            elif same_event(first, event, with_time=new.occurred_at_us is not None):
-                receipts.append(EventReceipt(event_id, first.position, created=False))
-            else:
+            if not everything:
+                check_access(event.tenant, event.scope, caller)
+            timed = new.occurred_at_us is not None
+            name = event.tenant, event_id
+            first = sent.setdefault(name, event)
+            if first is not event and not same_event(first, event, with_time=timed):
                 raise EventConflict(event_id)
+            stored = known.get(name)
+            created = stored is None and first is event
+            if created:
+                events.append(event)
+            elif first is event and stored and not same_event(stored, event, with_time=timed):
+                conflicts.append(event_id)
+            receipts.append(EventReceipt(event_id, (stored or first).position, created))
+        if conflicts:
+            raise EventConflict(conflicts[0])
         return receipts, events
 
     def _jobs(self, events: Sequence[Event], now_us: int) -> list[Enqueued]:
-        """Return the jobs of new events, in their order."""
+        """Return the jobs of new events, in their order; of one, by subscriptions' names."""
         core, state = self._core, self._state
-        subscriptions = list(state.subscriptions.values())
+        subscriptions = [state.subscriptions[name] for name in sorted(state.subscriptions)]
         created_us = max(now_us, state.last_created_us + 1)
         seq = state.seq + len(events)
         jobs: list[Enqueued] = []

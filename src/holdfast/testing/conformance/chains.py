@@ -232,6 +232,19 @@ class ChainSettleRules(Suite):
         assert [answer is None for answer in answers] == [False, True, False]
         assert await fixture.state("a2") is State.IN_FLIGHT
 
+    @pytest.mark.parametrize("needed", ["a1", "a2", "a3"])
+    @on_engine
+    async def test_the_order_counts_also_where_a_job_waits_for_one(
+        self, fixture: EngineFixture, needed: str
+    ) -> None:
+        await fixture.put("a1", "a2", "a3", key="a")
+        await fixture.put("later", depends_on=(needed,))
+        first, second, third = await fixture.take(10, chain=3)
+        answers = await fixture.settle(completed(second), completed(first), completed(third))
+        assert [answer is None for answer in answers] == [False, True, False]
+        assert await fixture.settle(completed(second), completed(third)) == [None, None]
+        assert await fixture.take_ids() == ["later"]
+
     @pytest.mark.parametrize("ending", RETURNS)
     @on_engine
     async def test_when_one_returns_those_behind_it_are_released(

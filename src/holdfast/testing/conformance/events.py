@@ -259,6 +259,21 @@ class AppendRules(Suite):
         assert await store_is_empty(fixture)
 
     @on_engine
+    async def test_what_is_wrong_with_the_call_comes_before_a_conflict(
+        self, fixture: EngineFixture
+    ) -> None:
+        await fixture.engine.append([new_event(1), new_event(2)])
+        others = [new_event(number, payload={"n": 2}) for number in (2, 1)]
+        foreign = new_event(3, tenant="acme")
+        with pytest.raises(AccessDenied):
+            await fixture.engine.append([*others, foreign], caller=Caller("default"))
+        with pytest.raises(InvalidInput):
+            await fixture.engine.append([*others, new_event(3, event_type="")])
+        with pytest.raises(EventConflict) as refused:
+            await fixture.engine.append(others)
+        assert refused.value.event_id == event_id(2), "the first of the call"
+
+    @on_engine
     async def test_ids_are_unique_within_a_tenant_only(self, fixture: EngineFixture) -> None:
         await fixture.engine.append([new_event(1)])
         [receipt] = await fixture.engine.append([new_event(1, tenant="acme", entity_id="8")])

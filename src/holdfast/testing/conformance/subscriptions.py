@@ -34,6 +34,15 @@ class SubscriptionRules(Suite):
         assert await fixture.engine.subscriptions() == {"chronicle": stored[0]}
 
     @on_engine
+    async def test_they_come_in_the_order_of_their_names(self, fixture: EngineFixture) -> None:
+        await subscribe(fixture, *(replace(CHRONICLE, name=name) for name in ("c", "a", "b")))
+        assert list(await fixture.engine.subscriptions()) == ["a", "b", "c"]
+        await fixture.engine.append([new_event(1), new_event(2)])
+        expected = [f"{name}:{event_id(number)}" for number in (1, 2) for name in "abc"]
+        assert await fixture.find() == expected
+        assert await fixture.take_ids(queues=[CHRONICLE.queue], chain=6) == expected
+
+    @on_engine
     async def test_only_events_from_its_version_on_become_jobs(
         self, fixture: EngineFixture
     ) -> None:

@@ -123,10 +123,10 @@ def test_who_is_told_of_work_takes_it_without_looking_for_it_first(url, monkeypa
     looks = 0
     look = claiming_module.read_watermarks
 
-    def counted(request, context):
+    def counted(request, context, after):
         nonlocal looks
         looks += 1
-        return look(request, context)
+        return look(request, context, after)
 
     monkeypatch.setattr(claiming_module, "read_watermarks", counted)
 

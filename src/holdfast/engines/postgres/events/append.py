@@ -98,9 +98,9 @@ class AppendRequest:
 
     def receipts(self, positions: dict[Name, int], known: dict[Name, Event]) -> list[EventReceipt]:
         """Return the answer; raise ``EventConflict`` if a known event says something else."""
-        for name, stored in known.items():
-            event = self.events[name]
-            if not same_event(stored, event, with_time=name in self._timed):
+        for name, event in self.events.items():
+            stored = known.get(name)
+            if stored is not None and not same_event(stored, event, with_time=name in self._timed):
                 raise EventConflict(event.id)
         receipts: list[EventReceipt] = []
         seen: set[Name] = set()
@@ -119,14 +119,14 @@ def append(request: AppendRequest, context: CallContext) -> SansIO[Appended]:
         return Appended([], [], 0)
     [_locks, stored, queues] = yield from execute_all(*request.statements(context))
     positions = {(tenant, event_id): position for tenant, event_id, position, *_jobs in stored}
-    if stored and (taken := stored[0][4]) is not None:
-        raise DuplicateId(sorted(taken))  # of jobs that somebody gave these ids
     known: dict[Name, Event] = {}
     if len(positions) < len(request.events):
         known = yield from get_events([one for one in request.events if one not in positions])
         if len(positions) + len(known) < len(request.events):
             raise Unavailable("an event was deleted while it was appended again: try again")
     receipts = request.receipts(positions, known)
+    if stored and (taken := stored[0][4]) is not None:
+        raise DuplicateId(sorted(taken))  # of jobs that somebody gave these ids
     request.sent(positions)
     jobs = stored[0][3] if stored else 0
     return Appended(receipts, [queue for queue, _sent in queues] if jobs else [], jobs)

@@ -1,7 +1,7 @@
--- Complete the jobs with a key that are held under these tokens and on which no other job depends,
--- in this order: of a chain only those whose earlier ones are completed. Make the next job of each
--- key claimable. Return the tokens, and the queues of these next jobs. The keys and the jobs are
--- locked.
+-- Complete the jobs with a key that are held under these tokens and on which no other job depends.
+-- Keys of which one of these jobs cannot end so, or not in this order, are left as they are: of a
+-- chain a job can end only after the earlier ones. Make the next job of each key claimable. Return
+-- the tokens, and the queues of these next jobs. The keys and the jobs are locked.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_us)s::bigint, holdfast.now_us()) AS now_us
 ),
@@ -13,23 +13,24 @@ needed AS MATERIALIZED (
         AND w.state = 0 AND w.line = 0  -- true of all that wait: the index excludes the others
 ),
 given AS MATERIALIZED (
-    SELECT j.spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, o.result, o.number
+    SELECT j.spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce, o.result, o.number, j.simple
     FROM unnest(
         %(tenants)s::text[], %(ids)s::text[], %(tokens)s::bigint[], %(results)s::bytea[]
     ) WITH ORDINALITY AS o (tenant, id, token, result, number)
     -- OFFSET 0: one look by the primary key for each, whatever the planner knows of the table.
     CROSS JOIN LATERAL (
-        SELECT j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce
+        SELECT
+            j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce,
+            j.replay_run IS NULL
+            AND coalesce(p.ordered AND NOT p.limited, true)
+            AND NOT EXISTS (
+                SELECT FROM needed AS w WHERE w.tenant = j.tenant AND w.id = j.id
+            ) AS simple
         FROM holdfast.jobs AS j
         LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
         WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
             AND j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
             AND j.key IS NOT NULL
-            AND j.replay_run IS NULL
-            AND coalesce(p.ordered AND NOT p.limited, true)
-            AND NOT EXISTS (
-                SELECT FROM needed AS w WHERE w.tenant = j.tenant AND w.id = j.id
-            )
             -- include reach j
         OFFSET 0
     ) AS j
@@ -40,25 +41,26 @@ keys AS MATERIALIZED (
 flight AS MATERIALIZED (
     SELECT
         f.*,
-        CASE
-            WHEN f.nonce < 0 THEN bool_and(f.number > f.before) OVER (
-                PARTITION BY f.tenant, f.queue, f.key ORDER BY f.key_seq
+        f.number > 0 AND bool_and(
+            f.number = 0
+            OR f.simple AND (
+                f.nonce >= 0 OR f.before IS NULL OR (f.before > 0 AND f.before < f.number)
             )
-            ELSE f.number > 0
-        END AS ends
+        ) OVER (PARTITION BY f.tenant, f.queue, f.key) AS ends
     FROM (
         SELECT
             m.*,
-            coalesce(lag(m.number) OVER (
+            lag(m.number) OVER (
                 PARTITION BY m.tenant, m.queue, m.key ORDER BY m.key_seq
-            ), 0) AS before
+            ) AS before
         FROM (
             -- Grouped rather than joined: a join without an index compares each with each.
             SELECT
                 u.spot, u.tenant, u.queue, u.key, u.key_seq, u.nonce, max(u.number) AS number,
+                bool_or(u.simple) AS simple,
                 (array_agg(u.result ORDER BY u.number DESC))[1] AS result
             FROM (
-                SELECT j.*, NULL::bytea AS result, 0 AS number
+                SELECT j.*, NULL::bytea AS result, 0 AS number, false AS simple
                 FROM keys AS k
                 CROSS JOIN LATERAL (
                     SELECT j.ctid AS spot, j.tenant, j.queue, j.key, j.key_seq, j.nonce
@@ -69,8 +71,7 @@ flight AS MATERIALIZED (
                     OFFSET 0
                 ) AS j
                 UNION ALL
-                SELECT g.spot, g.tenant, g.queue, g.key, g.key_seq, g.nonce, g.result, g.number
-                FROM given AS g
+                SELECT g.* FROM given AS g
             ) AS u
             GROUP BY u.spot, u.tenant, u.queue, u.key, u.key_seq, u.nonce
         ) AS m

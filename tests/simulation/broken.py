@@ -14,7 +14,9 @@ from holdfast.model.effects import Enqueued
 from holdfast.model.event import Event
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
+from holdfast.model.read_model import ReadModel, generation_table
 from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
+from holdfast.testing.simulation.projected import KeptReadModels
 from holdfast.testing.simulation.scenario import Scenario, draw_scenario
 from holdfast.worker.loops import LeaseLoop
 
@@ -55,3 +57,15 @@ class ReclaimsFirst(LeaseLoop):
         if self._reclaims:
             await self._engine.reclaim()
         return await super().step(now_us)
+
+
+class _ForgetfulReadModels(KeptReadModels):
+    async def create(self, table: ReadModel, generation: int) -> None:
+        await super().create(table, generation)
+        self._open[generation_table(table.name, generation)].file.applied = lambda _jobs: set()
+
+
+class AppliesTwice(SimulatedJournal):
+    """Applies events again whose rows were stored, but whose jobs were not settled."""
+
+    read_models_type = _ForgetfulReadModels

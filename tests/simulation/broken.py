@@ -9,12 +9,14 @@ from msgspec.structs import replace
 from holdfast.engines.contract import HeldJob
 from holdfast.engines.embedded.event_log import EventLog
 from holdfast.engines.journal.wal.group_commit import SyncMode
+from holdfast.engines.read_models.contract import Apply
 from holdfast.model.access import Caller
 from holdfast.model.effects import Enqueued
+from holdfast.model.errors import LeaseLost
 from holdfast.model.event import Event
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
-from holdfast.model.read_model import ReadModel, generation_table
+from holdfast.model.read_model import ReadModel
 from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
 from holdfast.testing.simulation.projected import KeptReadModels
 from holdfast.testing.simulation.scenario import Scenario, draw_scenario
@@ -60,9 +62,12 @@ class ReclaimsFirst(LeaseLoop):
 
 
 class _ForgetfulReadModels(KeptReadModels):
-    async def create(self, table: ReadModel, generation: int) -> None:
-        await super().create(table, generation)
-        self._open[generation_table(table.name, generation)].file.applied = lambda _jobs: set()
+    async def apply(
+        self, table: ReadModel, generation: int, apply: Apply, outcomes: Sequence[Outcome]
+    ) -> list[LeaseLost | None]:
+        found = await self._generation(table, generation)
+        found.file.apply(lambda _rows: None, (), [(one.tenant, one.id) for one in outcomes])
+        return await super().apply(table, generation, apply, outcomes)
 
 
 class AppliesTwice(SimulatedJournal):

@@ -403,8 +403,8 @@ class Client:
         await self._operate(RestoreJobs(), Filter(states=(State.ARCHIVED,)), 1)
 
     async def _purge(self) -> None:
-        wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
-        await self._operate(PurgeJobs(), wanted)
+        finished = State.COMPLETED, State.CANCELLED, State.DEAD
+        await self._operate(PurgeJobs(), replace(self._filter(*finished), states=finished))
 
     async def _confirm(self) -> None:
         await self._operate(ConfirmJobs(), Filter(states=(State.BLOCKED,)))

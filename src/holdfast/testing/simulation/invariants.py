@@ -102,7 +102,7 @@ class InvariantChecker:
                 operation = decode(effect.record)
                 detail = f"{operation.id} {operation.state} {operation.acted}"
                 self._trace.note(f"log.{what}", owner, detail)
-                self._check_operation(operation)
+                self.check_operation(operation)
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")
@@ -315,7 +315,7 @@ class InvariantChecker:
             self._undo.append((self.seq, lambda: _set(self._outcomes, run, before)))
             self._outcomes[run] = (before or Outcomes()).plus(state)
 
-    def _check_operation(self, operation: Operation) -> None:
+    def check_operation(self, operation: Operation) -> None:
         """Check that an operation knows what it has done, and what came of it."""
         if not isinstance(operation.action, ReplayJobs):
             return

@@ -249,8 +249,11 @@ class World:
             return
         with read_directory(self.disk) as (state, history):
             found = {(job.tenant, job.id): job for job in all_jobs(state, history)}
+            operations = list(state.operations)
             records = [] if history is None else history.audit(0, 1 << 30)
         self._compare(found)
+        for operation in operations:
+            self.invariants.check_operation(operation)
         if report.events != len(self.invariants.events):
             committed = len(self.invariants.events)
             self.trace.broken(f"{report.events} events are stored, and {committed} were committed")

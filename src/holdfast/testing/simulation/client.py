@@ -403,8 +403,11 @@ class Client:
         await self._operate(RestoreJobs(), Filter(states=(State.ARCHIVED,)), 1)
 
     async def _purge(self) -> None:
-        finished = State.COMPLETED, State.CANCELLED, State.DEAD
-        await self._operate(PurgeJobs(), replace(self._filter(*finished), states=finished))
+        """Purge jobs by their ids, all of which must be purgeable, or some that a filter finds."""
+        wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
+        if self._rng.random() < 0.5:
+            wanted = Filter(states=wanted.states)
+        await self._operate(PurgeJobs(), wanted, 3)
 
     async def _confirm(self) -> None:
         await self._operate(ConfirmJobs(), Filter(states=(State.BLOCKED,)))

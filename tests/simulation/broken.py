@@ -9,12 +9,16 @@ from msgspec.structs import replace
 from holdfast.engines.contract import HeldJob
 from holdfast.engines.embedded.event_log import EventLog
 from holdfast.engines.journal.wal.group_commit import SyncMode
+from holdfast.engines.read_models.contract import Apply
 from holdfast.model.access import Caller
 from holdfast.model.effects import Enqueued
+from holdfast.model.errors import LeaseLost
 from holdfast.model.event import Event
 from holdfast.model.job import Job, State
 from holdfast.model.outcome import Outcome
+from holdfast.model.read_model import ReadModel
 from holdfast.testing.simulation.owner import CheckedCommands, SimulatedJournal
+from holdfast.testing.simulation.projected import KeptReadModels
 from holdfast.testing.simulation.scenario import Scenario, draw_scenario
 from holdfast.worker.loops import LeaseLoop
 
@@ -55,3 +59,18 @@ class ReclaimsFirst(LeaseLoop):
         if self._reclaims:
             await self._engine.reclaim()
         return await super().step(now_us)
+
+
+class _ForgetfulReadModels(KeptReadModels):
+    async def apply(
+        self, table: ReadModel, generation: int, apply: Apply, outcomes: Sequence[Outcome]
+    ) -> list[LeaseLost | None]:
+        found = await self._generation(table, generation)
+        found.file.apply(lambda _rows: None, (), [(one.tenant, one.id) for one in outcomes])
+        return await super().apply(table, generation, apply, outcomes)
+
+
+class AppliesTwice(SimulatedJournal):
+    """Applies events again whose rows were stored, but whose jobs were not settled."""
+
+    read_models_type = _ForgetfulReadModels

@@ -14,7 +14,7 @@ from holdfast.model.operation_ledger import OperationLedger
 from holdfast.testing.simulation import BrokenPromise, simulate
 from holdfast.worker.worker import Worker
 
-from .broken import ForgetsAJob, ReclaimsFirst, Unfenced, unsynced
+from .broken import AppliesTwice, ForgetsAJob, ReclaimsFirst, Unfenced, unsynced
 
 MAX_SEEDS = 300
 REPEATED_SEEDS = range(5)
@@ -49,9 +49,14 @@ def test_an_event_without_one_of_its_jobs_is_found():
     assert "committed without their jobs" in found
 
 
+def test_an_event_that_is_applied_twice_is_found():
+    found = find(lambda seed: simulate(seed, journal=AppliesTwice), first=10)
+    assert re.search(r"events of .* are in the projection, not", found)
+
+
 def test_an_operation_that_does_not_count_its_outcomes_is_found(monkeypatch):
     monkeypatch.setattr(OperationLedger, "count", lambda *_args: None)
-    assert "and had Outcomes" in find(simulate, first=20)
+    assert "and had Outcomes" in find(simulate)
 
 
 def test_an_error_that_is_caught_and_logged_is_a_broken_promise(monkeypatch):

@@ -51,7 +51,7 @@ class LeaseSettler(Protocol):
         """See ``Engine.settle``."""
 
 
-class _Generation:
+class OpenGeneration:
     """An open file, and what is to do with it."""
 
     def __init__(self, file: SqliteFile) -> None:
@@ -80,7 +80,7 @@ class SqliteReadModels:
         self._settler = settler
         self._threads = threads
         self._writes = writes
-        self._open: dict[str, _Generation] = {}
+        self._open: dict[str, OpenGeneration] = {}
         self._executors: dict[str, Executor] = {}
 
     # --- shape -------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class SqliteReadModels:
 
     async def _generation(
         self, table: ReadModel, generation: int, *, create: bool = False
-    ) -> _Generation:
+    ) -> OpenGeneration:
         name = generation_table(table.name, generation)
         found = self._open.get(name)
         if found is None:
@@ -229,7 +229,7 @@ class SqliteReadModels:
             opened = await self._run(
                 table, generation, lambda: SqliteFile(path, table, writes=self._writes)
             )
-            found = self._open.setdefault(name, _Generation(opened))
+            found = self._open.setdefault(name, OpenGeneration(opened))
         return found
 
     async def _run(self, table: ReadModel, generation: int, work: Callable[[], T]) -> T:

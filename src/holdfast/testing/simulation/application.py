@@ -23,6 +23,7 @@ from holdfast.worker.registry import Execution, Registry, TaskSpec
 from holdfast.worker.schedules import Schedule
 from holdfast.worker.signature import Signature
 
+from . import projected
 from .process import current_process
 
 LONG_TIMEOUT_SECONDS = 60.0
@@ -159,12 +160,13 @@ _SCHEDULES = [
 ]
 
 
-def registry(*, scheduled: bool) -> Registry:
-    """Return the registry of the simulated application."""
+def registry(*, owner: bool) -> Registry:
+    """Return the registry of the application: only the owner has schedules and a projection."""
     found = Registry(_WithoutTracebacks())
     for spec in _SPECS:
         found.add_task(spec)
-    if scheduled:
+    if owner:
+        found.add_projection(projected.PROJECTION)
         for schedule in _SCHEDULES:
             found.add_schedule(schedule)
     return add_builtin(found)

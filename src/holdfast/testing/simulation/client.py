@@ -40,9 +40,11 @@ from holdfast.model.operation import NewOperation, OperationChange
 from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.projection import Rebuild, RebuildMode
 from holdfast.model.search import Filter, Order
 from holdfast.model.subscription import Subscription
 
+from . import projected
 from .application import FAILURES, QUEUES, TASKS
 from .owner import PATH
 from .process import Process
@@ -100,6 +102,7 @@ class Client:
             (3, self._append_again),
             (2, self._subscribe),
             (2, self._look_at_events),
+            (2, self._rebuild),
         ]
 
     async def main(self) -> None:
@@ -236,6 +239,26 @@ class Client:
         if found != page.events:
             self._world.trace.broken(f"of the events {ids} others were returned: {found}")
         await self.call("subscriptions", engine.subscriptions(), len)
+
+    async def _rebuild(self) -> None:
+        """Start a rebuild of the projection, which its owner carries out."""
+        engine = self.engine
+        states = await self.call("projections", engine.projections(), len)
+        state = states.get(projected.NAME)
+        if state is None or state.rebuild is not None:
+            return
+        self._number += 1
+        aside = state.newest < projected.MAX_GENERATION and self._rng.random() < 0.5
+        rebuild = Rebuild(
+            id=f"{self._name}-rb{self._number}",
+            mode=RebuildMode.GENERATION if aside else RebuildMode.TRUNCATE,
+            generation=state.newest + 1 if aside else state.live,
+            by=self._name,
+            started_at_us=await engine.now_us(),
+        )
+        after = replace(state, rebuild=rebuild, newest=max(state.newest, rebuild.generation))
+        call = engine.set_projection(after, self._operation("rebuild.start"), expected=state)
+        await self.call("set_projection", call, lambda _none: f"{rebuild.id} {rebuild.mode.value}")
 
     def _job(self, *, named: bool, tenant: str | None = None) -> NewJob:
         rng = self._rng
@@ -380,8 +403,11 @@ class Client:
         await self._operate(RestoreJobs(), Filter(states=(State.ARCHIVED,)), 1)
 
     async def _purge(self) -> None:
+        """Purge jobs by their ids, all of which must be purgeable, or some that a filter finds."""
         wanted = self._filter(State.COMPLETED, State.CANCELLED, State.DEAD)
-        await self._operate(PurgeJobs(), wanted)
+        if self._rng.random() < 0.5:
+            wanted = Filter(states=wanted.states)
+        await self._operate(PurgeJobs(), wanted, 3)
 
     async def _confirm(self) -> None:
         await self._operate(ConfirmJobs(), Filter(states=(State.BLOCKED,)))

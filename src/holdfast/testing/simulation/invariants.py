@@ -22,6 +22,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation import Operation, Outcomes, decode, ended_member
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.projection import ProjectionState
 from holdfast.model.search import replay_run
 from holdfast.model.subscription import Subscription, job_id
 
@@ -62,7 +63,8 @@ class InvariantChecker:
         self._outcomes: dict[str, Outcomes] = {}
         self.events: dict[tuple[str, str], Event] = {}
         self.subscriptions: dict[str, Subscription] = {}
-        self._event_jobs: set[JobKey] = set()
+        self.projections: dict[str, ProjectionState] = {}
+        self.event_jobs: set[JobKey] = set()
         """The jobs that events must have had, finished and forgotten ones included."""
 
     # --- committed changes -------------------------------------------------------------------
@@ -83,8 +85,11 @@ class InvariantChecker:
             elif isinstance(effect, fx.OutageSet):
                 outage = effect.outage
                 self._trace.note(f"log.{what}", owner, f"{outage.dependency} {outage.phase.value}")
-            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet | fx.ProjectionSet):
+            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
+            elif isinstance(effect, fx.ProjectionSet):
+                self._trace.note(f"log.{what}", owner, _projection_text(effect))
+                self._set_projection(effect)
             elif isinstance(effect, fx.EventAppended):
                 self._trace.note(f"log.{what}", owner, f"{effect.event.id} at {self.seq}")
                 self._appended(effect.event)
@@ -97,7 +102,7 @@ class InvariantChecker:
                 operation = decode(effect.record)
                 detail = f"{operation.id} {operation.state} {operation.acted}"
                 self._trace.note(f"log.{what}", owner, detail)
-                self._check_operation(operation)
+                self.check_operation(operation)
             else:
                 name = fx.job_key(effect)
                 self._trace.note(f"log.{what}", owner, f"{name[1]} at {self.seq}")
@@ -310,7 +315,7 @@ class InvariantChecker:
             self._undo.append((self.seq, lambda: _set(self._outcomes, run, before)))
             self._outcomes[run] = (before or Outcomes()).plus(state)
 
-    def _check_operation(self, operation: Operation) -> None:
+    def check_operation(self, operation: Operation) -> None:
         """Check that an operation knows what it has done, and what came of it."""
         if not isinstance(operation.action, ReplayJobs):
             return
@@ -364,6 +369,11 @@ class InvariantChecker:
         self._undo.append((self.seq, lambda: _set(self.subscriptions, effect.name, before)))
         _set(self.subscriptions, effect.name, effect.subscription)
 
+    def _set_projection(self, effect: fx.ProjectionSet) -> None:
+        before = self.projections.get(effect.name)
+        self._undo.append((self.seq, lambda: _set(self.projections, effect.name, before)))
+        _set(self.projections, effect.name, effect.state)
+
     def _check_events(self, first_seq: int, effects: Sequence[Effect]) -> None:
         """Each event of a commit has its jobs in it, and no job of an event comes twice."""
         wanted: set[JobKey] = set()
@@ -377,17 +387,22 @@ class InvariantChecker:
                 }
         made = [fx.job_key(effect) for effect in effects if isinstance(effect, fx.Enqueued)]
         for name in made:
-            if name in self._event_jobs:
+            if name in self.event_jobs:
                 self._broken(f"{name[1]} was made twice")
         if not wanted:
             return
         if missing := wanted.difference(made):
             self._broken(f"events were committed without their jobs {sorted(missing)}")
-        self._event_jobs |= wanted
-        self._undo.append((first_seq, lambda: self._event_jobs.difference_update(wanted)))
+        self.event_jobs |= wanted
+        self._undo.append((first_seq, lambda: self.event_jobs.difference_update(wanted)))
 
     def _broken(self, promise: str) -> None:
         self._trace.broken(promise)
+
+
+def _projection_text(effect: fx.ProjectionSet) -> str:
+    rebuild = None if effect.state is None else effect.state.rebuild
+    return effect.name if rebuild is None else f"{effect.name} {rebuild.id} {rebuild.phase.value}"
 
 
 def _after(old: Job | None, effect: fx.JobEffect, job: Job | None) -> Job | None:

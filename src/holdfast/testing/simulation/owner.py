@@ -36,6 +36,7 @@ from holdfast.worker.worker import Worker
 
 from .application import registry
 from .process import Process, SimulatedThreads, current_process
+from .projected import KeptReadModels
 from .recording_engine import RecordingEngine
 
 PATH = "simulated/holdfast.sock"
@@ -88,10 +89,13 @@ class SimulatedJournal(JournalEngine):
 
     core_type = CheckedCore
     commands_type = CheckedCommands
+    read_models_type: type[KeptReadModels] = KeptReadModels
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self.process = current_process()
+        files = self.process.world.read_models
+        self.read_models = self.read_models_type(files, self, self._threads)
 
     def _runner(self, options: JournalOptions) -> FlushRunner:  # noqa: ARG002 - the real one's
         return AdaptiveRunner(
@@ -147,7 +151,7 @@ class SimulatedDaemon(Daemon):
 
     def __init__(self, process: Process) -> None:
         scenario = process.world.scenario
-        super().__init__(registry(scheduled=True), scenario.settings)
+        super().__init__(registry(owner=True), scenario.settings)
         self.process = process
         self.journal: JournalEngine | None = None
 

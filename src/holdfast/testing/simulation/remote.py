@@ -39,7 +39,7 @@ class RemoteWorker:
         recording = RecordingEngine(engine, process)
         worker = Worker(
             recording,
-            registry(scheduled=False),
+            registry(owner=False),
             process.name,
             world.scenario.remote_options(),
         )

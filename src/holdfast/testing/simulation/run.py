@@ -16,6 +16,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MAX_TIME_US, MICROSECONDS, Job, NewJob, State
 from holdfast.worker.worker import Worker
 
+from . import projected
 from .faults import FaultInjector
 from .observed_runs import JobKey
 from .owner import PATH, SimulatedJournal
@@ -118,16 +119,20 @@ class Simulation:
         )
         self._expect(left, "a client waits forever")
         self._call_owner(_lift_policies)
-        if not self._advance(RECOVERY_SECONDS, lambda: not self._unfinished()):
+        if not self._advance(
+            RECOVERY_SECONDS, lambda: not self._unfinished() and not self._rebuilding()
+        ):
             waiting = [f"{job.id} ({job.state})" for job in self._unfinished()]
             self._expect(
                 not waiting,
                 f"{RECOVERY_SECONDS:g} s after the last fault these still wait: {waiting[:10]}",
             )
+            self._expect(not self._rebuilding(), "a rebuild does not end")
         # A worker learns at its next heartbeat that it lost a lease.
         self._advance(_POLL_SECONDS + world.scenario.settings.lease_seconds)
         if world.trace.failure is None:
             world.ledger.check()
+            projected.check_rows(world.trace, world.invariants, world.read_models)
             for run in world.runs.running():
                 job = run.attempt.job
                 # An automatic replay may have begun meanwhile: its run has a lease.
@@ -146,6 +151,10 @@ class Simulation:
             # Schedules enqueue a new job every few seconds.
             and not (job.id.startswith("cron/") and job.created_at_us > now_us - 15 * MICROSECONDS)
         ]
+
+    def _rebuilding(self) -> bool:
+        states = self._world.invariants.projections.values()
+        return any(state.rebuild is not None for state in states)
 
     def _held(self) -> set[JobKey]:
         """Return the jobs that need an operator, and all jobs behind them."""
@@ -247,6 +256,8 @@ class Simulation:
 
 async def _lift_policies(engine: ClientEngine) -> None:
     for queue in await engine.policies():
+        if queue in projected.QUEUES:
+            continue  # a rebuild pauses it, and lets it go on
         await engine.set_policy(queue, None, OPERATION)
     for outage in await engine.outages():
         await engine.set_outage(outage.dependency, OPERATION, on=False)

@@ -10,6 +10,7 @@ from holdfast.engines.journal.options import JournalOptions
 from holdfast.settings import Settings
 from holdfast.worker.options import WorkerOptions
 
+from . import projected
 from .application import QUEUES
 
 
@@ -44,13 +45,14 @@ def draw_scenario(seed: int) -> Scenario:
     """Return the scenario of this seed."""
     rng = random.Random(f"scenario/{seed}")
     slots = rng.randint(1, 4)
+    owned = ",".join((*QUEUES, *projected.QUEUES))
     remember_seconds = rng.choice([3_600.0, 3_600.0, 20.0])
     segment_bytes = rng.choice([8, 16, 16, 64]) * 1024
     settings = Settings(
         store="./simulated",
         worker_count=slots,
         worker_id="owner",
-        queues=rng.choice([None, ",".join(QUEUES), ",".join(QUEUES)]),
+        queues=rng.choice([None, owned, owned]),
         lease_seconds=rng.choice([1.2, 2.0, 4.0]),
         task_timeout_seconds=rng.choice([1.0, 3.0]),
         reclaim_interval_seconds=rng.choice([0.4, 1.0]),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.inspection import all_jobs, read_directory, verify
+from holdfast.engines.read_models.sqlite_file import SqliteFile
 from holdfast.model.audit import head_of
 from holdfast.model.event import Event
 from holdfast.model.job import MICROSECONDS, Job, State
@@ -48,6 +49,8 @@ class World:
         self.ledger = Ledger(self.trace, self.invariants)
         self.network = Network(self)
         self.disk = SimDisk()
+        self.read_models: dict[str, SqliteFile] = {}
+        """The files of the read models, by name."""
         self.clock_jump_us = 0
         """The sum of all jumps of the machine's wall clock."""
         self.slowest_disk_seconds = NORMAL_DELAY_SECONDS
@@ -193,6 +196,8 @@ class World:
             self.trace.broken("the recovered policies differ")
         if dict(await journal.subscriptions()) != self.invariants.subscriptions:
             self.trace.broken("the recovered subscriptions differ")
+        if dict(await journal.projections()) != self.invariants.projections:
+            self.trace.broken("the recovered projections differ")
         await self._compare_events(journal)
         self.ledger.check()
 
@@ -244,8 +249,11 @@ class World:
             return
         with read_directory(self.disk) as (state, history):
             found = {(job.tenant, job.id): job for job in all_jobs(state, history)}
+            operations = list(state.operations)
             records = [] if history is None else history.audit(0, 1 << 30)
         self._compare(found)
+        for operation in operations:
+            self.invariants.check_operation(operation)
         if report.events != len(self.invariants.events):
             committed = len(self.invariants.events)
             self.trace.broken(f"{report.events} events are stored, and {committed} were committed")

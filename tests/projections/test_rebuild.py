@@ -10,6 +10,8 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.read_models.query import RowQuery
+from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
+from holdfast.model.audit import Attribution
 from holdfast.model.errors import RebuildRunning, UnknownProjection
 from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure
@@ -183,6 +185,27 @@ async def test_a_rebuild_through_the_queue_gives_the_same_rows(world, worked):
     await world.finish()
     await world.work()
     assert await world.rows(1) == through_the_queue
+
+
+@pytest.mark.parametrize("mode", [RebuildMode.TRUNCATE, RebuildMode.EMIT])
+@in_world
+async def test_an_archived_letter_that_returns_after_a_rebuild_is_not_applied_again(world, mode):
+    await world.append(20)
+    claim = await world.engine.claim(queues=["renames"], worker="w", limit=2)
+    await world.engine.settle([dead(job, Failure.of("timeout", "")) for job in claim.jobs])
+    why = Attribution("ops", "test")
+    letters = Filter(states=(State.DEAD,))
+    await world.engine.operate(ArchiveJobs(), letters, why, limit=1)
+    await world.rebuilder.start("renames", mode, WHO)
+    await world.finish()
+    await world.work()
+    assert sum(count for _book, count, _title in await world.rows(1)) == 20
+    restored = await world.engine.operate(RestoreJobs(), Filter(states=(State.ARCHIVED,)), why)
+    replayed = await world.engine.operate(ReplayJobs(), letters, why)
+    assert restored.jobs
+    assert replayed.jobs
+    await world.work()
+    assert sum(count for _book, count, _title in await world.rows(1)) == 20
 
 
 @in_world

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from holdfast.engines.contract import Engine
+from holdfast.engines.read_models.contract import Filled, FillPosition
 from holdfast.model.actions import ArchiveJobs, CancelJobs
 from holdfast.model.audit import Attribution
 from holdfast.model.event import Event
 from holdfast.model.event_search import EventFilter
 from holdfast.model.job import Job, State
 from holdfast.model.projection import Rebuild
+from holdfast.model.read_model import ReadModel
 from holdfast.model.search import Filter
 from holdfast.model.subscription import Subscription, job_id, job_of
 
 from .fill import CHUNK, END
+
+_LETTERS = (State.DEAD, State.ARCHIVED)
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Emission:
     """The queue is paused meanwhile, so that the jobs of a key come in the order of its events."""
 
     engine: Engine
+    table: ReadModel
     subscription: Subscription
     wanted: EventFilter
     rebuild: Rebuild
@@ -56,13 +61,23 @@ class Emission:
         why = Attribution(self.rebuild.by, f"emitted again by rebuild {self.rebuild.id}")
         for tenant, ids in by_tenant.items():
             jobs = [job for job in await self.engine.get(ids, tenant=tenant) if job is not None]
+            await self._cover([job for job in jobs if job.state in _LETTERS])
             waiting = [job.id for job in jobs if not job.state.finished]
-            dead = [job.id for job in jobs if _is_dead(job)]
+            dead = [job.id for job in jobs if job.state is State.DEAD]
             for action, names in ((CancelJobs(), waiting), (ArchiveJobs(), dead)):
                 if names:
                     wanted = Filter(ids=tuple(names), tenant=tenant)
                     await self.engine.operate(action, wanted, why)
 
-
-def _is_dead(job: Job) -> bool:
-    return job.state is State.DEAD
+    async def _cover(self, letters: Sequence[Job]) -> None:
+        """Let dead letters be only settled if they are restored and replayed some day."""
+        if not letters:
+            return
+        position = FillPosition(rebuild=self.rebuild.id)
+        names = [(job.tenant, job.id) for job in letters]
+        await self.engine.read_models.fill(
+            self.table,
+            self.rebuild.generation,
+            lambda _rows: Filled(position, names),
+            expected=position,
+        )

@@ -14,13 +14,16 @@ from holdfast.engines.read_models.contract import Filled, FillPosition, JobName,
 from holdfast.model.errors import ChangedMeanwhile, StorageError, Unavailable
 from holdfast.model.event import Event
 from holdfast.model.event_search import EventFilter
-from holdfast.model.job import State
+from holdfast.model.job import UNFINISHED, State
 from holdfast.model.subscription import Subscription, job_id, job_of
 
 from .apply import ReadEvent
 from .declaration import Projection
 
 CHUNK = 1_000
+RUNS_AGAIN = UNFINISHED | {State.DEAD, State.ARCHIVED}
+"""The states of jobs that may still run: dead letters when they are replayed, archived ones when
+they are restored first."""
 END = "end"
 """The cursor of a fill that has reached the last event."""
 _NOT_ITS_FAULT = (StorageError, Unavailable, ChangedMeanwhile)
@@ -86,7 +89,7 @@ class Fill:
                 names = [job_id(self.subscription.name, event_id) + suffix for event_id in ids]
                 jobs = await self.engine.get(names, tenant=tenant)
                 for event_id, job in zip(ids, jobs, strict=True):
-                    if job is not None and (not job.state.finished or job.state is State.DEAD):
+                    if job is not None and job.state in RUNS_AGAIN:
                         found[event_id] = (tenant, job.id)
         return found
 

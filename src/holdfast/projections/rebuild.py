@@ -203,7 +203,12 @@ class Rebuilder:
         subscription = (await self._engine.subscriptions())[queue]
         if rebuild.mode is RebuildMode.EMIT:
             emission = Emission(
-                self._engine, subscription, _source(projection), rebuild, _last_emission(state)
+                engine=self._engine,
+                table=projection.table,
+                subscription=subscription,
+                wanted=_source(projection),
+                rebuild=rebuild,
+                emitted=_last_emission(state),
             )
             after = await emission.step()
             ended = after.cursor == END

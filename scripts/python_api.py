@@ -60,7 +60,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "Events",
         "Declared with `@app.event`, appended with `app.append`: see [events](../events.md).",
-        (holdfast.EventReceipt, holdfast.Actor, holdfast.rule),
+        (holdfast.EventHandle, holdfast.Actor, holdfast.rule),
     ),
     Section("Inside a task", "", (holdfast.current, holdfast.Attempt)),
     Section(

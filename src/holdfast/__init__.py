@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .app import Holdfast
     from .call import Call
+    from .event_handle import EventHandle
     from .job_handle import JobHandle
     from .model.actor import Actor
     from .model.errors import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         UnknownTask,
         WrongLoop,
     )
-    from .model.event import EventReceipt
     from .model.event_rules import rule
     from .model.failure import Classifier, FailureClass, Rule, Verdict
     from .model.job import Job, State
@@ -51,8 +51,8 @@ __all__ = [
     "Dead",
     "DuplicateId",
     "EventConflict",
+    "EventHandle",
     "EventInvalid",
-    "EventReceipt",
     "FailureClass",
     "Holdfast",
     "HoldfastError",
@@ -85,7 +85,7 @@ __all__ = [
 
 _MODULES = {
     "Actor": "holdfast.model.actor",
-    "EventReceipt": "holdfast.model.event",
+    "EventHandle": "holdfast.event_handle",
     "rule": "holdfast.model.event_rules",
     "Attempt": "holdfast.worker.attempt",
     "Call": "holdfast.call",

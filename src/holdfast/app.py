@@ -17,13 +17,14 @@ from .call import Call, CallBatch
 from .engines.contract import OnDuplicate
 from .engines.structured_log import StructuredLog
 from .event_appender import CallerOptions, EventAppender, EventOptions, acting
+from .event_handle import EventHandle, wait_for_all, wait_for_all_sync
 from .job_handle import JobHandle, handle_of
 from .model.actor import Actor
 from .model.catalog import Catalog
 from .model.catalog_document import coalesce_of, retention_of
 from .model.durations import Duration, seconds_of
 from .model.errors import InvalidInput, PayloadInvalid
-from .model.event import EventReceipt, NewEvent
+from .model.event import NewEvent
 from .model.event_rules import rule_of_function, rules_of_class
 from .model.event_schema import EventSchema
 from .model.event_type import Change, EventType
@@ -516,7 +517,7 @@ class Holdfast:
 
     async def append(
         self, event: object, *, connection: object = None, **options: Unpack[EventOptions]
-    ) -> EventReceipt:
+    ) -> EventHandle:
         """Append an event; it is durable when this returns, and so is its work for projections.
 
         ``event`` is an object of a class with ``@app.event``; or a mapping in the words of the
@@ -529,12 +530,12 @@ class Holdfast:
         Raise ``UnknownEventType``, ``EventInvalid`` naming the field, ``EventConflict`` if the
         ``event_id`` was used for another content, ``StorageFull`` or ``Unavailable``.
         """
-        [receipt] = await self._events.append([self._events.new_event(event, options)], connection)
-        return receipt
+        [handle] = await self._events.append([self._events.new_event(event, options)], connection)
+        return handle
 
     def append_sync(
         self, event: object, *, connection: object = None, **options: Unpack[EventOptions]
-    ) -> EventReceipt:
+    ) -> EventHandle:
         """Do what ``append`` does, from synchronous code."""
         new = self._events.new_event(event, options)
         return self._events.append_sync([new], connection)[0]
@@ -546,7 +547,7 @@ class Holdfast:
         atomic: bool = True,
         connection: object = None,
         **options: Unpack[CallerOptions],
-    ) -> list[EventReceipt]:
+    ) -> list[EventHandle]:
         """Append these ``events``, all or none, in one commit of up to 1,000.
 
         With ``atomic=False`` there may be more: each 1,000 are a commit. All are checked before the
@@ -564,10 +565,28 @@ class Holdfast:
         atomic: bool = True,
         connection: object = None,
         **options: Unpack[CallerOptions],
-    ) -> list[EventReceipt]:
+    ) -> list[EventHandle]:
         """Do what ``append_many`` does, from synchronous code."""
         new = self._events.new_events(events, options, atomic=atomic)
         return self._events.append_sync(new, connection)
+
+    async def wait_until_projected(
+        self,
+        events: Iterable[EventHandle],
+        projection: str,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> None:
+        """Return when readers of ``projection`` see all these ``events``; see ``EventHandle.wait``.
+
+        If it takes longer than ``timeout``, raise ``ResultTimeout``.
+        """
+        await wait_for_all(events, projection, timeout, self._binding)
+
+    def wait_until_projected_sync(
+        self, events: Iterable[EventHandle], projection: str, timeout: Duration | None = None
+    ) -> None:
+        """Do what ``wait_until_projected`` does, from synchronous code."""
+        wait_for_all_sync(events, projection, timeout, self._binding)
 
     def new_event(self, event: object, **options: Unpack[EventOptions]) -> NewEvent:
         """Return an ``event`` with these ``options`` for ``append_many``; nothing is stored.

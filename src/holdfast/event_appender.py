@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from .binding import Binding
 from .engines.contract import Engine
+from .event_handle import EventHandle, event_handle
 from .model.actor import Actor, Envelope
 from .model.catalog import Catalog
 from .model.errors import InvalidInput
@@ -122,17 +123,25 @@ class EventAppender:
 
     async def append(
         self, events: Sequence[NewEvent], connection: object = None
-    ) -> list[EventReceipt]:
+    ) -> list[EventHandle]:
         """Append checked events; with a connection of the caller's, in its transaction."""
         await self._binding.call(self._subscribe)
-        return await self._binding.append(events, connection)
+        return self._handles(events, await self._binding.append(events, connection))
 
     def append_sync(
         self, events: Sequence[NewEvent], connection: object = None
-    ) -> list[EventReceipt]:
+    ) -> list[EventHandle]:
         """See ``append``; for synchronous code."""
         self._binding.call_sync(self._subscribe)
-        return self._binding.append_sync(events, connection)
+        return self._handles(events, self._binding.append_sync(events, connection))
+
+    def _handles(
+        self, events: Sequence[NewEvent], receipts: Sequence[EventReceipt]
+    ) -> list[EventHandle]:
+        return [
+            event_handle(receipt, event.tenant, self._binding)
+            for event, receipt in zip(events, receipts, strict=True)
+        ]
 
 
 def _envelope(options: Mapping[str, object]) -> Envelope:

@@ -1,0 +1,126 @@
+"""Writers of events and daemons that apply them, for storms on every store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.engines.contract import Engine
+from holdfast.model.job import State
+from holdfast.model.search import Filter
+
+from .rig import HERE, HOLDFAST, Daemon, Rig, until
+from .storm_audit import TABLES, Accounts, Found, inspect
+
+PAGES = str(HERE / "pages.py")
+DRAIN_SECONDS = 120.0
+
+
+class Writers:
+    """Processes that append, each in several threads."""
+
+    def __init__(self, rig: Rig, processes: int, seed: int, *transactions: str) -> None:
+        self._rig = rig
+        self._processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, str(HERE / "page_writer.py")),
+                    *(f"w{number}", str(rig.directory / f"w{number}.account"), str(seed)),
+                    *transactions,
+                ],
+                env=rig.env,
+                stdin=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+            for number in range(processes)
+        ]
+
+    def more(self, count: int) -> None:
+        """Let each thread append this often."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{count}\n")
+
+    def said(self, what: str) -> list[str]:
+        """Return what they have written down under this word."""
+        paths: list[Path] = sorted(self._rig.directory.glob("*.account"))
+        lines = (line.split(maxsplit=1) for path in paths for line in path.read_text().splitlines())
+        return [rest for word, rest in lines if word == what]
+
+    def finish(self) -> Accounts:
+        """Let them come to their end; return what they were told."""
+        for process in self._processes:
+            process.communicate(timeout=DRAIN_SECONDS)
+        assert self.said("broken") == []
+        return Accounts(stored=self.said("stored"), undone=self.said("undone"))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+
+
+class Daemons:
+    """Daemons that apply the projections; one that has ended is started again, as by systemd."""
+
+    def __init__(self, rig: Rig, count: int, command: Sequence[str] = (HOLDFAST,)) -> None:
+        self._rig = rig
+        self._command = command
+        self.running = [self._start() for _number in range(count)]
+
+    def _start(self) -> Daemon:
+        return self._rig.run("-w", "2", app=PAGES, command=self._command)
+
+    def kill(self, number: int) -> None:
+        """Kill one and start another."""
+        self.running[number].kill()
+        self.running[number] = self._start()
+
+    def supervise(self) -> None:
+        """Start those again that have ended: one that finds no server says so and exits."""
+        for number, daemon in enumerate(self.running):
+            if daemon.gone():
+                self.running[number] = self._start()
+
+    def stop(self) -> None:
+        for daemon in self.running:
+            daemon.ready().stop()
+
+
+def rebuild(rig: Rig, *flags: str) -> None:
+    """Rebuild every projection by the command line."""
+    for name in TABLES:
+        words = ("rebuild", name, "--app", PAGES, "--by", "ops", *flags)
+        done = rig.command(*words, seconds=DRAIN_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def drained(rig: Rig) -> bool:
+    """Whether no job waits and no rebuild runs; fail if a job is dead, for it holds others."""
+
+    async def look(engine: Engine) -> bool:
+        counts = (await engine.counts()).values()
+        dead = (await engine.find(Filter(states=(State.DEAD,)))).jobs
+        assert dead == [], [(job.id, job.losses, job.failure) for job in dead[:5]]
+        rebuilds = [state.rebuild for state in (await engine.projections()).values()]
+        assert [one for one in rebuilds if one is not None and not one.running] == []
+        waiting = sum(one.pending + one.in_flight for one in counts)
+        return waiting == 0 and rebuilds == [None] * len(rebuilds)
+
+    return rig.ask(look)
+
+
+def calm(rig: Rig, daemons: Daemons) -> Found:
+    """Wait until all is applied; rebuild everything once more, and return what there is."""
+
+    def at_rest() -> bool:
+        daemons.supervise()
+        return drained(rig)
+
+    until(at_rest, "everything is applied", DRAIN_SECONDS)
+    rebuild(rig)
+    until(at_rest, "everything is applied to the new generation", DRAIN_SECONDS)
+    return rig.ask(inspect)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,29 +100,28 @@ def rebuild(rig: Rig, *flags: str) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def drained(rig: Rig) -> bool:
+async def at_rest(engine: Engine) -> bool:
     """Whether no job waits and no rebuild runs; fail if a job is dead, for it holds others."""
-
-    async def look(engine: Engine) -> bool:
-        counts = (await engine.counts()).values()
-        dead = (await engine.find(Filter(states=(State.DEAD,)))).jobs
-        assert dead == [], [(job.id, job.losses, job.failure) for job in dead[:5]]
-        rebuilds = [state.rebuild for state in (await engine.projections()).values()]
-        assert [one for one in rebuilds if one is not None and not one.running] == []
-        waiting = sum(one.pending + one.in_flight for one in counts)
-        return waiting == 0 and rebuilds == [None] * len(rebuilds)
-
-    return rig.ask(look)
+    counts = (await engine.counts()).values()
+    dead = (await engine.find(Filter(states=(State.DEAD,)))).jobs
+    assert dead == [], [(job.id, job.losses, job.failure) for job in dead[:5]]
+    rebuilds = [state.rebuild for state in (await engine.projections()).values()]
+    assert [one for one in rebuilds if one is not None and not one.running] == []
+    waiting = sum(one.pending + one.in_flight for one in counts)
+    return waiting == 0 and rebuilds == [None] * len(rebuilds)
 
 
 def calm(rig: Rig, daemons: Daemons) -> Found:
     """Wait until all is applied; rebuild everything once more, and return what there is."""
 
-    def at_rest() -> bool:
-        daemons.supervise()
-        return drained(rig)
+    async def rest(engine: Engine) -> None:
+        give_up = time.monotonic() + DRAIN_SECONDS
+        while not await at_rest(engine):
+            assert time.monotonic() < give_up, await engine.counts()
+            daemons.supervise()
+            await asyncio.sleep(0.1)
 
-    until(at_rest, "everything is applied", DRAIN_SECONDS)
+    rig.ask(rest)
     rebuild(rig)
-    until(at_rest, "everything is applied to the new generation", DRAIN_SECONDS)
+    rig.ask(rest)
     return rig.ask(inspect)

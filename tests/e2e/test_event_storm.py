@@ -1,0 +1,95 @@
+"""Writers of events through the socket of a daemon that is killed: the tables are right."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from holdfast.engines.client.engine import ClientEngine
+from holdfast.engines.contract import Engine
+from holdfast.engines.read_models.contract import DIRECTORY
+from holdfast.engines.socket_path import socket_path
+
+from .rig import HERE, HOLDFAST, PATIENCE_SECONDS, Rig, until
+from .storm import Daemons, Writers, calm, rebuild
+from .storm_audit import Accounts, Found, problems
+
+T = TypeVar("T")
+KILLS = int(os.environ.get("HOLDFAST_TEST_KILLS", "6"))
+KILLS_PER_STORE = 30
+PROCESSES = 2
+APPENDS_PER_KILL = 20
+
+
+class ReadingRig(Rig):
+    """A store whose owner is asked for jobs and events; tables are read from their files."""
+
+    def ask(self, question: Callable[[Engine], Awaitable[T]]) -> T:
+        async def asking() -> T:
+            engine = ClientEngine(
+                socket_path(str(self.store)),
+                patience_seconds=PATIENCE_SECONDS,
+                read_models=self.store / DIRECTORY,
+            )
+            try:
+                return await question(engine)
+            finally:
+                await engine.close()
+
+        return asyncio.run(asking())
+
+
+def storm(
+    rig: Rig, kills: int, seed: int, command: Sequence[str] = (HOLDFAST,)
+) -> tuple[Found, Accounts]:
+    """Kill the daemon so often while events are stored, applied and rebuilt; come to rest."""
+    rng = random.Random(seed)
+    daemons = Daemons(rig, 1, command)
+    daemons.running[0].ready()
+    writers = Writers(rig, PROCESSES, seed)
+    try:
+        for number in range(kills):
+            before = len(writers.said("stored"))
+            writers.more(APPENDS_PER_KILL)
+            if number == 1:
+                daemons.running[0].ready()
+                rebuild(rig, "--detach")
+            some = rng.randrange(1, APPENDS_PER_KILL * 4)
+            until(lambda: len(writers.said("stored")) >= before + some, "events are stored", 60.0)
+            daemons.kill(0)
+        daemons.running[0].ready()
+        accounts = writers.finish()
+        found = calm(rig, daemons)
+        daemons.stop()
+    finally:
+        writers.close()
+        rig.close()
+    return found, accounts
+
+
+@pytest.mark.timeout(120 + 10 * KILLS)
+def test_every_acknowledged_event_is_in_the_tables_once_and_in_order(
+    tmp_path: Path, byte_code: Path
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    for first in range(0, KILLS, KILLS_PER_STORE):
+        kills = min(KILLS_PER_STORE, KILLS - first)
+        directory = tmp_path / str(first)
+        directory.mkdir()
+        rig = ReadingRig(directory, byte_code)
+        found, accounts = storm(rig, kills, seed + first)
+        verified = rig.command("journal", "verify")
+        figures = f"{kills} kills, {len(found.events)} events"
+        print(figures)  # noqa: T201 - the figures are the point
+        assert problems(found, accounts) == [], figures
+        assert len(found.events) == len(accounts.stored) == kills * APPENDS_PER_KILL * 8
+        assert {number for one in found.digests.values() for number in one} >= {2, 3}
+        assert verified.returncode == 0, verified.stdout

@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from holdfast.engines.contract import Engine
 from holdfast.model.job import State
 from holdfast.model.search import Filter
 
 from .rig import HERE, HOLDFAST, Daemon, Rig, until
-from .storm_audit import TABLES, Accounts, Found, inspect
+from .storm_audit import TABLES, Accounts, Found, digests, inspect, problems
 
 PAGES = str(HERE / "pages.py")
 DRAIN_SECONDS = 120.0
@@ -70,11 +72,11 @@ class Daemons:
 
     def __init__(self, rig: Rig, count: int, command: Sequence[str] = (HOLDFAST,)) -> None:
         self._rig = rig
-        self._command = command
+        self.command = command
         self.running = [self._start() for _number in range(count)]
 
     def _start(self) -> Daemon:
-        return self._rig.run("-w", "2", app=PAGES, command=self._command)
+        return self._rig.run("-w", "2", app=PAGES, command=self.command)
 
     def kill(self, number: int) -> None:
         """Kill one and start another."""
@@ -111,17 +113,47 @@ async def at_rest(engine: Engine) -> bool:
     return waiting == 0 and rebuilds == [None] * len(rebuilds)
 
 
-def calm(rig: Rig, daemons: Daemons) -> Found:
-    """Wait until all is applied; rebuild everything once more, and return what there is."""
+def rest(rig: Rig, daemons: Daemons) -> None:
+    """Wait until all is applied."""
 
-    async def rest(engine: Engine) -> None:
+    async def wait(engine: Engine) -> None:
         give_up = time.monotonic() + DRAIN_SECONDS
         while not await at_rest(engine):
             assert time.monotonic() < give_up, await engine.counts()
             daemons.supervise()
             await asyncio.sleep(0.1)
 
-    rig.ask(rest)
+    rig.ask(wait)
+
+
+def calm(rig: Rig, daemons: Daemons) -> Found:
+    """Return what there is when all is applied, with the hashes of another rebuild."""
+    rest(rig, daemons)
+    found = rig.ask(inspect)
     rebuild(rig)
-    rig.ask(rest)
-    return rig.ask(inspect)
+    rest(rig, daemons)
+    return replace(found, digests=rig.ask(digests))
+
+
+def after_a_kill(rig: Rig, promise: str, seed: int, *transactions: str) -> list[str]:
+    """Kill a daemon that breaks this promise when it hurts; return what is found at the end.
+
+    It says in the ledger when that is. The next daemon keeps its promises.
+    """
+    unsafe = (sys.executable, str(HERE / "unsafe.py"), promise)
+    writers = Writers(rig, 1, seed, *transactions)
+    try:
+        daemons = Daemons(rig, 1, unsafe)
+        daemons.running[0].ready()
+        writers.more(5)
+        until(lambda: rig.ledger.read(), "a promise is broken", DRAIN_SECONDS)
+        daemons.command = (HOLDFAST,)
+        daemons.kill(0)
+        accounts = writers.finish()
+        rest(rig, daemons)
+        found = problems(rig.ask(inspect), accounts)
+        daemons.stop()
+    finally:
+        writers.close()
+        rig.close()
+    return found

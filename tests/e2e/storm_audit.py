@@ -63,25 +63,30 @@ async def inspect(engine: Engine) -> Found:
     """Read all that there is."""
     states = await engine.projections()
     live = {name: states[name].live for name in TABLES}
-    store = engine.read_models
     trails = await _rows(engine, TRAILS, live["trails"], "")
     return Found(
         events=await _events(engine),
         entries=[str(row["id"]) for row in await _rows(engine, ENTRIES, live[CHRONICLE], "")],
         searched={str(row["id"]) for row in await _rows(engine, ENTRIES, live[CHRONICLE], "翻页")},
         trails={str(row["book"]): row for row in trails},
-        digests={
-            name: {
-                number: await store.digest(table, number)
-                for number in await store.generations(table)
-                if queue_of(name, number) in await engine.subscriptions()
-            }
-            for name, table in TABLES.items()
-        },
+        digests=await digests(engine),
         unfinished=await _jobs(engine, State.PENDING, State.IN_FLIGHT, State.BLOCKED),
         dead=await _jobs(engine, State.DEAD, State.ARCHIVED),
         without_jobs=(await find_missing_jobs(engine, 3_600.0)).ids,
     )
+
+
+async def digests(engine: Engine) -> dict[str, dict[int, TableDigest]]:
+    """Hash every generation that is kept up to date."""
+    store, subscribed = engine.read_models, await engine.subscriptions()
+    return {
+        name: {
+            number: await store.digest(table, number)
+            for number in await store.generations(table)
+            if queue_of(name, number) in subscribed
+        }
+        for name, table in TABLES.items()
+    }
 
 
 async def _events(engine: Engine) -> list[Turned]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +16,8 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.read_models.contract import DIRECTORY
 from holdfast.engines.socket_path import socket_path
 
-from .rig import HERE, HOLDFAST, PATIENCE_SECONDS, Rig, until
-from .storm import Daemons, Writers, calm, rebuild
+from .rig import HOLDFAST, PATIENCE_SECONDS, Rig, until
+from .storm import Daemons, Writers, after_a_kill, calm, rebuild
 from .storm_audit import Accounts, Found, problems
 
 T = TypeVar("T")
@@ -51,10 +50,10 @@ def storm(
 ) -> tuple[Found, Accounts]:
     """Kill the daemon so often while events are stored, applied and rebuilt; come to rest."""
     rng = random.Random(seed)
-    daemons = Daemons(rig, 1, command)
-    daemons.running[0].ready()
     writers = Writers(rig, PROCESSES, seed)
     try:
+        daemons = Daemons(rig, 1, command)
+        daemons.running[0].ready()
         for number in range(kills):
             before = len(writers.said("stored"))
             writers.more(APPENDS_PER_KILL)
@@ -93,3 +92,17 @@ def test_every_acknowledged_event_is_in_the_tables_once_and_in_order(
         assert len(found.events) == len(accounts.stored) == kills * APPENDS_PER_KILL * 8
         assert {number for one in found.digests.values() for number in one} >= {2, 3}
         assert verified.returncode == 0, verified.stdout
+
+
+@pytest.mark.parametrize(
+    ("promise", "problem"),
+    [
+        ("settle_first", "events that are not in the chronicle"),
+        ("forget_applied", "books whose trail is wrong"),
+    ],
+)
+def test_a_daemon_that_breaks_a_promise_is_found_out(
+    tmp_path: Path, byte_code: Path, promise: str, problem: str
+) -> None:
+    found = after_a_kill(ReadingRig(tmp_path, byte_code), promise, 1)
+    assert [said for said in found if problem in said], found

@@ -10,8 +10,7 @@ import contextlib
 import os
 import random
 import signal
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,8 +18,8 @@ import pytest
 
 from holdfast.model.projection import queue_of
 from tests.e2e.pages import SHARED_BOOKS, SHOP_TABLES
-from tests.e2e.rig import HERE, HOLDFAST, until
-from tests.e2e.storm import Daemons, Writers, calm, rebuild
+from tests.e2e.rig import until
+from tests.e2e.storm import Daemons, Writers, after_a_kill, calm, rebuild
 from tests.e2e.storm_audit import Accounts, Found, problems
 from tests.engines.postgres.conftest import Durable
 from tests.engines.postgres.load import ServerRig
@@ -36,25 +35,27 @@ LEASE_SECONDS = 2.0
 SLOW_BOOK = "slow"
 
 
+def storm_rig(directory: Path, url: str, byte_code: Path) -> ServerRig:
+    """Return a rig with few connections for each process, and the tables of the writers."""
+    rig = ServerRig(directory, url, byte_code)
+    rig.env |= {"HOLDFAST_LEASE_SECONDS": str(LEASE_SECONDS), "HOLDFAST_MAX_CONNECTIONS": "2"}
+    books = [[book] for book in (*SHARED_BOOKS, SLOW_BOOK)]
+    with psycopg.connect(rig.url) as connection:
+        for table in SHOP_TABLES:
+            connection.execute(table.encode())
+        connection.cursor().executemany("INSERT INTO public.books VALUES (%s, 0)", books)
+    return rig
+
+
 class Storm:
     """Everything that runs on one database."""
 
-    def __init__(self, durable: Durable, rig: ServerRig, seed: int, command: Sequence[str]) -> None:
-        rig.env |= {
-            "HOLDFAST_LEASE_SECONDS": str(LEASE_SECONDS),
-            "HOLDFAST_MAX_CONNECTIONS": "2",
-        }
-        with psycopg.connect(rig.url) as connection:
-            for table in SHOP_TABLES:
-                connection.execute(table.encode())
-            connection.cursor().executemany(
-                "INSERT INTO public.books VALUES (%s, 0)", [[book] for book in (*SHARED_BOOKS, SLOW_BOOK)]
-            )
+    def __init__(self, durable: Durable, rig: ServerRig, seed: int) -> None:
         self.rig = rig
         self.rng = random.Random(seed)
         self.reader = LastIdReader(rig.url)
         self._durable = durable
-        self.daemons = Daemons(rig, DAEMONS, command)
+        self.daemons = Daemons(rig, DAEMONS)
         for daemon in self.daemons.running:
             daemon.ready()  # the projections are subscribed now
         self.writers = Writers(rig, PROCESSES, seed, rig.url)
@@ -115,14 +116,10 @@ class Storm:
 
 
 def storm(
-    durable: Durable,
-    rig: ServerRig,
-    kills: int,
-    seed: int,
-    command: Sequence[str] = (HOLDFAST,),
+    durable: Durable, rig: ServerRig, kills: int, seed: int
 ) -> tuple[Found, Accounts, LastIdReader]:
     """Live through so many kills, of which every third is of the server; come to rest."""
-    weather = Storm(durable, rig, seed, command)
+    weather = Storm(durable, rig, seed)
     try:
         for number in range(kills):
             weather.writers.more(APPENDS_PER_KILL)
@@ -153,7 +150,7 @@ def test_every_committed_event_is_in_the_tables_once_and_in_order(
         directory = tmp_path / str(first)
         directory.mkdir()
         with durable.databases.fresh() as url:
-            rig = ServerRig(directory, url, byte_code)
+            rig = storm_rig(directory, url, byte_code)
             found, accounts, reader = storm(durable, rig, kills, seed + first)
             turns = {event_id for (event_id,) in rig.rows("SELECT event_id FROM public.turns")}
             pages = dict(rig.rows("SELECT book, page FROM public.books WHERE page > 0"))
@@ -176,3 +173,12 @@ def test_every_committed_event_is_in_the_tables_once_and_in_order(
         assert accounts.undone
         # The control: a transaction was open in each round, and what it stored came late.
         assert lost >= kills
+
+
+def test_control_a_daemon_that_settles_before_its_rows_is_found_out(
+    durable: Durable, tmp_path: Path, byte_code: Path
+) -> None:
+    with durable.databases.fresh() as url:
+        rig = storm_rig(tmp_path, url, byte_code)
+        found = after_a_kill(rig, "settle_first_on_the_server", 1, rig.url)
+    assert [said for said in found if "events that are not in the chronicle" in said], found

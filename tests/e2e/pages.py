@@ -32,7 +32,7 @@ SHOP_TABLES = (
     "CREATE TABLE public.books (book text PRIMARY KEY, page int NOT NULL)",
     "CREATE TABLE public.turns (event_id text PRIMARY KEY)",
 )
-"""What transactions of writers change beside the events: with both, what was committed is known for sure."""
+"""What transactions of writers change beside the events: it tells what was committed."""
 UNREAD: dict[str, object] = {"events": 0, "page": 0, "jumps": 0, "chain": ""}
 
 

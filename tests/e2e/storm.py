@@ -73,21 +73,24 @@ class Daemons:
     def __init__(self, rig: Rig, count: int, command: Sequence[str] = (HOLDFAST,)) -> None:
         self._rig = rig
         self.command = command
-        self.running = [self._start() for _number in range(count)]
+        self.running = [self._start(0).ready()]  # the projections are subscribed now
+        self.running += [self._start(number) for number in range(1, count)]
 
-    def _start(self) -> Daemon:
-        return self._rig.run("-w", "2", app=PAGES, command=self.command)
+    def _start(self, number: int) -> Daemon:
+        # By its name it takes over from its earlier life at once, however long leases are.
+        name = f"daemon-{number}"
+        return self._rig.run("-w", "2", app=PAGES, command=self.command, worker_id=name)
 
     def kill(self, number: int) -> None:
         """Kill one and start another."""
         self.running[number].kill()
-        self.running[number] = self._start()
+        self.running[number] = self._start(number)
 
     def supervise(self) -> None:
         """Start those again that have ended: one that finds no server says so and exits."""
         for number, daemon in enumerate(self.running):
             if daemon.gone():
-                self.running[number] = self._start()
+                self.running[number] = self._start(number)
 
     def stop(self) -> None:
         for daemon in self.running:
@@ -144,9 +147,8 @@ def after_a_kill(rig: Rig, promise: str, seed: int, *transactions: str) -> list[
     writers = Writers(rig, 1, seed, *transactions)
     try:
         daemons = Daemons(rig, 1, unsafe)
-        daemons.running[0].ready()
         writers.more(5)
-        until(lambda: rig.ledger.read(), "a promise is broken", DRAIN_SECONDS)
+        until(rig.ledger.read, "a promise is broken", DRAIN_SECONDS)
         daemons.command = (HOLDFAST,)
         daemons.kill(0)
         accounts = writers.finish()

@@ -10,7 +10,9 @@ from holdfast.cli.output import _width
 from holdfast.cli.projection_output import progress_line
 from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
 
-from .conftest import invoke
+from tests.e2e.rig import until
+
+from .conftest import Daemon, invoke
 from .shop import owner_of
 
 CATALOG = """
@@ -165,6 +167,31 @@ def test_through_an_owner_the_read_models_are_read_from_its_files(books, here):
         assert invoke("chronicle", "list", "--json").stdout == alone
         [view] = answer(invoke("projections", "list", "--json"))
         assert view["generation"] == 2
+
+
+def test_a_rebuild_through_a_daemon_is_carried_out_by_it(books, here):
+    """In every way that there is; readers see all entries when the command returns."""
+    daemon = Daemon(here)
+    try:
+        aside = answer(books("rebuild", "chronicle", "--by", "ops", "--reason", "try", "--json"))
+        assert (aside["phase"], aside["mode"], aside["rows"]) == ("done", "generation", 5)
+        assert (aside["by"], aside["why"]) == ("ops", "try")
+        assert len(answer(books("chronicle", "list", "--json"))["entries"]) == 5
+        in_place = answer(books("rebuild", "chronicle", "--truncate", "--json"))
+        assert (in_place["phase"], in_place["rows"]) == ("done", 5)
+        assert in_place["hash"] == aside["hash"]
+        emitted = books("rebuild", "chronicle", "--truncate", "--emit-outbox")
+        assert "5 events of chronicle emitted" in emitted.stdout, emitted.output
+        stored = answer(books("rebuild", "chronicle", "--detach", "--json"))
+        until(lambda: rebuilt(books, stored["id"]), "the daemon has carried it out")
+        assert len(answer(books("chronicle", "search", "红楼", "--json"))["entries"]) == 1
+    finally:
+        assert daemon.stop() == 0
+
+
+def rebuilt(books, rebuild):
+    [view] = answer(books("projections", "list", "--json"))
+    return view.get("rebuild") is None and view["last_rebuild"]["id"] == rebuild
 
 
 @pytest.mark.parametrize("options", [(), ("--yaml",)])

@@ -138,17 +138,18 @@ def calm(rig: Rig, daemons: Daemons) -> Found:
     return replace(found, digests=rig.ask(digests))
 
 
-def after_a_kill(rig: Rig, promise: str, seed: int, *transactions: str) -> list[str]:
+def after_a_kill(rig: Rig, promise: str, table: str, *transactions: str) -> list[str]:
     """Kill a daemon that breaks this promise when it hurts; return what is found at the end.
 
-    It says in the ledger when that is. The next daemon keeps its promises.
+    It says in the ledger when that is, for each table. The next daemon keeps its promises.
     """
     unsafe = (sys.executable, str(HERE / "unsafe.py"), promise)
-    writers = Writers(rig, 1, seed, *transactions)
+    writers = Writers(rig, 1, 1, *transactions)
     try:
         daemons = Daemons(rig, 1, unsafe)
         writers.more(5)
-        until(rig.ledger.read, "a promise is broken", DRAIN_SECONDS)
+        broken = lambda: [entry for entry in rig.ledger.read() if entry.job == table]
+        until(broken, "a promise is broken", DRAIN_SECONDS)
         daemons.command = (HOLDFAST,)
         daemons.kill(0)
         accounts = writers.finish()

@@ -15,7 +15,9 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine
 from holdfast.engines.read_models.contract import DIRECTORY
 from holdfast.engines.socket_path import socket_path
+from holdfast.projections.chronicle import ENTRIES
 
+from .pages import TRAILS
 from .rig import PATIENCE_SECONDS, Rig, until
 from .storm import Daemons, Writers, after_a_kill, calm, rebuild
 from .storm_audit import Accounts, Found, problems
@@ -92,14 +94,14 @@ def test_every_acknowledged_event_is_in_the_tables_once_and_in_order(
 
 
 @pytest.mark.parametrize(
-    ("promise", "problem"),
+    ("promise", "table", "problem"),
     [
-        ("settle_first", "events that are not in the chronicle"),
-        ("forget_applied", "books whose trail is wrong"),
+        ("settle_first", ENTRIES.name, "events that are not in the chronicle"),
+        ("forget_applied", TRAILS.name, "books whose trail is wrong"),
     ],
 )
 def test_a_daemon_that_breaks_a_promise_is_found_out(
-    tmp_path: Path, byte_code: Path, promise: str, problem: str
+    tmp_path: Path, byte_code: Path, promise: str, table: str, problem: str
 ) -> None:
-    found = after_a_kill(ReadingRig(tmp_path, byte_code), promise, 1)
+    found = after_a_kill(ReadingRig(tmp_path, byte_code), promise, table)
     assert [said for said in found if problem in said], found

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
     from ledger import note  # this is run as a script
 
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 60.0
 """Long enough to be killed in it."""
 
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from holdfast.model.projection import queue_of
+from holdfast.projections.chronicle import ENTRIES
 from tests.e2e.pages import SHARED_BOOKS, SHOP_TABLES
 from tests.e2e.rig import until
 from tests.e2e.storm import Daemons, Writers, after_a_kill, calm, rebuild
@@ -181,5 +182,5 @@ def test_control_a_daemon_that_settles_before_its_rows_is_found_out(
 ) -> None:
     with durable.databases.fresh() as url:
         rig = storm_rig(tmp_path, url, byte_code)
-        found = after_a_kill(rig, "settle_first_on_the_server", 1, rig.url)
+        found = after_a_kill(rig, "settle_first_on_the_server", ENTRIES.name, rig.url)
     assert [said for said in found if "events that are not in the chronicle" in said], found

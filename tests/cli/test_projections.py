@@ -9,7 +9,6 @@ import pytest
 from holdfast.cli.output import _width
 from holdfast.cli.projection_output import progress_line
 from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
-
 from tests.e2e.rig import until
 
 from .conftest import Daemon, invoke

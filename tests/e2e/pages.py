@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from holdfast import Holdfast
 from holdfast.engines.read_models.contract import RowWriter
-from holdfast.model.read_model import ColumnType, ReadModel
+from holdfast.model.read_model import ColumnType, ReadModel, Row
 from holdfast.projections.declaration import ProjectedEvent
 
 app = Holdfast()
@@ -33,7 +33,7 @@ SHOP_TABLES = (
     "CREATE TABLE public.turns (event_id text PRIMARY KEY)",
 )
 """What transactions of writers change beside the events: it tells what was committed."""
-UNREAD: dict[str, object] = {"events": 0, "page": 0, "jumps": 0, "chain": ""}
+UNREAD: Row = {"events": 0, "page": 0, "jumps": 0, "chain": ""}
 
 
 @app.event("page.turned", entity="book", text="{actor} 翻页 {entity} to {page}")

@@ -388,8 +388,9 @@ def test_a_crash_costs_no_second_loss_of_jobs_that_wait_for_their_turn(key):
     declare(index)
 
     async def scenario(world):
-        jobs = [NewJob(task="index", payload={"number": n}, id=f"j{n}", key=key) for n in range(8)]
-        await world.engine.enqueue(jobs)
+        await world.engine.enqueue(
+            [NewJob(task="index", payload={"number": n}, id=f"j{n}", key=key) for n in range(8)]
+        )
         claim = await world.engine.claim(queues=["default"], worker="gone", limit=8, chain=8)
         await world.engine.reclaim(forced=claim.jobs)
         world.start()

@@ -51,8 +51,10 @@ async def test_a_rebuild_waits_for_an_open_transaction_and_has_its_event(opened,
             await world.rebuilder.start("renames", RebuildMode.GENERATION, WHO)
             for _step in range(3):
                 state, further = await world.rebuilder.step("renames")
+                assert state.rebuild is not None
                 assert (state.rebuild.phase, further) == (RebuildPhase.STARTING, False)
         state, further = await world.rebuilder.step("renames")
+        assert state.rebuild is not None
         assert (state.rebuild.phase, further) == (RebuildPhase.FILLING, True)
 
 

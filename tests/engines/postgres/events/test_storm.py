@@ -182,5 +182,8 @@ def test_control_a_daemon_that_settles_before_its_rows_is_found_out(
 ) -> None:
     with durable.databases.fresh() as url:
         rig = storm_rig(tmp_path, url, byte_code)
+        rig.env["HOLDFAST_MAX_CONNECTIONS"] = (
+            "4"  # both projections wait in one while tables are made
+        )
         found = after_a_kill(rig, "settle_first_on_the_server", ENTRIES.name, rig.url)
     assert [said for said in found if "events that are not in the chronicle" in said], found

@@ -23,12 +23,11 @@ import psycopg
 from holdfast.model.errors import NoOwner, Unavailable
 
 if TYPE_CHECKING:
-    from .pages import SHARED_BOOKS, PageTurned, app
+    from .pages import SHARED_BOOKS, THREADS, PageTurned, app
 else:
-    from pages import SHARED_BOOKS, PageTurned, app  # this is run as a script
+    from pages import SHARED_BOOKS, THREADS, PageTurned, app  # this is run as a script
 
 T = TypeVar("T")
-THREADS = 4
 ROLLED_BACK = 0.15
 PATIENCE_SECONDS = 60.0
 

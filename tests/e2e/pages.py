@@ -27,6 +27,8 @@ TRAILS = ReadModel(
     },
     key=("book",),
 )
+THREADS = 4
+"""Of each process that writes."""
 SHARED_BOOKS = [f"shared-{number}" for number in range(6)]
 SHOP_TABLES = (
     "CREATE TABLE public.books (book text PRIMARY KEY, page int NOT NULL)",

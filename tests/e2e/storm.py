@@ -15,6 +15,7 @@ from holdfast.engines.contract import Engine
 from holdfast.model.job import State
 from holdfast.model.search import Filter
 
+from .pages import THREADS
 from .rig import HERE, HOLDFAST, Daemon, Rig, until
 from .storm_audit import TABLES, Accounts, Found, digests, inspect, problems
 
@@ -27,6 +28,7 @@ class Writers:
 
     def __init__(self, rig: Rig, processes: int, seed: int, *transactions: str) -> None:
         self._rig = rig
+        self._orders = 0
         self._processes = [
             subprocess.Popen(
                 [
@@ -44,6 +46,7 @@ class Writers:
 
     def more(self, count: int) -> None:
         """Let each thread append this often."""
+        self._orders += 1
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write(f"{count}\n")
@@ -53,6 +56,10 @@ class Writers:
         paths: list[Path] = sorted(self._rig.directory.glob("*.account"))
         lines = (line.split(maxsplit=1) for path in paths for line in path.read_text().splitlines())
         return [rest for word, rest in lines if word == what]
+
+    def idle(self) -> bool:
+        """Whether all that was asked for is written."""
+        return len(self.said("written")) == self._orders * len(self._processes) * THREADS
 
     def finish(self) -> Accounts:
         """Let them come to their end; return what they were told."""
@@ -73,7 +80,10 @@ class Daemons:
     def __init__(self, rig: Rig, count: int, command: Sequence[str] = (HOLDFAST,)) -> None:
         self._rig = rig
         self.command = command
-        self.running = [self._start(0).ready()]  # the projections are subscribed now
+        first = self._start(0)
+        up = lambda: "workers:" in first.output or first.gone()
+        until(up, "the first daemon is up", DRAIN_SECONDS)  # it may have to compile all modules
+        self.running = [first.ready()]
         self.running += [self._start(number) for number in range(1, count)]
 
     def _start(self, number: int) -> Daemon:
@@ -106,7 +116,13 @@ def rebuild(rig: Rig, *flags: str) -> None:
 
 
 async def at_rest(engine: Engine) -> bool:
-    """Whether no job waits and no rebuild runs; fail if a job is dead, for it holds others."""
+    """Whether all tables exist, no job waits and no rebuild runs.
+
+    Fail if a job is dead, for it holds others.
+    """
+    for table in TABLES.values():
+        if not await engine.read_models.generations(table):
+            return False
     counts = (await engine.counts()).values()
     dead = (await engine.find(Filter(states=(State.DEAD,)))).jobs
     assert dead == [], [(job.id, job.losses, job.failure) for job in dead[:5]]

@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.model.durations import format_seconds
 from holdfast.model.plural import count_of
@@ -17,7 +19,12 @@ from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
 from .output import ago, clean, fields, moment, note, table
 
 if TYPE_CHECKING:
-    from holdfast.operations.projection_views import OutboxRow, ProjectionView, RebuildView
+    from holdfast.operations.projection_views import (
+        OutboxRow,
+        ProjectionView,
+        RebuildView,
+        RowsView,
+    )
 
 _STALL_SECONDS = 5.0
 _CLEAR = "\r\x1b[K"
@@ -112,6 +119,34 @@ def _advice(view: ProjectionView) -> list[str]:
     if not view.declared:
         found.append("it is not declared here: name the application with --app")
     return found
+
+
+def print_rows(name: str, view: RowsView) -> None:
+    """Print rows of a projection, a column for each of its columns; notes to standard error."""
+    if view.rows:
+        table(
+            [column.upper() for column in view.columns],
+            [[_cell(row[column]) for column in view.columns] for row in view.rows],
+            right=[column.upper() for column in view.columns if _is_number(view, column)],
+        )
+    elif view.made:
+        note("no rows")
+    else:
+        note(f"no worker has filled {name} yet: start `holdfast run`, or `holdfast rebuild {name}`")
+    if view.incomplete:
+        note(f"{name} is incomplete: see `holdfast projections show {name}`")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value).decode()
+    return value
+
+
+def _is_number(view: RowsView, column: str) -> bool:
+    return type(view.rows[0][column]) in (int, float)
 
 
 def print_rebuild(view: RebuildView) -> None:

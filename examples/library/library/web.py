@@ -148,7 +148,7 @@ def tag_book(book_id: int, tag: Text, session: Transaction) -> None:
     try:
         session.flush()
     except IntegrityError:
-        raise HTTPException(409, f"{book.title} has the tag {tag}") from None
+        raise HTTPException(409, f"book {book_id} has the tag {tag}") from None
     record(session, BookTagged(book_id, book.title, tag), book.scope)
 
 

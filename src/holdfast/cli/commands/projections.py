@@ -61,7 +61,7 @@ def show_projection(context: CommandContext, name: str, *, app: str | None, as_j
     from holdfast.cli.projection_output import print_projection  # noqa: PLC0415
 
     found = read_projections(context, app, lambda projections: projections.show(name))
-    document(found) if as_json else print_projection(found)
+    document(found) if as_json else print_projection(found, app)
 
 
 @projections_group.command("rows")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.docs.pages import blocks_of, commands_of, matches
 from tests.engines.postgres.servers import Databases
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "library"
@@ -101,6 +106,59 @@ def test_control_without_the_fix_the_demo_fails():
     done = run("-c", "from library import demo; demo.Demo.mend = lambda self: None; demo.main()")
     assert done.returncode == 1, done.stdout
     assert "This is not so: `holdfast replay " in done.stderr
+
+
+@contextlib.contextmanager
+def started(line: str, directory: Path, said: str) -> Iterator[str]:
+    """Run a command of the page until the end; yield what it says when it has started."""
+    log = directory / f"{line.split(maxsplit=1)[0]}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *line.split()],
+            cwd=directory,
+            env=environment(None) | {"HOLDFAST_METRICS_PORT": "off", "PYTHONUNBUFFERED": "1"},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        while not (found := re.search(said, log.read_text("utf-8"))):
+            assert process.poll() is None, log.read_text("utf-8")
+            time.sleep(0.05)
+        yield found[0]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_what_its_readme_has_one_type_by_hand(tmp_path):
+    directory = tmp_path / "library"
+    shutil.copytree(EXAMPLE, directory)
+    _command, run_both, typed = blocks_of("examples/library/README.md")
+    worker, web = (one.line for one in commands_of(run_both.text))
+    so_far, programs = "", Path(sys.executable).parent
+    with (
+        started(worker, directory, "workers: "),
+        started(f"{web} --port 0", directory, r"127.0.0.1:\d+") as address,
+    ):
+        for command in commands_of(typed.text):
+            line = command.line.replace("localhost:8000", address)
+            if line.startswith("post()"):
+                so_far = f"{line}\n"
+                continue
+            looks = not line.startswith("post ")  # a worker may need a moment
+            while True:
+                done = subprocess.run(
+                    ["/bin/bash", "-c", so_far + line],
+                    cwd=directory,
+                    env=environment(None) | {"PATH": f"{programs}:{os.environ['PATH']}"},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                if matches(command.output, done.stdout):
+                    break
+                assert looks, (command, done.stdout)
+                time.sleep(0.1)
 
 
 def after_requests(server: Databases, change: str = "") -> tuple[list[str], list[str]]:

@@ -31,6 +31,7 @@ from holdfast.model.projection import (
 from holdfast.model.search import MAX_PAGE, Filter
 from holdfast.model.subscription import Subscription
 from holdfast.projections.apply import ReadEvent
+from holdfast.projections.chronicle import CHRONICLE
 from holdfast.projections.declaration import Projection
 from holdfast.projections.rebuild import Rebuilder
 from holdfast.projections.rows import read_rows, row_query, value_of_text
@@ -124,6 +125,10 @@ class ProjectionOperations:
         projection = self._projections.get(name)
         if projection is None:
             raise UnknownProjection(name, self._projections)
+        if name == CHRONICLE:
+            raise InvalidInput(
+                "NAME", "ask it by `holdfast chronicle`, which hides what is sensitive"
+            )
         table = projection.table
         values = {column: value_of_text(table, column, text) for column, text in where.items()}
         query = row_query(table, values, search=search, order=order, limit=limit)

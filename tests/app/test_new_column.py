@@ -115,11 +115,13 @@ async def test_before_a_worker_of_the_new_version_has_run(stores, kind, previous
             event = await first.append(EVENT, actor="ann")
             await event.wait("shelf", timeout="30s")
         app = second_version(store, previous, own=True)
-        await rebuild(app)
-        assert await app.rows("shelf") == [AFTER]
-        await roll_back(app)
-        assert await app.rows("shelf") == [BEFORE if previous else {**BEFORE, "length": None}]
-        await app.close()
+        try:
+            await rebuild(app)
+            assert await app.rows("shelf") == [AFTER]
+            await roll_back(app)
+            assert await app.rows("shelf") == [BEFORE if previous else {**BEFORE, "length": None}]
+        finally:
+            await app.close()
 
 
 @pytest.mark.parametrize("kind", ["journal", "postgres"])

@@ -54,7 +54,7 @@ def main() -> None:
                 replay_and_rebuild(demo, client, shelf)
                 look_around(demo)
     console.print("\n[bold green]No event was lost, and nobody edited a row by hand.[/]")
-    console.print("Your turn: README.md says how to start it, and what to try.")
+    console.print("Your turn: examples/library/README.md says how to start it, and what to try.")
 
 
 def a_day(demo: "Demo", client: "Web") -> int:

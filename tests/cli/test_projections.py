@@ -32,6 +32,16 @@ projections:
       book: {from: entity_id}
       pages: {from: after.pages, type: integer}
 """
+ROWS = """
+projections:
+  titles:
+    events: [book.renamed]
+    key: [book]
+    columns:
+      book: {from: entity_id}
+      title: {from: after.title, type: text, search: true}
+      renamed_at: {from: occurred_at}
+"""
 
 
 def renamed(number, title="Emma", **state):
@@ -92,6 +102,45 @@ def test_pages_of_the_chronicle_go_by_cursor_and_columns_are_aligned(books):
     ends = {_width(line[: line.index("book:")]) for line in table[1:]}
     assert ends == {table[0].index("ENTITY")}
     assert books("chronicle", "list", "--cursor", "x").exit_code == 2
+
+
+def test_rows_of_a_projection_are_shown(books, here):
+    (here / "projections.yaml").write_text(ROWS)
+    early = books("projections", "rows", "titles")
+    assert "no worker has filled titles yet" in early.stderr
+    assert books("rebuild", "titles").exit_code == 0
+    assert books("projections", "rows", "titles", "--order", "-book").stdout.splitlines()[:2] == [
+        "BOOK  TITLE         RENAMED_AT",
+        "4     Ulysses       2026-11-14 10:00:00",
+    ]
+    found = answer(books("projections", "rows", "titles", "--search", "红楼", "--json"))
+    assert found == [{"book": "1", "title": "红楼梦", "renamed_at": "2026-11-11T10:00:00Z"}]
+    when = "--where", "renamed_at=2026-11-10T10:00:00Z"
+    assert [
+        one["title"] for one in answer(books("projections", "rows", "titles", *when, "--json"))
+    ] == ["Emma"]
+    assert "no rows" in books("projections", "rows", "titles", "--where", "book=9").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("titles", "--where", "book"), "--where: 'book' is not COLUMN=VALUE"),
+        (("titles", "--where", "book=1", "--where", "book=2"), "each column once"),
+        (("titles", "--where", "isbn=1"), "titles has no column 'isbn'"),
+        (("titles", "--where", "renamed_at=noon"), "renamed_at: 'noon' is not a timestamp"),
+        (("titles", "--order", "isbn"), "titles has no such column"),
+        (("nothing",), "no projection 'nothing' is declared here"),
+        (("chronicle",), "ask it by `holdfast chronicle`, which hides what is sensitive"),
+    ],
+)
+def test_rows_that_cannot_be_asked_for_are_refused(books, here, words, said):
+    (here / "projections.yaml").write_text(ROWS)
+    books("rebuild", "titles")
+    refused = books("projections", "rows", *words)
+    assert refused.exit_code != 0
+    assert said in refused.stderr
+    assert "secret" not in refused.output
 
 
 def test_in_place_and_through_the_outbox(books):

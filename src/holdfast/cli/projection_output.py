@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from holdfast.model.durations import format_seconds
 from holdfast.model.plural import count_of
@@ -17,7 +19,12 @@ from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
 from .output import ago, clean, fields, moment, note, table
 
 if TYPE_CHECKING:
-    from holdfast.operations.projection_views import OutboxRow, ProjectionView, RebuildView
+    from holdfast.operations.projection_views import (
+        OutboxRow,
+        ProjectionView,
+        RebuildView,
+        RowsView,
+    )
 
 _STALL_SECONDS = 5.0
 _CLEAR = "\r\x1b[K"
@@ -70,7 +77,7 @@ def _short(seconds: float) -> str:
     return format_seconds(float(round(seconds, 1) if seconds < 10 else round(seconds)))
 
 
-def print_projection(view: ProjectionView) -> None:
+def print_projection(view: ProjectionView, app: str | None = None) -> None:
     """Print one projection, and what to do about it."""
     held = f"{view.held:,} behind {count_of(view.held_keys, 'key')} that failed"
     behind = f", the oldest has waited {_short(view.lag_seconds)}" if view.lag_events else ""
@@ -96,13 +103,13 @@ def print_projection(view: ProjectionView) -> None:
         if rebuild is not None:
             click.echo(f"{name}:")
             print_rebuild(rebuild)
-    for advice in _advice(view):
+    for advice in _advice(view, "" if app is None else f" --app {app}"):
         note(advice)
 
 
-def _advice(view: ProjectionView) -> list[str]:
+def _advice(view: ProjectionView, more: str) -> list[str]:
     found: list[str] = []
-    name = view.name
+    name = view.name + more
     if view.rebuild is not None and view.rebuild.error:
         found.append(f"the rebuild stopped: mend it, then holdfast rebuild {name} --resume")
     if view.incomplete and view.rebuild is None:
@@ -112,6 +119,34 @@ def _advice(view: ProjectionView) -> list[str]:
     if not view.declared:
         found.append("it is not declared here: name the application with --app")
     return found
+
+
+def print_rows(name: str, view: RowsView) -> None:
+    """Print rows of a projection, a column for each of its columns; notes to standard error."""
+    if view.rows:
+        table(
+            [column.upper() for column in view.columns],
+            [[_cell(row[column]) for column in view.columns] for row in view.rows],
+            right=[column.upper() for column in view.columns if _is_number(view, column)],
+        )
+    elif view.made:
+        note("no rows")
+    else:
+        note(f"no worker has filled {name} yet: start `holdfast run`, or `holdfast rebuild {name}`")
+    if view.incomplete:
+        note(f"{name} is incomplete: see `holdfast projections show {name}`")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value).decode()
+    return value
+
+
+def _is_number(view: RowsView, column: str) -> bool:
+    return type(view.rows[0][column]) in (int, float)
 
 
 def print_rebuild(view: RebuildView) -> None:
@@ -135,15 +170,16 @@ def print_rebuild(view: RebuildView) -> None:
     )
 
 
-def print_rebuilt(name: str, view: RebuildView) -> None:
-    """Print how a rebuild ended, or that it goes on."""
+def print_rebuilt(name: str, view: RebuildView, app: str | None = None) -> None:
+    """Print how a rebuild ended, or that it goes on, and what to type next."""
+    more = "" if app is None else f" --app {app}"
     if view.phase == RebuildPhase.FAILED:
         click.echo(f"rebuild {view.id} of {name} failed at {_share(view)}: {clean(view.error)}")
         note(
-            f"readers see what they saw before: mend it, then holdfast rebuild {name} --resume; "
-            "or allow some to fail with --max-errors N; or --cancel"
+            "readers see what they saw before: mend it, then holdfast rebuild "
+            f"{name} --resume{more}; or allow some to fail with --max-errors N; or --cancel"
             if view.mode == RebuildMode.GENERATION
-            else f"the table is incomplete: mend it, then holdfast rebuild {name} --resume"
+            else f"the table is incomplete: mend it, then holdfast rebuild {name} --resume{more}"
         )
     elif view.phase == RebuildPhase.CANCELLED:
         click.echo(f"rebuild {view.id} of {name} is cancelled")
@@ -161,7 +197,7 @@ def print_rebuilt(name: str, view: RebuildView) -> None:
             same = "the same" if view.hash == view.live_hash else "another"
             before = f"the one before had {view.live_rows:,} with {same} hash"
             click.echo(f"generation {view.generation} is live; {before}")
-            note(f"to return to it within a day: holdfast projections rollback {name}")
+            note(f"to return to it within a day: holdfast projections rollback {name}{more}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from holdfast.engines.read_models.contract import RowWriter
 from holdfast.model.errors import InvalidInput
 from holdfast.model.event import Event
 from holdfast.model.job import check_name
-from holdfast.model.projection import check_projection_name
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.read_model import ReadModel, Value
 
 DEFAULT_BATCH = 200
@@ -126,6 +126,10 @@ class Projection:
         if version < self.version and self.previous is not None:
             return self.previous.of_version(version)
         return self
+
+    def table_of(self, state: ProjectionState, generation: int) -> ReadModel:
+        """Return the table of a generation: that of the version by which it is filled."""
+        return self.of_version(state.versions.get(generation, self.version)).table
 
 
 def _decoded(value: bytes | None) -> Value:

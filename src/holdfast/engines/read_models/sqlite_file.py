@@ -22,7 +22,7 @@ from .full_text import match_expression, terms_of
 from .query import Aggregate, RowQuery
 from .row_buffer import RowBuffer
 from .sqlite_values import Stored, loaded, row_of, row_values, stored
-from .statements import SQLITE, Bound, column_list, quoted
+from .statements import SQLITE, Bound, column_list, columns_of, quoted
 
 APPLICATION_ID = 0x4846524D
 """Identifies the file as ours: HFRM."""
@@ -220,7 +220,7 @@ class SqliteFile:
     def digest(self) -> TableDigest:
         """Count and hash all rows."""
         count = total = 0
-        columns = column_list(sorted(self.table.columns))
+        columns = columns_of(sorted(self.table.columns), _ROWS)
         with self._errors():
             for row in self._connection.execute(f"SELECT {columns} FROM {_ROWS}"):
                 count += 1
@@ -249,7 +249,7 @@ class SqliteFile:
         for start in range(0, len(keys), _CHUNK):
             chunk = keys[start : start + _CHUNK]
             text = (
-                f"SELECT {_NUMBER}, {column_list(list(self.table.columns))} FROM {_ROWS}"
+                f"SELECT {_NUMBER}, {columns_of(list(self.table.columns), _ROWS)} FROM {_ROWS}"
                 f" WHERE ({column_list(self.table.key)})"
                 f" IN (VALUES {', '.join(marks for _ in chunk)})"
             )
@@ -282,7 +282,10 @@ class SqliteFile:
         try:
             yield
         except sqlite3.Error as error:
-            raise StorageError(f"{self._path}: {error}") from error
+            advice = ""
+            if str(error).startswith("no such column"):
+                advice = "; start a worker, which adds columns, or rebuild it"
+            raise StorageError(f"{self._path}: {error}{advice}") from error
 
 
 def stored_value(value: Value) -> Stored:

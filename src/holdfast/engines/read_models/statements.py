@@ -73,6 +73,11 @@ def column_list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
+def columns_of(names: Sequence[str], of: str) -> str:
+    """Return columns of a table to read: SQLite takes an unknown name alone for a text."""
+    return ", ".join(f"{of}.{quoted(name)}" for name in names)
+
+
 def definitions(table: ReadModel, dialect: Dialect) -> str:
     """Return the definitions of all columns."""
     return ", ".join(
@@ -150,7 +155,7 @@ def select(table: ReadModel, source: str, found: Bound, query: RowQuery, dialect
     conditions, values = where(query.conditions, dialect)
     after, seen = keyset(query, dialect)
     text = (
-        f"SELECT {column_list(list(table.columns))} FROM {source}"
+        f"SELECT {columns_of(list(table.columns), 'shown')} FROM {source} AS shown"
         f" WHERE {conditions} AND {found[0]} AND {after}"
         f"{ordering(query)} LIMIT {dialect.placeholder}"
     )

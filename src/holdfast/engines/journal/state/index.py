@@ -141,6 +141,10 @@ class JournalIndex:
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
         """Apply the effect of this sequence number; return its job as it is now."""
+        if type(effect) is EventAppended:  # most frequent of its kind
+            self._advance(effect.at_us, seq)
+            self._append(effect.event, seq)
+            return None
         if isinstance(effect, SETTINGS):
             self._set(effect, seq)
             return None
@@ -214,6 +218,9 @@ class JournalIndex:
         """The same for a job with a key: another job may become the next of its key."""
         keyed = job or old
         key_queue = self._key_queue(keyed)
+        if type(effect) is Enqueued and old is None and job is not None and key_queue.is_last(job):
+            self._enqueue_last(tenant, key_queue, job)
+            return
         was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
         if self.unordered and old is not None and old.token not in self._leases:
@@ -224,6 +231,14 @@ class JournalIndex:
             if not key_queue:
                 del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
 
+    def _enqueue_last(self, tenant: TenantState, key_queue: KeyQueue, job: Job) -> None:
+        """The same for a new job behind all of its key: no other can become the next one."""
+        tenant.jobs[job.id] = job
+        self._enter(tenant, job)
+        if key_queue.candidate() is job and not self._free_to_queue(job):
+            self._queue(tenant, job)
+        self._behind_of[job.queue] += key_queue.holds_up(job)
+
     def _advance(self, at_us: int, seq: int) -> None:
         self.seq = seq
         if at_us > self.last_at_us:
@@ -233,9 +248,7 @@ class JournalIndex:
 
     def _set(self, effect: Setting, seq: int) -> None:
         self._advance(effect.at_us, seq)
-        if isinstance(effect, EventAppended):
-            self._append(effect.event, seq)
-        elif isinstance(effect, PolicySet):
+        if isinstance(effect, PolicySet):
             was_ordered = self.limits.ordered(effect.queue)
             self.limits.set(effect.queue, effect.policy)
             if self.limits.ordered(effect.queue) != was_ordered:

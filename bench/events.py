@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.engines.contract import Engine
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.projection import RebuildMode
 from holdfast.operations.attribution import Author
@@ -83,17 +84,19 @@ async def _project(directory: str, count: int, name: str, *, hot: bool) -> Figur
     await Generations(engine).ensure(_projection(app, name))
     await _append_all(engine, count, hot=hot)
     await engine.close()
-    watch = Stopwatch()
     flags = {"workers": 1, "log_level": "error", "chronicle": name == "chronicle"}
     async with app.running(**flags):
+        while await app._binding.call(_waiting) == count:  # noqa: SLF001
+            await asyncio.sleep(0.001)
+        watch, before = Stopwatch(), await app._binding.call(_waiting)  # noqa: SLF001
         while await app._binding.call(_waiting):  # noqa: SLF001
-            await asyncio.sleep(0.02)
-        return watch.figures(f"project_{name}{'_hot' if hot else ''}", count)
+            await asyncio.sleep(0.01)
+        return watch.figures(f"project_{name}{'_hot' if hot else ''}", before)
 
 
-async def _waiting(engine: Any) -> bool:
+async def _waiting(engine: Engine) -> int:
     counts = await engine.counts()
-    return any(one.pending or one.in_flight for one in counts.values())
+    return sum(one.pending + one.in_flight for one in counts.values())
 
 
 async def rebuild(directory: str, count: int) -> Figures:

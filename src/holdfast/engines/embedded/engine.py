@@ -23,6 +23,7 @@ from holdfast.engines.argument_checks import (
     check_events,
     check_filter,
     check_group_change,
+    check_held,
     check_limit,
     check_may_sample,
     check_names,

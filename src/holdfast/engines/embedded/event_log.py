@@ -113,9 +113,7 @@ class EventLog:
             raise EventConflict(conflicts[0])
         return receipts, events
 
-    def _jobs(
-        self, events: Sequence[Event], named: Collection[str], now_us: int
-    ) -> list[Enqueued]:
+    def _jobs(self, events: Sequence[Event], named: Collection[str], now_us: int) -> list[Enqueued]:
         """Return the jobs of new events, in their order; of one, by subscriptions' names.
 
         ``named`` are the events whose id the caller gave: a job may have the id of theirs.

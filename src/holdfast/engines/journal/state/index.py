@@ -141,11 +141,7 @@ class JournalIndex:
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
         """Apply the effect of this sequence number; return its job as it is now."""
-        if type(effect) is EventAppended:  # most frequent of its kind
-            self._advance(effect.at_us, seq)
-            self._append(effect.event, seq)
-            return None
-        if isinstance(effect, SETTINGS):
+        if type(effect) is EventAppended or isinstance(effect, SETTINGS):
             self._set(effect, seq)
             return None
         if isinstance(effect, WHOLE):
@@ -248,7 +244,9 @@ class JournalIndex:
 
     def _set(self, effect: Setting, seq: int) -> None:
         self._advance(effect.at_us, seq)
-        if isinstance(effect, PolicySet):
+        if isinstance(effect, EventAppended):
+            self._append(effect.event, seq)
+        elif isinstance(effect, PolicySet):
             was_ordered = self.limits.ordered(effect.queue)
             self.limits.set(effect.queue, effect.policy)
             if self.limits.ordered(effect.queue) != was_ordered:

@@ -79,6 +79,8 @@ _OPTIONAL = (
     "supersedes",
 )
 _copied, _optional = attrgetter(*_COPIED), attrgetter(*_OPTIONAL)
+_BATCH = 500
+"""Each batch is two syncs: of the table, and of the log."""
 _NUL = rb"\u0000"
 """A NUL character, as JSON has it."""
 
@@ -121,4 +123,4 @@ def _storable(value: object) -> Value:
     return found
 
 
-PROJECTION = Projection(name=CHRONICLE, table=ENTRIES, apply=write_entries)
+PROJECTION = Projection(name=CHRONICLE, table=ENTRIES, apply=write_entries, batch=_BATCH)

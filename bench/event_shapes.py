@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast import Holdfast
 from holdfast.engines.read_models.contract import RowWriter
 from holdfast.model.event import NewEvent
-from holdfast.model.read_model import ColumnType, ReadModel, Row
+from holdfast.model.read_model import ColumnType, ReadModel, Row, RowKey
 from holdfast.projections.declaration import ProjectedEvent
 
 EVENT_TYPE = "book.renamed"
@@ -83,11 +83,9 @@ class BookRenamed:
 
 def count_renames(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
     """Keep the title of each book, and how often it changed."""
-    known: dict[tuple[object, ...], Row] = dict(
-        rows.get_many({(event.entity_id,) for event in events})
-    )
+    known: dict[RowKey, Row] = dict(rows.get_many({(event.entity_id,) for event in events}))
     for event in events:
-        key = (event.entity_id,)
+        key: RowKey = (event.entity_id,)
         renames = known[key]["renames"] if key in known else 0
         after = event.after
         assert isinstance(after, dict)

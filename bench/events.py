@@ -102,7 +102,7 @@ async def _waiting(engine: Engine) -> int:
 async def rebuild(directory: str, count: int) -> Figures:
     """Rebuild both projections from the stored events, and read from the chronicle."""
     app = application(directory, books=True)
-    read = event_reader(app.catalog.checked())
+    read = event_reader(app.catalog)
     engine = await JournalEngine.open(directory, options=ours.OPTIONS)
     await _append_all(engine, count)
     await engine.count_events()
@@ -139,7 +139,7 @@ async def _read(engine: JournalEngine, app: Holdfast) -> Figures:
             began = time.perf_counter()
             page = await chronicle.page(wanted)
             taken.append(time.perf_counter() - began)
-        assert page.entries, name
+            assert page.entries, name
         found[f"chronicle_{name}_ms"] = statistics.median(taken) * 1e3
     return found
 

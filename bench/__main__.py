@@ -16,7 +16,7 @@ from pathlib import Path
 
 import holdfast
 
-from . import batches, brokers, limits, ours, payloads, peers, postgres, registry, worker
+from . import batches, brokers, events, limits, ours, payloads, peers, postgres, registry, worker
 from .report import table
 
 HERE = Path(__file__).parent
@@ -204,6 +204,13 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
             "registry_rounds": pairs(root, "registry", arguments.pairs, registry.measure)
         },
         "batches": lambda: {"batch_rounds": batch_rounds(root, arguments.rounds)},
+        "events": lambda: {
+            "event_rounds": repeated(
+                "events",
+                arguments.event_rounds,
+                lambda: events.measure(root, arguments.events, arguments.stored_events),
+            )
+        },
         "postgres": lambda: postgres_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
@@ -219,7 +226,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            "postgres",
+            *("events", "postgres"),
         ),
         help="measure this part alone",
     )
@@ -230,6 +237,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--worker-rounds", type=int, default=3)
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=5, help="with and without something")
+    parser.add_argument("--event-rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=100_000, help="appended and projected")
+    parser.add_argument("--stored-events", type=int, default=1_000_000, help="to rebuild from")
     parser.add_argument("--postgres-rounds", type=int, default=3)
     parser.add_argument(
         "--steady-seconds", type=float, default=60, help="of even load on PostgreSQL; 0 is none"

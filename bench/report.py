@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping
 
+from .event_report import EVENTS
 from .postgres.report import POSTGRES, POSTGRES_LARGE, POSTGRES_STEADY
 
 Round = dict[str, float]
@@ -345,6 +346,7 @@ def table(result: Mapping[str, object]) -> str:
         ("letters_rounds", LETTERS),
         ("payload_rounds", PAYLOADS),
         ("registry_rounds", REGISTRY),
+        ("event_rounds", EVENTS),
         ("postgres_rounds", POSTGRES),
         ("postgres_large_rounds", POSTGRES_LARGE),
         ("postgres_steady_rounds", POSTGRES_STEADY),

@@ -28,14 +28,22 @@ OnFailure = Literal["hold", "skip"]
 class ProjectedEvent:
     """An event as a projection sees it: of the current version of its type, and decoded."""
 
-    __slots__ = ("data", "event", "text")
+    __slots__ = ("_text", "data", "event")
 
-    def __init__(self, event: Event, data: Mapping[str, object], text: str) -> None:
+    def __init__(
+        self, event: Event, data: Mapping[str, object], text: str | Callable[[], str]
+    ) -> None:
         self.event = event
         self.data = data
         """Its payload, of the current version."""
-        self.text = text
-        """What happened, for people."""
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """What happened, for people; made when it is asked for, since few projections do."""
+        if not isinstance(self._text, str):
+            self._text = self._text()
+        return self._text
 
     def __getattr__(self, name: str) -> object:
         """Return what the event itself has: ``entity_id``, ``actor_id``, ``tenant`` …"""

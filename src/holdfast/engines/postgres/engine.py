@@ -17,6 +17,7 @@ from holdfast.engines.argument_checks import (
     check_events,
     check_filter,
     check_group_change,
+    check_held,
     check_limit,
     check_may_sample,
     check_names,
@@ -266,7 +267,7 @@ class PostgresEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         self._database.check_open()
         if not leases:
             return []
@@ -281,7 +282,7 @@ class PostgresEngine:
         self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         return await self._database.read(lambda: settle_verbs.read_leases(leases, caller))
 
     # --- look --------------------------------------------------------------------------------

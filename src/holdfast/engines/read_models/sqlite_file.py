@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import chain
 
 import msgspec
 
@@ -28,13 +29,17 @@ APPLICATION_ID = 0x4846524D
 """Identifies the file as ours: HFRM."""
 _ROWS, _SEARCH, _NUMBER = "rows", "search", "_row"
 _NOTE_APPLIED = "INSERT OR IGNORE INTO applied VALUES (?, ?)"
+_FORGET_APPLIED = "DELETE FROM applied WHERE (tenant, id) = (?, ?)"
 _CHUNK = 200
 """How many rows one statement reads: SQLite allows so many values."""
 _SETUP = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    "CREATE TABLE IF NOT EXISTS applied (tenant TEXT, id TEXT, PRIMARY KEY (tenant, id))",
+    """
+    CREATE TABLE IF NOT EXISTS applied (tenant TEXT, id TEXT, PRIMARY KEY (tenant, id))
+    WITHOUT ROWID
+    """,
     "CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), record TEXT)",
 )
 
@@ -46,6 +51,8 @@ class SqliteFile:
         self._path = path
         self.table = table
         self._connection = self._connect(writes=writes)
+        self._noted: int | None = None
+        """How many jobs ``applied`` names, if that is known."""
 
     def _connect(self, *, writes: bool) -> sqlite3.Connection:
         uri = self._path if self._path == ":memory:" else f"file:{_uri(self._path)}"
@@ -100,6 +107,7 @@ class SqliteFile:
         with self._transaction() as connection:
             for name in (_ROWS, "applied"):
                 connection.execute(f"DELETE FROM {name}")
+            self._noted = 0
             self._put_position(connection, position)
             if self.table.search:
                 connection.execute(f"INSERT INTO {_SEARCH} ({_SEARCH}) VALUES ('delete-all')")
@@ -112,13 +120,18 @@ class SqliteFile:
 
     def applied(self, jobs: Collection[JobName]) -> set[JobName]:
         """Return those of these jobs whose rows are here."""
-        found = set()
+        if self._noted == 0:
+            return set()
+        found: set[JobName] = set()
+        names = list(jobs)
         with self._errors():
-            for job in jobs:
-                if self._connection.execute(
-                    "SELECT 1 FROM applied WHERE (tenant, id) = (?, ?)", job
-                ).fetchone():
-                    found.add(job)
+            for start in range(0, len(names), _CHUNK):
+                chunk = names[start : start + _CHUNK]
+                text = (
+                    "SELECT tenant, id FROM applied WHERE (tenant, id)"
+                    f" IN (VALUES {', '.join('(?, ?)' for _ in chunk)})"
+                )
+                found.update(self._connection.execute(text, list(chain.from_iterable(chunk))))
         return found
 
     def apply(
@@ -135,8 +148,8 @@ class SqliteFile:
             rows = RowBuffer(self.table, self._read)
             change(rows)
             self._write(connection, rows.upserts(), rows.deletes())
-            connection.executemany(_NOTE_APPLIED, applied)
-            connection.executemany("DELETE FROM applied WHERE (tenant, id) = (?, ?)", settled)
+            self._forget(connection, settled)
+            self._note(connection, applied)
 
     def fill(self, fill: Fill, expected: FillPosition | None) -> None:
         """Change rows, and store how far the rebuild has come."""
@@ -146,8 +159,24 @@ class SqliteFile:
             rows = RowBuffer(self.table, self._read)
             filled = fill(rows)
             self._write(connection, rows.upserts(), rows.deletes())
-            connection.executemany(_NOTE_APPLIED, filled.covered)
+            self._note(connection, filled.covered)
             self._put_position(connection, filled.position)
+
+    def _note(self, connection: sqlite3.Connection, jobs: Collection[JobName]) -> None:
+        """Note jobs whose rows are stored with this transaction."""
+        new = connection.executemany(_NOTE_APPLIED, jobs).rowcount if jobs else 0
+        if self._noted is not None:
+            self._noted += new
+
+    def _forget(self, connection: sqlite3.Connection, jobs: Collection[JobName]) -> None:
+        """Forget jobs that are settled: usually all, which is one step for SQLite."""
+        if self._noted is None:
+            self._noted = connection.execute("SELECT count(*) FROM applied").fetchone()[0]
+        if jobs and len(jobs) == self._noted:
+            connection.execute("DELETE FROM applied")
+            self._noted = 0
+        elif jobs:
+            self._noted -= connection.executemany(_FORGET_APPLIED, jobs).rowcount
 
     def _put_position(self, connection: sqlite3.Connection, position: FillPosition) -> None:
         record = msgspec.json.encode(position).decode()
@@ -157,33 +186,55 @@ class SqliteFile:
         self, connection: sqlite3.Connection, upserts: Sequence[Row], deletes: Sequence[RowKey]
     ) -> None:
         table = self.table
+        numbers: list[int | None] = [None] * len(upserts)
         if table.search:
             keys = [*map(table.key_of, upserts), *deletes]
-            connection.executemany(
-                f"INSERT INTO {_SEARCH} ({_SEARCH}, rowid, terms) VALUES ('delete', ?, ?)",
-                [(row, terms_of(table, old)) for row, old in self._numbered(keys)],
-            )
+            numbers = self._replace_terms(connection, keys, upserts)
         key = " AND ".join(f"{quoted(name)} = ?" for name in table.key)
         connection.executemany(
             f"DELETE FROM {_ROWS} WHERE {key}", [self._key_values(one) for one in deletes]
         )
-        marks = ", ".join("?" for _ in table.columns)
+        marks = ", ".join("?" for _ in (_NUMBER, *table.columns))
         others = [name for name in table.columns if name not in table.key]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         statement = (
-            f"INSERT INTO {_ROWS} ({column_list(list(table.columns))}) VALUES ({marks})"
+            f"INSERT INTO {_ROWS} ({column_list([_NUMBER, *table.columns])}) VALUES ({marks})"
             f" ON CONFLICT ({column_list(table.key)})"
             f" DO {f'UPDATE SET {changes}' if others else 'NOTHING'}"
         )
-        connection.executemany(statement, [row_values(table, row) for row in upserts])
-        if table.search:
-            find = f"SELECT {_NUMBER} FROM {_ROWS} WHERE {key}"
-            for row in upserts:
-                [number] = connection.execute(find, self._key_values(table.key_of(row))).fetchone()
-                connection.execute(
-                    f"INSERT INTO {_SEARCH} (rowid, terms) VALUES (?, ?)",
-                    [number, terms_of(table, row)],
-                )
+        connection.executemany(
+            statement,
+            [
+                [number, *row_values(table, row)]
+                for number, row in zip(numbers, upserts, strict=True)
+            ],
+        )
+
+    def _replace_terms(
+        self, connection: sqlite3.Connection, keys: Sequence[RowKey], upserts: Sequence[Row]
+    ) -> list[int | None]:
+        """Replace the terms of rows that change; return the numbers for those that are new.
+
+        ``keys`` are those of ``upserts``, then others that are deleted.
+        """
+        table = self.table
+        found = self._numbered(keys)
+        connection.executemany(
+            f"INSERT INTO {_SEARCH} ({_SEARCH}, rowid, terms) VALUES ('delete', ?, ?)",
+            [(number, terms_of(table, old)) for number, old in found],
+        )
+        known = {table.key_of(old): number for number, old in found}
+        [last] = connection.execute(f"SELECT coalesce(max({_NUMBER}), 0) FROM {_ROWS}").fetchone()
+        new: list[int | None] = []
+        terms: list[tuple[int, str]] = []
+        for key, row in zip(keys, upserts, strict=False):
+            number = known.get(key)
+            if number is None:
+                last += 1
+            new.append(last if number is None else None)  # a row that is there keeps its number
+            terms.append((last if number is None else number, terms_of(table, row)))
+        connection.executemany(f"INSERT INTO {_SEARCH} (rowid, terms) VALUES (?, ?)", terms)
+        return new
 
     # --- read --------------------------------------------------------------------------------
 
@@ -273,6 +324,7 @@ class SqliteFile:
                 yield self._connection
                 self._connection.execute("COMMIT")
         except BaseException:
+            self._noted = None
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise

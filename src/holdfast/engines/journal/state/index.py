@@ -141,7 +141,7 @@ class JournalIndex:
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
         """Apply the effect of this sequence number; return its job as it is now."""
-        if isinstance(effect, SETTINGS):
+        if type(effect) is EventAppended or isinstance(effect, SETTINGS):
             self._set(effect, seq)
             return None
         if isinstance(effect, WHOLE):
@@ -214,6 +214,9 @@ class JournalIndex:
         """The same for a job with a key: another job may become the next of its key."""
         keyed = job or old
         key_queue = self._key_queue(keyed)
+        if type(effect) is Enqueued and old is None and job is not None and key_queue.is_last(job):
+            self._enqueue_last(tenant, key_queue, job)
+            return
         was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
         if self.unordered and old is not None and old.token not in self._leases:
@@ -223,6 +226,14 @@ class JournalIndex:
             self._behind_of[keyed.queue] += key_queue.behind - behind
             if not key_queue:
                 del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
+
+    def _enqueue_last(self, tenant: TenantState, key_queue: KeyQueue, job: Job) -> None:
+        """The same for a new job behind all of its key: no other can become the next one."""
+        tenant.jobs[job.id] = job
+        self._enter(tenant, job)
+        if key_queue.candidate() is job and not self._free_to_queue(job):
+            self._queue(tenant, job)
+        self._behind_of[job.queue] += key_queue.holds_up(job)
 
     def _advance(self, at_us: int, seq: int) -> None:
         self.seq = seq

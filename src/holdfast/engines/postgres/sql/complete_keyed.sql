@@ -111,18 +111,21 @@ promoted AS (
         HAVING bool_and(f.ends)
     ) AS k
     CROSS JOIN LATERAL (
-        SELECT n.ctid AS spot, n.state, n.key_seq
+        SELECT n.id, n.state, n.key_seq
         FROM holdfast.jobs AS n
         WHERE n.tenant = k.tenant AND n.queue = k.queue AND n.key = k.key AND n.state <> 2
         ORDER BY n.key_seq
         LIMIT 1
     ) AS n
-    WHERE j.ctid = n.spot AND n.state = 1 AND j.line = 0
-        AND NOT EXISTS (
-            SELECT FROM holdfast.dead AS d
-            WHERE d.tenant = k.tenant AND d.queue = k.queue AND d.key = k.key
-                AND d.state = 5 AND d.key_seq < n.key_seq
-        )
+    -- By its name, not by its place: it is not locked, and may be moved by one who marks it as tied.
+    WHERE j.tenant = k.tenant AND j.id = n.id AND n.state = 1 AND j.line = 0
+        AND NOT coalesce((
+            SELECT d.key_seq
+            FROM holdfast.dead AS d
+            WHERE d.tenant = k.tenant AND d.queue = k.queue AND d.key = k.key AND d.state = 5
+            ORDER BY d.key_seq
+            LIMIT 1
+        ) < n.key_seq, false)
     RETURNING j.queue
 )
 SELECT d.token, NULL::text AS queue FROM done AS d

@@ -114,8 +114,8 @@ def _project(connection: psycopg.Connection, after: int) -> int:
     with connection.transaction():
         taken = connection.execute(_TAKE, (after, BATCH)).fetchall()
         books = sorted({row[2] for row in taken})
-        renames = dict(connection.execute(_READ, (books,)).fetchall())
-        rows = {}
+        renames: dict[str, int] = dict(connection.execute(_READ, (books,)).fetchall())
+        rows: dict[str, tuple[object, ...]] = {}
         for _tenant, _id, book, payload, renamed_at in taken:
             renames[book] = renames.get(book, 0) + 1
             rows[book] = (book, payload["title"], renames[book], renamed_at)

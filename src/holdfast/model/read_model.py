@@ -92,7 +92,9 @@ class ReadModel(msgspec.Struct, frozen=True, kw_only=True):
             if kind is None:
                 known = ", ".join(self.columns)
                 raise InvalidInput(name, f"{self.name} has no column {name!r}, only {known}")
-            if value is not None and not _holds(kind, value):
+            if value is None:
+                continue
+            if not _holds(kind, value):
                 problem = f"{self.name} holds {kind.value} there, not a {type(value).__name__}"
                 raise InvalidInput(name, problem)
             if isinstance(value, datetime) and value.tzinfo is None:
@@ -131,7 +133,7 @@ def _is_storable(value: object) -> bool:
         except UnicodeEncodeError:
             return False
         return "\x00" not in value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # a dict is found much faster as such
         return all(_is_storable(name) and _is_storable(one) for name, one in value.items())
     if isinstance(value, list | tuple):
         return all(map(_is_storable, value))

@@ -9,8 +9,9 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT j.tenant, j.queue, j.key
         FROM holdfast.jobs AS j
-        WHERE j.tenant = n.tenant AND j.id = n.id AND j.key IS NOT NULL
+        WHERE j.tenant = n.tenant AND j.id = n.id
         OFFSET 0
     ) AS j
+    WHERE j.key IS NOT NULL  -- not inside: the index of keys would be scanned for it
     ORDER BY 1
 ) AS k

@@ -121,6 +121,24 @@ def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, f
     return found
 
 
+def postgres_event_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """Measure events and projections on PostgreSQL."""
+    stored = arguments.stored_events
+    with postgres.server.durable() as server:
+        return {
+            "postgres_event_rounds": repeated(
+                "PostgreSQL events, round",
+                arguments.postgres_rounds,
+                lambda: postgres.measure_events(server, arguments.events),
+            ),
+            "postgres_event_table_rounds": repeated(
+                "PostgreSQL with many events, round",
+                1 if stored else 0,
+                lambda: postgres.measure_event_tables(server, stored),
+            ),
+        }
+
+
 def batch_rounds(root: Path, count: int) -> list[dict[str, float]]:
     """Measure batches of jobs on both stores."""
     with postgres.server.durable() as server:
@@ -212,6 +230,7 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
             )
         },
         "postgres": lambda: postgres_rounds(arguments),
+        "postgres-events": lambda: postgres_event_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
     for name in [arguments.only] if arguments.only else parts:
@@ -226,7 +245,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            *("events", "postgres"),
+            *("events", "postgres", "postgres-events"),
         ),
         help="measure this part alone",
     )
@@ -238,9 +257,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=5, help="with and without something")
     parser.add_argument("--event-rounds", type=int, default=3)
-    parser.add_argument("--events", type=int, default=100_000, help="appended and projected")
-    parser.add_argument("--stored-events", type=int, default=1_000_000, help="to rebuild from")
     parser.add_argument("--postgres-rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=40_000, help="appended and projected")
+    parser.add_argument(
+        "--stored-events", type=int, default=1_000_000, help="rebuilt from; 0 is none"
+    )
     parser.add_argument(
         "--steady-seconds", type=float, default=60, help="of even load on PostgreSQL; 0 is none"
     )

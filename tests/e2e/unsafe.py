@@ -109,14 +109,15 @@ def settle_first_on_the_server() -> None:
         apply: Apply,
         outcomes: Sequence[Outcome],
         lost: Collection[JobName],
-        options: PostgresOptions,
         context: CallContext,
     ) -> SettledJobs:
+        options = context.options
+        assert isinstance(options, PostgresOptions)
         with psycopg.connect(session.connection.info.dsn) as other:
             join_sync(other, lambda _context: settle_full(outcomes, SYSTEM, context), options)
         note("settled", self.table.name, 1)
         time.sleep(PAUSE_SECONDS)
-        return usual(self, session, apply, outcomes, lost, options, context)
+        return usual(self, session, apply, outcomes, lost, context)
 
     GenerationTransactions.apply_and_settle = apply_late  # type: ignore[method-assign]
 

@@ -113,9 +113,11 @@ def _body(encoded: bytes | None, value: Value) -> Value:
 
 def _storable(value: object) -> Value:
     """Return a value of JSON without NUL characters, which a database cannot hold as text."""
+    if value is None:
+        return None
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd")
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # a dict is found much faster as such
         return {str(_storable(name)): _storable(one) for name, one in value.items()}
     if isinstance(value, Sequence):
         return [_storable(one) for one in value]

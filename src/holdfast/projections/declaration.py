@@ -16,7 +16,7 @@ from holdfast.model.job import check_name
 from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.read_model import ReadModel, Value
 
-DEFAULT_BATCH = 200
+DEFAULT_BATCH = 500
 DEFAULT_LINGER_SECONDS = 0.05
 DEFAULT_LAG_SLO_SECONDS = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,22 +28,15 @@ OnFailure = Literal["hold", "skip"]
 class ProjectedEvent:
     """An event as a projection sees it: of the current version of its type, and decoded."""
 
-    __slots__ = ("_text", "data", "event")
+    __slots__ = ("_write_text", "data", "event")
 
     def __init__(
-        self, event: Event, data: Mapping[str, object], text: str | Callable[[], str]
+        self, event: Event, data: Mapping[str, object], write_text: Callable[[Event], str]
     ) -> None:
         self.event = event
         self.data = data
         """Its payload, of the current version."""
-        self._text = text
-
-    @property
-    def text(self) -> str:
-        """What happened, for people; made when it is asked for, since few projections do."""
-        if not isinstance(self._text, str):
-            self._text = self._text()
-        return self._text
+        self._write_text = write_text
 
     def __getattr__(self, name: str) -> object:
         """Return what the event itself has: ``entity_id``, ``actor_id``, ``tenant`` …"""
@@ -58,6 +51,11 @@ class ProjectedEvent:
     def entity_id(self) -> str:
         """What it is about."""
         return self.event.entity_id
+
+    @property
+    def text(self) -> str:
+        """What happened, for people; it is written when it is asked for."""
+        return self._write_text(self.event)
 
     @property
     def before(self) -> Value:

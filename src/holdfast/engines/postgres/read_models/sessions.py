@@ -20,7 +20,7 @@ from psycopg.rows import tuple_row
 from holdfast.engines.clock import monotonic
 from holdfast.engines.postgres.connection.arrays import with_arrays
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Row
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, StatementBatch
 from holdfast.engines.postgres.connection.statements import in_schema, statement
 from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
@@ -57,6 +57,27 @@ class Session:
     def execute(self, text: str, values: Any = None) -> psycopg.Cursor[Row]:  # noqa: ANN401
         """Execute this SQL; ``holdfast.`` stands for the schema of the engine in it."""
         return self.connection.execute(in_schema(text, self._schema).encode(), values)
+
+    def perform(self, verb: SansIO[T]) -> T:
+        """Perform a verb in this transaction; after an error there is nothing left to do in it."""
+        try:
+            batch = next(verb)
+            while True:
+                batch = verb.send(self._send(batch))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _send(self, batch: StatementBatch) -> list[list[Row]]:
+        """Send statements together; return the rows of each, or raise the first error."""
+        cursors: list[psycopg.Cursor[Row]] = []
+        with self.connection.pipeline():
+            for name, parameters in batch.statements:
+                cursor = self.connection.cursor(binary=True)
+                text = statement(name, self._schema)
+                # Planned once: to plan the large ones takes as long as to execute them.
+                cursors.append(cursor.execute(text, with_arrays(parameters), prepare=True))
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def lock(self, *names: str) -> None:
         """Hold these locks until the end of the transaction."""
@@ -132,6 +153,9 @@ class Sessions:
         connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
             result = work(Session(connection, self._options.schema))
+        except psycopg.Error:
+            connection.close()  # the driver may believe that statements are prepared which are not
+            raise
         except BaseException:
             with contextlib.suppress(psycopg.Error, OSError):
                 connection.execute(b"ROLLBACK")

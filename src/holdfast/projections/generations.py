@@ -46,7 +46,11 @@ class Generations:
                     continue  # another process was faster
                 state = new
             for generation in state.generations:
-                await self._subscribe(projection, generation, _DECLARED)
+                # One that is being built is subscribed by its rebuild alone, which pauses it first:
+                # else its jobs run before the older events that it is filled with.
+                rebuild = state.rebuild
+                if generation == state.live or rebuild is None or generation != rebuild.generation:
+                    await self._subscribe(projection, generation, _DECLARED)
             return state
 
     async def ensure(self, projection: Projection) -> ProjectionState:

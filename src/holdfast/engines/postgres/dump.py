@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 
+import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
@@ -18,11 +19,13 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
+from holdfast.model.projection import ProjectionState, without_tables
 
 from . import rows
 from .admin.groups import lives_of
@@ -87,6 +90,9 @@ class _TableDump:
         first += [DumpedGroup(*one) for one in lives.items()]
         for subscription in await self._all("list_subscriptions"):
             first.append(DumpedSubscription(event_rows.subscription_of(subscription)))
+        for _name, state in await self._all("list_projections"):
+            stored = msgspec.json.decode(state, type=ProjectionState)
+            first.append(DumpedProjection(without_tables(stored)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

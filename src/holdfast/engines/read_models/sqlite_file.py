@@ -20,7 +20,7 @@ from holdfast.model.read_model import ColumnType, ReadModel, Row, RowKey, Value
 from . import statements
 from .contract import Fill, FillPosition, JobName, RowWriter, TableDigest
 from .full_text import match_expression, terms_of
-from .query import Aggregate, RowQuery
+from .query import Aggregate, Comparison, RowQuery
 from .row_buffer import RowBuffer
 from .sqlite_values import Stored, loaded, row_of, row_values, stored
 from .statements import SQLITE, Bound, column_list, columns_of, quoted
@@ -29,8 +29,9 @@ APPLICATION_ID = 0x4846524D
 """Identifies the file as ours: HFRM."""
 _ROWS, _SEARCH, _NUMBER = "rows", "search", "_row"
 _NOTE_APPLIED = "INSERT OR IGNORE INTO applied VALUES (?, ?)"
-_FORGET_APPLIED = "DELETE FROM applied WHERE (tenant, id) = (?, ?)"
 _CHUNK = 200
+_MANY_ROWS = 5_000
+"""From so many rows on a path is broad: see ``_broad``."""
 """How many rows one statement reads: SQLite allows so many values."""
 _SETUP = (
     "PRAGMA journal_mode = WAL",
@@ -123,15 +124,10 @@ class SqliteFile:
         if self._noted == 0:
             return set()
         found: set[JobName] = set()
-        names = list(jobs)
         with self._errors():
-            for start in range(0, len(names), _CHUNK):
-                chunk = names[start : start + _CHUNK]
-                text = (
-                    "SELECT tenant, id FROM applied WHERE (tenant, id)"
-                    f" IN (VALUES {', '.join('(?, ?)' for _ in chunk)})"
-                )
-                found.update(self._connection.execute(text, list(chain.from_iterable(chunk))))
+            for chunk, these in _chunks(jobs):
+                text = f"SELECT tenant, id FROM applied WHERE {these}"
+                found.update(self._connection.execute(text, chunk))
         return found
 
     def apply(
@@ -169,14 +165,12 @@ class SqliteFile:
             self._noted += new
 
     def _forget(self, connection: sqlite3.Connection, jobs: Collection[JobName]) -> None:
-        """Forget jobs that are settled: usually all, which is one step for SQLite."""
+        """Forget jobs that are settled."""
         if self._noted is None:
             self._noted = connection.execute("SELECT count(*) FROM applied").fetchone()[0]
-        if jobs and len(jobs) == self._noted:
-            connection.execute("DELETE FROM applied")
-            self._noted = 0
-        elif jobs:
-            self._noted -= connection.executemany(_FORGET_APPLIED, jobs).rowcount
+        for chunk, these in _chunks(jobs):
+            deleted = connection.execute(f"DELETE FROM applied WHERE {these}", chunk)
+            self._noted -= deleted.rowcount
 
     def _put_position(self, connection: sqlite3.Connection, position: FillPosition) -> None:
         record = msgspec.json.encode(position).decode()
@@ -247,9 +241,9 @@ class SqliteFile:
     def select(self, query: RowQuery) -> list[Row]:
         """Return the rows that a query finds."""
         query.check(self.table)
-        text, values = statements.select(
-            self.table, _ROWS, self._found(query.search), query, SQLITE
-        )
+        found = self._found(query.search)
+        broad = self._broad(query)
+        text, values = statements.select(self.table, _ROWS, found, query, SQLITE, broad)
         return [row_of(self.table, one) for one in self._fetch(text, values)]
 
     def aggregate(self, query: RowQuery, by: Aggregate) -> list[Row]:
@@ -278,6 +272,23 @@ class SqliteFile:
                 encoded = blake2b(msgspec.json.encode(row), digest_size=8).digest()
                 total += int.from_bytes(encoded, "big")
         return TableDigest(count, f"{total % 2**64:016x}")
+
+    def _broad(self, query: RowQuery) -> list[str]:
+        """Return the columns whose paths match so many rows that sorting them would take long.
+
+        Those rows are found soon in the order of the query; of few rows the opposite is true.
+        """
+        if query.search or not query.order:
+            return []
+        broad: list[str] = []
+        for one in query.conditions:
+            if one.comparison is Comparison.WITHIN:
+                condition, values = statements.where([one], SQLITE)
+                some = f"SELECT 1 FROM {_ROWS} WHERE {condition} LIMIT {_MANY_ROWS}"
+                [[count]] = self._fetch(f"SELECT count(*) FROM ({some})", values)
+                if count == _MANY_ROWS:
+                    broad.append(one.column)
+        return broad
 
     def _found(self, search: str) -> Bound:
         if not search:
@@ -338,6 +349,15 @@ class SqliteFile:
             if str(error).startswith("no such column"):
                 advice = "; start a worker, which adds columns, or rebuild it"
             raise StorageError(f"{self._path}: {error}{advice}") from error
+
+
+def _chunks(jobs: Collection[JobName]) -> Iterator[tuple[list[str], str]]:
+    """Yield some of these jobs at a time as values, and the condition that names them."""
+    names = list(jobs)
+    for start in range(0, len(names), _CHUNK):
+        chunk = names[start : start + _CHUNK]
+        marks = ", ".join("(?, ?)" for _ in chunk)
+        yield list(chain.from_iterable(chunk)), f"(tenant, id) IN (VALUES {marks})"
 
 
 def stored_value(value: Value) -> Stored:

@@ -8,7 +8,7 @@ from holdfast.engines.contract import Counts
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.wal.disk import Disk
-from holdfast.model.errors import HoldfastError, StorageFull
+from holdfast.model.errors import HoldfastError, StorageError, StorageFull
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
 from holdfast.model.outcome import completed, dead, release, retry
@@ -55,9 +55,19 @@ class Ledger:
 
 
 async def work(
-    engine: JournalEngine, clock: VirtualClock, ledger: Ledger, *, steps: int = 24, seed: int = 1
+    engine: JournalEngine,
+    clock: VirtualClock,
+    ledger: Ledger,
+    *,
+    steps: int = 24,
+    seed: int = 1,
+    settles: int = 1,
+    compaction_may_fail: bool = False,
 ) -> None:
-    """Enqueue, claim, settle, rotate, snapshot and compact; note what is acknowledged."""
+    """Enqueue, claim, settle, rotate, snapshot and compact; note what is acknowledged.
+
+    ``settles`` is how often a settle is tried while there is no room for it, as a worker does.
+    """
     rng = random.Random(seed)
     for step in range(steps):
         clock.advance(1)
@@ -82,14 +92,24 @@ async def work(
                 outcomes.append(dead(job, FAILURE))
             elif roll < 0.95:
                 outcomes.append(release(job))
-        answers = await engine.settle(outcomes)
+        for left in reversed(range(settles)):
+            try:
+                answers = await engine.settle(outcomes)
+                break
+            except StorageFull:
+                if not left:
+                    raise
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is None and outcome.kind == "completed":
                 ledger.note_completion(outcome.id)
             elif answer is None and outcome.kind == "dead":
                 ledger.dead.add(outcome.id)
         if step % 5 == 4:
-            await engine.compact()
+            try:
+                await engine.compact()
+            except StorageError:
+                if not compaction_may_fail:
+                    raise
         await engine.reclaim()
 
 

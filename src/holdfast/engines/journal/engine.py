@@ -178,6 +178,8 @@ class JournalEngine(EmbeddedEngine):
             engine.commit.stop(error)
             with contextlib.suppress(HoldfastError):
                 await engine.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
         engine._report(found, ended, (clock.now_us() - began_us) / MICROSECONDS)
         return engine

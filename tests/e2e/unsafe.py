@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from holdfast.cli.main import main
 from holdfast.engines.contract import HeldJob
 from holdfast.engines.embedded import commands
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.wal import segments
 from holdfast.engines.journal.wal.group_commit import GroupCommit
 from holdfast.model.access import DEFAULT_TENANT, Caller
 from holdfast.model.job import Job, State
@@ -54,8 +56,14 @@ def trust_everybody() -> None:
     commands.Commands._held = held  # type: ignore[method-assign]
 
 
+def stop_without_files() -> None:
+    """Take a file that cannot be opened for a failed write."""
+    segments.CANNOT_GROW = frozenset({errno.ENOSPC})  # type: ignore[misc]
+
+
 PROMISES: dict[str, Callable[[], None]] = {
-    function.__name__: function for function in (answer_early, keep_leases, trust_everybody)
+    function.__name__: function
+    for function in (answer_early, keep_leases, trust_everybody, stop_without_files)
 }
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def directory_problem(path: Path) -> StoreNotOurs | None:
         return None
     try:
         link, found = path.lstat(), path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISLNK(link.st_mode) and not is_trusted(link.st_uid):
         return _refused(path, link, "and is a symbolic link", f"rm {_quoted(path)}")

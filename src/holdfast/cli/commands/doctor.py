@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.worker.registry import Registry
 
-_FIRST = ("ownership", "store", "daemon")
-"""Without these, nothing else can be checked."""
 Verdict = Literal["ok", "warning", "wrong"]
 
 
@@ -89,9 +87,13 @@ def examine(context: CommandContext, registry: Registry | None = None) -> list[C
         CheckResult("settings", "warning", warning, "correct it, or remove it")
         for warning in loaded.warnings
     ]
+    owned = _run_check("ownership", lambda: doctor_checks.ownership(settings))
+    found += owned
+    if any(one.verdict == "wrong" for one in owned):
+        return found  # to look further would be to use it
     for check in doctor_checks.STORE_CHECKS:
         found += _run_check(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
-    if any(one.verdict == "wrong" for one in found if one.check in _FIRST):
+    if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):
         return found
     checks = (*doctor_checks.WORK_CHECKS, *projection_checks(registry or context.registry()))
     return found + _check_work(settings, checks)

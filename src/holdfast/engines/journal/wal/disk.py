@@ -258,7 +258,7 @@ class LocalDisk:
         found: list[StoreNotOurs | None] = []
         for path in (self._root, *self._places.values(), self.read_models):
             found.append(ownership.directory_problem(path))
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 files = [one for one in path.iterdir() if _is_file_of_store(path, one)]
                 found += [ownership.file_problem(one, one.lstat()) for one in sorted(files)]
         return [one for one in found if one is not None]

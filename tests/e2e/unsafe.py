@@ -58,7 +58,7 @@ def trust_everybody() -> None:
 
 def stop_without_files() -> None:
     """Take a file that cannot be opened for a failed write."""
-    segments.CANNOT_GROW = frozenset({errno.ENOSPC})  # type: ignore[misc]
+    segments.CANNOT_GROW = frozenset({errno.ENOSPC})  # type: ignore[attr-defined]
 
 
 PROMISES: dict[str, Callable[[], None]] = {

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -16,6 +17,7 @@ from holdfast.cli.main import main
 from holdfast.engines.contract import HeldJob
 from holdfast.engines.embedded import commands
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.wal import segments
 from holdfast.engines.journal.wal.group_commit import GroupCommit
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.caller_transaction import join_sync
@@ -139,6 +141,11 @@ def forget_applied() -> None:
     SqliteFile.apply = apply_only  # type: ignore[method-assign]
 
 
+def stop_without_files() -> None:
+    """Take a file that cannot be opened for a failed write."""
+    segments.CANNOT_GROW = frozenset({errno.ENOSPC})  # type: ignore[attr-defined]
+
+
 PROMISES: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
@@ -148,6 +155,7 @@ PROMISES: dict[str, Callable[[], None]] = {
         settle_first,
         settle_first_on_the_server,
         forget_applied,
+        stop_without_files,
     )
 }
 

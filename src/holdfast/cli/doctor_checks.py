@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from holdfast.daemon.control_socket import control_path
 from holdfast.engines.journal.events.store import SqliteEvents
 from holdfast.engines.journal.wal.disk import DATABASE, EVENTS, LOG, LocalDisk
 from holdfast.engines.journal.wal.recovery import newest_head
+from holdfast.engines.ownership import current_uid, others_can_replace
+from holdfast.engines.socket_path import private_socket_directory, socket_path
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import HoldfastError, InvalidInput
 from holdfast.model.job import MICROSECONDS, State
@@ -210,6 +213,27 @@ def _live_daemons(settings: Settings) -> list[CheckResult]:
         text = f"live daemons are of versions {', '.join(versions)}"
         found.append(CheckResult("versions", "warning", text, "finish the deployment"))
     return found
+
+
+def ownership(settings: Settings) -> list[CheckResult]:
+    """Whether every directory and file of the store is this user's, and nobody else's."""
+    if current_uid() is None:
+        return []  # files have no such owners here
+    if settings.directory is None:
+        private_socket_directory()
+        return []
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    found = []
+    for problem in disk.ownership_problems():
+        text = f"{problem.path} belongs to {problem.owner} {problem.problem}"
+        found.append(CheckResult("ownership", "wrong", text, f"`{problem.command}`"))
+    for place in Path(disk.root).resolve().parents:
+        if place.exists() and others_can_replace(place.stat()):
+            text = f"other users can rename what is in {place}, and so take the store away"
+            advice = f"`chmod +t {shlex.quote(str(place))}`"
+            found.append(CheckResult("ownership", "warning", text, advice))
+    socket_path(settings.directory)
+    return found or [CheckResult("ownership", "ok", "every file and directory is this user's")]
 
 
 STORE_CHECKS = (store, disk, sync, clock, daemon)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,10 +17,23 @@ import msgspec
 
 from holdfast.daemon.control_socket import control_path
 from holdfast.engines.contract import Engine
-from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Unavailable
+from holdfast.engines.peer_credentials import peer_of, refuse_stranger
+from holdfast.model.errors import (
+    DirectoryInUse,
+    InvalidInput,
+    StorageError,
+    StoreNotOurs,
+    Unavailable,
+)
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
-from holdfast.stores.opening import connect_postgres, open_client, open_readonly, own_journal
+from holdfast.stores.opening import (
+    connect_postgres,
+    open_client,
+    open_disk,
+    open_readonly,
+    own_journal,
+)
 
 from .output import note
 
@@ -167,10 +179,17 @@ def _connected(settings: Settings) -> HTTPConnection | None:
     """
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
+    if settings.directory is not None:
+        open_disk(settings)  # a socket in another's directory is another's
+    path = control_path(settings)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE_SECONDS)
     try:
-        sock.connect(control_path(settings))
+        sock.connect(path)
+        refuse_stranger(sock, path)
+    except StoreNotOurs:
+        sock.close()
+        raise
     except OSError as error:
         sock.close()
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -200,10 +219,9 @@ def _connected(settings: Settings) -> HTTPConnection | None:
 
 def _silent(settings: Settings, sock: socket.socket) -> _OwnerSilent:
     """Return the error for the owner at the other end of this socket."""
-    if not hasattr(socket, "SO_PEERCRED"):  # only Linux says who listens
+    pid = peer_of(sock, control_path(settings)).pid
+    if pid is None:
         return _OwnerSilent(f"the owner of {settings.store_shown} {_SILENT}")
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid = struct.unpack("3i", credentials)[0]
     what = f"process {pid}, which owns {settings.store_shown},"
     if settings.on_server:
         what = f"process {pid}, the daemon of {settings.store_shown} on this machine,"

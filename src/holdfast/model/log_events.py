@@ -343,6 +343,12 @@ _ALL = (
         "Free disk space; with a trace, report a bug.",
     ),
     _warning(
+        "journal.directory_mended",
+        "directory",
+        "Other users could write in a directory of the store; it has mode 0700 now.",
+        "Look who could write there before, and whether all files in it are yours.",
+    ),
+    _warning(
         "journal.forgetting_failed",
         "error",
         "Old finished jobs could not be deleted; it is retried.",

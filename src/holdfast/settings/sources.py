@@ -135,7 +135,7 @@ def read(
     if path is None and Path(DEFAULT_FILE).is_file():
         path = DEFAULT_FILE
     by_source = _by_source(path, environ, flags, application, problems)
-    warnings += _other_store(by_source)
+    warnings += _other_store(by_source) + _passwords_in_flags(by_source[-1])
     given = {field: item for one in by_source for field, item in one.items()}
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     origins |= {field: item.origin for field, item in given.items()}
@@ -316,6 +316,16 @@ def _other_store(by_source: Sequence[Mapping[str, _SourcedValue]]) -> tuple[str,
                 "processes enqueue there"
             )
     return tuple(warnings)
+
+
+def _passwords_in_flags(flags: Mapping[str, _SourcedValue]) -> tuple[str, ...]:
+    """Return a warning for each flag with a password: every user of the machine can read it."""
+    return tuple(
+        f"{field}: every user of this machine can read the password in {item.origin} (ps): name it "
+        f"in HOLDFAST_{field.upper()}, in a settings file, or in ~/.pgpass"
+        for field, item in flags.items()
+        if has_secret(item.value)
+    )
 
 
 def _names_store(field: str, item: _SourcedValue, store: object) -> bool:

@@ -329,8 +329,8 @@ def test_a_place_that_others_can_open_is_refused(place, bits):
 
 def test_a_place_that_is_somebody_elses_is_refused(place, monkeypatch):
     place.mkdir(mode=0o700)
-    uid = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
     place.rename(place.parent / f"holdfast-{uid + 1}")
     with pytest.raises(StorageError):
         socket_path("/" + "x" * 200)

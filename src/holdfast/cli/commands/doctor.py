@@ -87,6 +87,10 @@ def examine(context: CommandContext, registry: Registry | None = None) -> list[C
         CheckResult("settings", "warning", warning, "correct it, or remove it")
         for warning in loaded.warnings
     ]
+    owned = _run_check("ownership", lambda: doctor_checks.ownership(settings))
+    found += owned
+    if any(one.verdict == "wrong" for one in owned):
+        return found  # to look further would be to use it
     for check in doctor_checks.STORE_CHECKS:
         found += _run_check(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
     if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from holdfast.model.plural import count_of
 
 _STANDARD = Path("-")
 """Stands for stdin or stdout."""
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 _NOUNS = {"audit": "audit entry"}
 
 if TYPE_CHECKING:
@@ -53,12 +55,17 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
         raise InvalidInput("file", f"{file} exists: choose another name")
     if not file.parent.is_dir():
         raise InvalidInput("file", f"{file.parent} is not a directory")
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
-    with progress("dump", None, wanted=not as_json) as on_progress:
+    # A name that nobody can guess, and made exclusively: never what another user has put there.
+    unfinished = file.with_name(f"{file.name}.{secrets.token_hex(8)}.part")
+    try:
+        fd = os.open(unfinished, _NEW, 0o600)  # like the store's own files
+    except OSError as error:
+        raise StorageError(f"{unfinished} cannot be written: {error}") from error
+    with os.fdopen(fd, "wb") as out, progress("dump", None, wanted=not as_json) as on_progress:
         try:
             manifest = store_access.write_store(
                 settings,
-                lambda operations: _write_file(operations, unfinished, on_progress, redact=redact),
+                lambda operations: _write_file(operations, out, on_progress, redact=redact),
             )
             unfinished.replace(file)
         finally:
@@ -104,17 +111,17 @@ async def _write(
 
 
 async def _write_file(
-    operations: Operations, file: Path, on_progress: Callable[[int], None], *, redact: bool
+    operations: Operations, out: BinaryIO, on_progress: Callable[[int], None], *, redact: bool
 ) -> DumpManifest:
     try:
-        # Like the store's own files: readable by its owner only.
-        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
-            manifest = await _write(operations, out, on_progress, redact=redact)
-            out.flush()
-            os.fsync(out.fileno())
+        # write_store may try again, if an owner starts or stops meanwhile.
+        out.seek(0)
+        out.truncate()
+        manifest = await _write(operations, out, on_progress, redact=redact)
+        out.flush()
+        os.fsync(out.fileno())
     except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error}") from error
+        raise StorageError(f"the dump cannot be written: {error}") from error
     return manifest
 
 

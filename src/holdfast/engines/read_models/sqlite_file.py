@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 
 import msgspec
 
+from holdfast.engines.ownership import claim_database
 from holdfast.model.errors import ChangedMeanwhile, InvalidInput, StorageError
 from holdfast.model.read_model import ColumnType, ReadModel, Row, RowKey, Value
 
@@ -60,14 +62,20 @@ class SqliteFile:
         if not writes:
             uri += "?mode=ro"
         try:
+            if self._path != ":memory:":
+                claim_database(Path(self._path), create=writes)
             connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, check_same_thread=False
             )
-            connection.execute("PRAGMA busy_timeout = 5000")
-            if writes:
-                for setup in _SETUP:
-                    connection.execute(setup)
-        except sqlite3.Error as error:
+            try:
+                connection.execute("PRAGMA busy_timeout = 5000")
+                if writes:
+                    for setup in _SETUP:
+                        connection.execute(setup)
+            except BaseException:
+                connection.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
             raise StorageError(f"{self._path} cannot be opened: {error}") from error
         return connection
 

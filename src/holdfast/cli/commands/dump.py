@@ -161,7 +161,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
-    from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tu
 def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
-    from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump, verify_dump  # noqa: PLC0415
     from holdfast.stores.move import MoveProgress, load_into_server  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:

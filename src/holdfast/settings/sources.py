@@ -64,7 +64,7 @@ _VARIABLES: Mapping[str, str] = {
 _OTHER_VARIABLES = re.compile(
     # Those of our tests and tools, and those that Kubernetes makes for a service of this name.
     r"HOLDFAST_(DEBUG|WRITE_GOLDEN|(TEST|BENCH)_\w+|"
-    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?))"
+    r"(\w{1,200}_)?(SERVICE_HOST|SERVICE_PORT(_\w{1,100})?|PORT(_\d{1,5}_\w{1,100})?))"
 )
 
 

@@ -50,7 +50,7 @@ def _loader() -> type[yaml.SafeLoader]:
         nodes = 0
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent):
                 problem = f"line {line}: aliases (*name) are not allowed: write it out"

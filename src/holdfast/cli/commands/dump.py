@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import msgspec
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note, progress
+from holdfast.cli.output import document, echo, note, progress
 from holdfast.model.errors import InvalidInput, StorageError
 from holdfast.model.plural import count_of
 
@@ -66,7 +65,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     if as_json:
         document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
     else:
-        click.echo(f"{file}: {_summary(manifest)}")
+        echo(f"{file}: {_summary(manifest)}")
 
 
 def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
@@ -81,7 +80,7 @@ def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
     out.flush()
     if as_json:
         told = {"file": "-", "records": manifest.records, "sha256": manifest.sha256}
-        click.echo(msgspec.json.encode(told), err=True)
+        document(told, err=True)
     else:
         note(_summary(manifest))
 
@@ -142,7 +141,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     if as_json:
         document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
         return
-    click.echo(
+    echo(
         f"{settings.store_shown}: {count_of(jobs)}, {unfinished:,} of them unfinished: "
         "they continue with `holdfast run`"
     )

@@ -214,7 +214,7 @@ def _check_text(field: str, text: str, longest: int = TEXT_LIMIT) -> None:
         raise InvalidInput(field, f"it has more than {longest:,} characters")
 
 
-_CHECKS: Mapping[type, Callable[..., None]] = {
+_CHECKS: Mapping[type, Callable[..., object]] = {
     DumpHead: lambda head: _check_text("engine", head.engine, NAME_LIMIT),
     DumpedJob: _check_job,
     DumpedAttempt: _check_attempt,

@@ -45,7 +45,7 @@ _RAW_RECORDS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 @functools.cache
 def _records() -> msgspec.msgpack.Decoder[DumpRecord]:
     """Return the decoder of a record, made on first use: making it is slow."""
-    return msgspec.msgpack.Decoder(DumpRecord)  # type: ignore[arg-type]
+    return msgspec.msgpack.Decoder(DumpRecord)
 
 
 def verify_dump(file: BinaryIO) -> DumpManifest:

@@ -1,0 +1,61 @@
+"""Every regular expression takes time in proportion to the text: 1 MB of the worst is tried."""
+
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from . import patterns
+from .patterns import FoundPattern
+
+SECONDS = 120
+"""Of processor time, so that a busy machine does not matter. A quadratic pattern takes hours."""
+
+
+def limit_processor_time() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+@pytest.mark.parametrize("name", patterns.module_names())
+def test_every_pattern_is_linear(name):
+    done = subprocess.run(
+        [sys.executable, patterns.__file__, name],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit_processor_time,  # noqa: PLW1509 - nothing runs on threads here
+    )
+    assert done.stdout == "done\n", done.stdout + done.stderr
+
+
+def test_patterns_are_found_in_every_module_that_has_some():
+    found = {name: patterns.patterns_of(name) for name in patterns.module_names()}
+    assert all(found.values())
+    assert sum(map(len, found.values())) > 60
+    assert set(patterns.DYNAMIC) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"[\w.-]*token=", "search"),  # what redaction had: 20,000 characters took 50 seconds
+        (r"\s+$", "sub"),
+        (r"(?:\d+)+x", "match"),
+        (r"(?:a|a)*b", "fullmatch"),
+        (r"://[^\s]*:[^\s]*@", "search"),
+        (r"\[[0-9a-f:]*:[0-9a-f:.]+\]", "search"),
+    ],
+)
+def test_control_a_pattern_that_is_not_linear_is_found(pattern, method, monkeypatch):
+    if method in ("match", "fullmatch"):  # these are exponential: they would never end
+        monkeypatch.setattr(patterns, "SCREEN_SIZE", 26)
+    monkeypatch.setattr(patterns, "SIZE", 26)
+    assert patterns.too_slow(FoundPattern(re.compile(pattern), method)) is not None
+
+
+def test_control_a_pattern_that_cannot_be_told_is_named(monkeypatch):
+    monkeypatch.setattr(patterns, "DYNAMIC", {})
+    with pytest.raises(LookupError, match="model.redaction, line"):
+        patterns.patterns_of("model.redaction")

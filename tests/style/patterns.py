@@ -47,6 +47,9 @@ ENDS = ("", "\0", "\n")
 PREFERRED = ("a0 -", "0a_.", " .\n:", ":/@=")
 
 
+_USES_RE = re.compile(r"^(?:import re|from re )\b", re.MULTILINE)
+
+
 class FoundPattern(NamedTuple):
     """A pattern, and how it is used."""
 
@@ -56,13 +59,11 @@ class FoundPattern(NamedTuple):
 
 def module_names() -> list[str]:
     """Return the modules that use regular expressions."""
-    found = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        if "testing" not in path.parts and re.search(
-            r"^(import re|from re )\b", path.read_text(), re.M
-        ):
-            found.append(".".join(path.relative_to(SOURCES).with_suffix("").parts))
-    return found
+    return [
+        ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+        for path in sorted(SOURCES.rglob("*.py"))
+        if "testing" not in path.parts and _USES_RE.search(path.read_text())
+    ]
 
 
 def patterns_of(name: str) -> list[FoundPattern]:
@@ -81,8 +82,6 @@ def patterns_of(name: str) -> list[FoundPattern]:
             (one for one in ast.walk(tree) if isinstance(one, ast.Call) and one.func is node), None
         )
         try:
-            if call is None:
-                raise NameError("not a call")
             found += _of_call(call, node.attr, tree, vars(module))
         except NameError:
             if name not in DYNAMIC:
@@ -96,8 +95,11 @@ def _is_re(node: ast.expr) -> bool:
 
 
 def _of_call(
-    call: ast.Call, method: str, tree: ast.Module, names: dict[str, object]
+    call: ast.Call | None, method: str, tree: ast.Module, names: dict[str, object]
 ) -> list[FoundPattern]:
+    if call is None:
+        raise NameError("not a call")
+
     def value(node: ast.expr) -> object:
         return eval(compile(ast.Expression(node), "pattern", "eval"), names)  # noqa: S307
 
@@ -226,13 +228,11 @@ def main() -> None:
     """Try the patterns of these modules; print those that are too slow, then done."""
     for name in sys.argv[1:]:
         for found in patterns_of(name):
-            print("trying", found, file=sys.stderr, flush=True)
+            sys.stderr.write(f"trying {found}\n")
             if (text := too_slow(found)) is not None:
-                print(
-                    f"{name}: {found.pattern.pattern!r} ({found.method}) is slow for {text}",
-                    flush=True,
-                )
-    print("done")
+                used = f"{found.pattern.pattern!r} ({found.method})"
+                sys.stdout.write(f"{name}: {used} is slow for {text}\n")
+    sys.stdout.write("done\n")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_every_pattern_is_linear(name):
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=limit_processor_time,  # noqa: PLW1509 - nothing runs on threads here
+        preexec_fn=limit_processor_time,
     )
     assert done.stdout == "done\n", done.stdout + done.stderr
 
@@ -57,5 +57,5 @@ def test_control_a_pattern_that_is_not_linear_is_found(pattern, method, monkeypa
 
 def test_control_a_pattern_that_cannot_be_told_is_named(monkeypatch):
     monkeypatch.setattr(patterns, "DYNAMIC", {})
-    with pytest.raises(LookupError, match="model.redaction, line"):
+    with pytest.raises(LookupError, match=r"model\.redaction, line"):
         patterns.patterns_of("model.redaction")

@@ -11,14 +11,14 @@ from holdfast.cli import output
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model import visible_text
 from holdfast.model.actions import ArchiveJobs, NoteJobs
-from holdfast.model.audit import Attribution
+from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure, FailureClass, bounded
 from holdfast.model.fingerprint import fingerprint
 from holdfast.model.group_life import GroupChange, GroupKey, GroupVerb, group_id
 from holdfast.model.job import NewJob
 from holdfast.model.operation import NewOperation
-from holdfast.model.outcome import cancel, completed, dead, retry
+from holdfast.model.outcome import cancelled, completed, dead, retry
 from holdfast.model.search import Filter
 from holdfast.model.visible_text import visible, visible_json, visible_lines
 
@@ -27,9 +27,13 @@ from .conftest import invoke
 CLI = Path(output.__file__).parent
 HOSTILE = "x\x1b[2J\x07\x7f\x9b31m\u202eb\u2066\u2069\u200b\u200f\u2028\ufeff\U000e0041\r\nforged"
 RAW = [one for one in HOSTILE if not one.isprintable() and one != "\n"]
-WHO = Attribution(f"anna{HOSTILE}", f"why{HOSTILE}")
+WHO = Attribution(
+    f"anna{HOSTILE}",
+    f"why{HOSTILE}",
+    (AuditEntry("job.note", "job", "dead", f"anna{HOSTILE}", "{}", f"why{HOSTILE}"),),
+)
 WRONG = bounded(
-    Failure("own", FailureClass.DETERMINISTIC, f"bad{HOSTILE}", f"Traceback\n  File{HOSTILE}")
+    Failure("own", FailureClass.DETERMINISTIC, f"bad{HOSTILE}", f"where\n  File{HOSTILE}")
 )
 EVENT = "0192f3a4-0000-7000-8000-000000000001"
 GROUP = group_id(GroupKey("mail", "send", WRONG.error_reason, 0, fingerprint(WRONG.message)))
@@ -53,12 +57,12 @@ async def furnish(path: Path) -> None:
             dead(jobs["dead"], WRONG),
             retry(jobs["retried"], WRONG, 3_600.0),
             completed(jobs["done"], json.dumps(HOSTILE, ensure_ascii=False).encode()),
-            cancel(jobs["gone"], f"not needed{HOSTILE}"),
+            cancelled(jobs["gone"]),
         ]
     )
     await engine.operate(NoteJobs(HOSTILE), Filter(ids=("dead",)), WHO)
-    await engine.change_group(GROUP, GroupChange(GroupVerb.ASSIGN, f"bob{HOSTILE}"), WHO)
-    new = NewOperation(id="op1", action=ArchiveJobs(), wanted=Filter(ids=("gone",)))
+    await engine.set_group(GROUP, GroupChange(GroupVerb.ASSIGN, f"bob{HOSTILE}"), WHO)
+    new = NewOperation(id="op1", action=ArchiveJobs(), wanted=Filter(ids=("dead",)))
     await engine.start_operation(new, WHO)
     await engine.append(
         [
@@ -88,7 +92,7 @@ def planted(here):
 COMMANDS = [
     *("jobs list", "jobs list --status dead", "jobs show dead", "jobs show retried"),
     *("jobs show done", "jobs show gone", "jobs show held", "jobs explain retried"),
-    *("jobs explain held", "jobs count", "dead list", "dead groups", f"dead show {GROUP}"),
+    *("jobs explain held", "jobs count", "dead list", "dead groups", f"dead group {GROUP}"),
     *("queues list", "audit list", "operations list", "operations show op1", "events list"),
     *(f"events show {EVENT}", "chronicle list", f"chronicle show {EVENT}", "status", "validate"),
     *("flags list", "schedules list", "outages list", "workers list", "doctor", "config show"),
@@ -109,7 +113,7 @@ def test_no_read_command_prints_what_was_planted(planted, way):
         assert raw_in(result.output) == [], command
         assert not any(line.startswith("forged") for line in result.output.splitlines()), command
         showed += "\\u202e" in result.output
-    assert showed >= 9
+    assert showed >= 13
 
 
 def test_control_without_the_escapes_it_is_printed(planted, monkeypatch):

@@ -292,8 +292,8 @@ def _print_view(view: JobView) -> None:
     fields(shown)
     if view.traceback:
         echo("traceback:")
-        for line in view.traceback.rstrip().splitlines():
-            echo(line)
+        for line in view.traceback.rstrip().split("\n"):  # indented: it cannot look like a field
+            echo(f"  {line}")
 
 
 def _print_history(view: HistoryView) -> None:

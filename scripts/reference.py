@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import yaml
+from limits_page import limits_page
 from msgspec.structs import replace
 from python_api import python_api_page
 
@@ -465,6 +466,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "log-events.md": log_events_page,
     "alerts.md": alerts_page,
+    "limits.md": limits_page,
 }
 
 

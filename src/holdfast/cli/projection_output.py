@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
 from holdfast.model.durations import format_seconds
 from holdfast.model.plural import count_of
 from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
+from holdfast.model.visible_text import visible
 
-from .output import ago, clean, fields, moment, note, table
+from .output import ago, echo, fields, moment, note, rewrite_line, table
 
 if TYPE_CHECKING:
     from holdfast.operations.projection_views import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     )
 
 _STALL_SECONDS = 5.0
-_CLEAR = "\r\x1b[K"
 
 
 def projections_table(views: Sequence[ProjectionView]) -> None:
@@ -101,7 +100,7 @@ def print_projection(view: ProjectionView, app: str | None = None) -> None:
     )
     for name, rebuild in (("rebuild", view.rebuild), ("last rebuild", view.last_rebuild)):
         if rebuild is not None:
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             print_rebuild(rebuild)
     for advice in _advice(view, "" if app is None else f" --app {app}"):
         note(advice)
@@ -158,8 +157,8 @@ def print_rebuild(view: RebuildView) -> None:
     fields(
         [
             ("  id", f"{view.id} ({view.mode}, generation {view.generation})"),
-            ("  phase", view.phase + (f": {clean(view.error)}" if view.error else "")),
-            ("  by", f"{clean(view.by)}: {clean(view.why)}"),
+            ("  phase", view.phase + (f": {visible(view.error)}" if view.error else "")),
+            ("  by", f"{visible(view.by)}: {visible(view.why)}"),
             ("  started", moment(view.started_at)),
             ("  ended", moment(view.ended_at)),
             ("  events", f"{_share(view)} in {_short(view.seconds)}{rate}{left}"),
@@ -174,7 +173,7 @@ def print_rebuilt(name: str, view: RebuildView, app: str | None = None) -> None:
     """Print how a rebuild ended, or that it goes on, and what to type next."""
     more = "" if app is None else f" --app {app}"
     if view.phase == RebuildPhase.FAILED:
-        click.echo(f"rebuild {view.id} of {name} failed at {_share(view)}: {clean(view.error)}")
+        echo(f"rebuild {view.id} of {name} failed at {_share(view)}: {view.error}")
         note(
             "readers see what they saw before: mend it, then holdfast rebuild "
             f"{name} --resume{more}; or allow some to fail with --max-errors N; or --cancel"
@@ -182,21 +181,21 @@ def print_rebuilt(name: str, view: RebuildView, app: str | None = None) -> None:
             else f"the table is incomplete: mend it, then holdfast rebuild {name} --resume{more}"
         )
     elif view.phase == RebuildPhase.CANCELLED:
-        click.echo(f"rebuild {view.id} of {name} is cancelled")
+        echo(f"rebuild {view.id} of {name} is cancelled")
     elif view.phase != RebuildPhase.DONE:
-        click.echo(f"rebuild {view.id} of {name}: {view.phase}, {_share(view)}")
+        echo(f"rebuild {view.id} of {name}: {view.phase}, {_share(view)}")
     elif view.mode == RebuildMode.EMIT:
-        click.echo(f"{count_of(view.total, 'event')} of {name} emitted: workers apply them")
+        echo(f"{count_of(view.total, 'event')} of {name} emitted: workers apply them")
     else:
         rate = f", {view.rate_per_second:,.0f}/s" if view.rate_per_second else ""
         events = f"{count_of(view.done, 'event')} in {_short(view.seconds)}{rate}"
-        click.echo(f"{name} is rebuilt: {events}, {count_of(view.rows or 0, 'row')}")
+        echo(f"{name} is rebuilt: {events}, {count_of(view.rows or 0, 'row')}")
         if view.failed:
-            click.echo(f"{view.failed:,} failed: holdfast dead groups")
+            echo(f"{view.failed:,} failed: holdfast dead groups")
         if view.mode == RebuildMode.GENERATION:
             same = "the same" if view.hash == view.live_hash else "another"
             before = f"the one before had {view.live_rows:,} with {same} hash"
-            click.echo(f"generation {view.generation} is live; {before}")
+            echo(f"generation {view.generation} is live; {before}")
             note(f"to return to it within a day: holdfast projections rollback {name}{more}")
 
 
@@ -218,13 +217,13 @@ def rebuild_progress(*, wanted: bool) -> Iterator[Callable[[Rebuild], None]]:
             note(f"{rebuild.phase.value} waits for workers or open transactions: Ctrl-C leaves it")
         if shows:
             rate = (done - first) / max(0.001, now - began)
-            click.echo(_CLEAR + progress_line(rebuild, rate), nl=False, err=True)
+            rewrite_line(progress_line(rebuild, rate))
 
     try:
         yield show
     finally:
         if shows:
-            click.echo(_CLEAR, nl=False, err=True)
+            rewrite_line("")
 
 
 def progress_line(rebuild: Rebuild, rate: float) -> str:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import msgspec
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note, progress
+from holdfast.cli.output import document, echo, note, progress
 from holdfast.model.errors import InvalidInput, StorageError
 from holdfast.model.plural import count_of
 
@@ -73,7 +72,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     if as_json:
         document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
     else:
-        click.echo(f"{file}: {_summary(manifest)}")
+        echo(f"{file}: {_summary(manifest)}")
 
 
 def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
@@ -88,7 +87,7 @@ def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
     out.flush()
     if as_json:
         told = {"file": "-", "records": manifest.records, "sha256": manifest.sha256}
-        click.echo(msgspec.json.encode(told), err=True)
+        document(told, err=True)
     else:
         note(_summary(manifest))
 
@@ -149,7 +148,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     if as_json:
         document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
         return
-    click.echo(
+    echo(
         f"{settings.store_shown}: {count_of(jobs)}, {unfinished:,} of them unfinished: "
         "they continue with `holdfast run`"
     )
@@ -168,7 +167,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
-    from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
@@ -179,7 +178,7 @@ def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tu
 def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
-    from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump, verify_dump  # noqa: PLC0415
     from holdfast.stores.move import MoveProgress, load_into_server  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:

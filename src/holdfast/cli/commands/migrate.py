@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note
+from holdfast.cli.output import document, echo, echo_lines, note
 from holdfast.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def migrate(context: CommandContext, *, sql: bool, as_json: bool) -> None:
         document({"schema": schema, "applied": _listed(applied)})
     elif applied:
         for one in applied:
-            click.echo(f"applied {one.title}")
+            echo(f"applied {one.title}")
     else:
-        click.echo(f"schema {schema} is up to date")
+        echo(f"schema {schema} is up to date")
 
 
 def _print_script(url: str, schema: str, *, as_json: bool) -> None:
@@ -56,7 +56,7 @@ def _print_script(url: str, schema: str, *, as_json: bool) -> None:
     if as_json:
         document({"schema": schema, "pending": _listed(lacking), "sql": text})
     else:
-        click.echo(text, nl=False)
+        echo_lines(text)
 
 
 def _place(settings: Settings) -> tuple[str, str]:

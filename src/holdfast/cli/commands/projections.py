@@ -10,7 +10,7 @@ import click
 from holdfast.cli.event_options import app_option
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import document, lines, note
+from holdfast.cli.output import document, echo, lines, note
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 
@@ -159,7 +159,7 @@ def show_outbox(
             document(counts)
         else:
             for status, number in counts.items():
-                click.echo(f"{status + ':':<12}{number:,}")
+                echo(f"{status + ':':<12}{number:,}")
         return
     page = read_projections(
         context,
@@ -200,7 +200,7 @@ def roll_back(
     if as_json:
         document(found)
     else:
-        click.echo(f"readers of {name} see generation {found.generation} again")
+        echo(f"readers of {name} see generation {found.generation} again")
 
 
 @projections_group.command("remove")
@@ -240,6 +240,4 @@ def remove_projection(
         document(found)
         return
     jobs = f"{count_of(found.cancelled)} cancelled, {found.kept:,} kept"
-    click.echo(
-        f"{name} gets no more events ({count_of(len(found.subscriptions), 'queue')}, {jobs})"
-    )
+    echo(f"{name} gets no more events ({count_of(len(found.subscriptions), 'queue')}, {jobs})")

@@ -4,7 +4,8 @@ import io
 import os
 from pathlib import Path
 
-from holdfast.engines.dump.format import FORMAT, DumpRecord, read_dump, write_dump
+from holdfast.engines.dump.format import FORMAT, DumpRecord, write_dump
+from holdfast.engines.dump.reading import read_dump
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.state.state import JournalState

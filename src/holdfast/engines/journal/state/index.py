@@ -55,6 +55,7 @@ from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
 from .ordering import DependentIndex, KeyName, KeyQueue
+from .ready_heads import ReadyHeads
 from .ready_queue import ReadyQueue, Tenants, TenantState, TimeIndex
 
 T = TypeVar("T")
@@ -124,6 +125,8 @@ class JournalIndex:
         self.history_seq = history_seq
         self._tenants: Tenants = {}
         self._ready: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
+        self._heads: ReadyHeads | None = None
+        """For claims from very many queues; made by the first of them."""
         self._scheduled = TimeIndex()
         self._scheduled_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue are in it."""
@@ -448,7 +451,7 @@ class JournalIndex:
 
     def _queue(self, tenant: TenantState, job: Job) -> None:
         if job.run_at_us <= self._due_us:
-            self._ready_queue(tenant, job).add(job)
+            self._make_ready(tenant, job)
         else:
             self._scheduled.add(job.run_at_us, job)
             self._scheduled_of[job.queue] += 1
@@ -484,7 +487,13 @@ class JournalIndex:
             return
         for job in self._scheduled.take(now_us, self._tenants):
             self._scheduled_of[job.queue] -= 1
-            self._ready_queue(self._tenants[job.tenant], job).add(job)
+            self._make_ready(self._tenants[job.tenant], job)
+
+    def _make_ready(self, tenant: TenantState, job: Job) -> None:
+        ready_queue = self._ready_queue(tenant, job)
+        ready_queue.add(job)
+        if self._heads is not None:
+            self._heads.added(job, ready_queue)
 
 
 def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:

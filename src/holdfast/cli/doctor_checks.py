@@ -106,7 +106,7 @@ def _server(settings: Settings) -> list[CheckResult]:
     """Whether the server can be used, and is durable."""
 
     async def ask() -> Mapping[str, str]:
-        engine = await connect_postgres(settings)
+        engine = await connect_postgres(settings, reading=True)
         try:
             return await engine.server_settings()
         finally:

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +42,7 @@ def read_store(settings: Settings, work: Work[T]) -> T:
     """Do read-only work, through the owner of the store if it has one."""
     require_persistent(settings)
     if settings.on_server:
-        return _run(settings, work, connect_postgres)
+        return _run(settings, work, partial(connect_postgres, reading=True))
     if has_owner(settings):
         return _run(settings, work, open_client)
     try:

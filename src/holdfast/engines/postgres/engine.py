@@ -171,11 +171,19 @@ class PostgresEngine:
 
     @classmethod
     async def open(
-        cls, url: str, *, options: PostgresOptions | None = None, clock: Clock | None = None
+        cls,
+        url: str,
+        *,
+        options: PostgresOptions | None = None,
+        clock: Clock | None = None,
+        reading: bool = False,
     ) -> PostgresEngine:
-        """Connect; raise ``Unavailable`` with what is wrong."""
+        """Connect; raise ``Unavailable`` with what is wrong.
+
+        ``reading``: the user need not have the rights to change something.
+        """
         engine = cls(url, options, clock)
-        await engine._database.open()
+        await engine._database.open(reading=reading)
         try:
             await refuse_unfinished_restore(engine._database)
         except BaseException:
@@ -361,7 +369,8 @@ class PostgresEngine:
         check_id(tenant, "tenant")
         names = check_all("ids", ids, str)
         check_size("ids", len(names), 0, MAX_EXPLAINED)
-        await self._lines.line_up_all()  # as a claim does
+        if self._database.may_write:
+            await self._lines.line_up_all()  # as a claim does
         wanted = [(tenant, job_id) for job_id in names]
         found = await self._database.perform(
             lambda: explaining.explain_jobs(wanted, caller, self._context()), idempotent=True

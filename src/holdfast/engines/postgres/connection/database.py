@@ -1,7 +1,9 @@
 """The server: runs verbs on pooled connections, each in a transaction, with retries.
 
 No state is kept in a session: statements name their schema, and locks end with their transaction.
-So a pooler in transaction mode may be in between.
+So a pooler in transaction mode may be in between. What a session must have (a search_path in which
+nobody else can put functions or operators, a time-out of locks) comes with the connection; where a
+pooler drops that, it is set in every transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
@@ -22,6 +25,7 @@ from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
     CommitUnknown,
     is_connection_lost,
+    lock_held,
     place,
     translated,
 )
@@ -31,7 +35,7 @@ from holdfast.model.errors import EngineClosed, Unavailable
 
 from .pipeline import BoundStatement, PipelineConnection, StatementNotBuilt
 from .pool import ConnectionPool
-from .sansio import Row, SansIO, Statement, StatementBatch
+from .sansio import Row, SansIO, Statement, StatementBatch, execute
 from .statements import NumberedStatement, numbered
 
 T = TypeVar("T")
@@ -46,6 +50,12 @@ _IDLE_SECONDS = 10.0
 others wait for its locks."""
 _SESSION_IDLE_SECONDS = 60.0
 """The same for a transaction in which a projection's code runs."""
+SEARCH_PATH = "pg_catalog,pg_temp"
+"""Where names without a schema are looked up: pg_temp is last, and no other schema is there."""
+SET_SEARCH_PATH = b"SET LOCAL search_path = pg_catalog, pg_temp"
+_LOCK_SECONDS = 5.0
+"""How long a statement waits for a lock; then the transaction is tried again from its start, and
+holds nothing in between. Anybody who may connect can take an advisory lock."""
 _PINNED = (
     "plan_cache_mode=force_generic_plan",
     "enable_seqscan=off",
@@ -84,6 +94,8 @@ class Database:
         self.url = url
         self.options = options
         self._closed = False
+        self.may_write = True
+        """Whether the user has the rights to change something, as far as is known."""
         self._settings = _settings(url, options)
         # Longer than the server allows: then the connection is dead without notice. By then the
         # kernel has dropped what it could not deliver (``tcp_user_timeout``).
@@ -91,18 +103,31 @@ class Database:
         self._timeout_seconds = statement_seconds + min(statement_seconds, _SLACK_SECONDS)
         self._connections = ConnectionPool(url, options)
 
-    async def open(self) -> None:
-        """Connect, or raise ``Unavailable`` with what is wrong with the server or the schema."""
+    async def open(self, *, reading: bool = False) -> None:
+        """Connect, or raise ``Unavailable`` with what is wrong with the server or the schema.
+
+        ``reading``: the user need not have the right to change anything.
+        """
         schema = self.options.schema
         connection = await self.connect()
         try:
-            usable = check_usable(schema, place(self.url))
-            await self._run(connection, usable, reading=True)
+            usable = check_usable(schema, place(self.url), reading=reading)
+            self.may_write = await self._run(connection, usable, reading=True)
+            [[path]] = await self._run(connection, execute("show_search_path"), reading=True)
+            if "options" in self._settings and path.replace(" ", "") != SEARCH_PATH:
+                del self._settings["options"]  # a pooler ignores them
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise translated(error, self.url, schema) from error
         finally:
             await connection.close()
         await self._connections.open(self._pinned(dict(self._settings)))
+
+    @property
+    def local_settings(self) -> Statement | None:
+        """What sets in a transaction what did not come with the connection; None if all did."""
+        if "options" in self._settings:
+            return None
+        return Statement("set_local_settings", {"lock_timeout": f"{lock_timeout_ms(self.options)}"})
 
     def session_settings(self, *, pinned: bool) -> dict[str, Any]:
         """Return the settings of a synchronous connection; ``pinned``: to find rows by indexes."""
@@ -163,6 +188,7 @@ class Database:
     ) -> T:
         self.check_open()
         give_up = monotonic() + self.options.patience_seconds
+        wait_until = monotonic() + self.options.statement_timeout_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         tries = 0
         cancellations = _cancellations()
@@ -184,6 +210,9 @@ class Database:
                 cause: BaseException = error.__cause__ or error
                 if monotonic() >= give_up:
                     raise translated(cause, self.url, self.options.schema) from cause
+            except pg.LockNotAvailable as error:
+                if monotonic() >= wait_until:
+                    raise lock_held(self.url) from error
             except TRY_AGAIN as error:
                 tries += 1
                 if tries >= _MAX_TRIES:
@@ -241,8 +270,11 @@ class Database:
         statements = batch.statements
         streamed = not isinstance(statements, list | tuple)
         replans = not streamed and any(map(_is_custom_planned, statements))
-        alone = replans and not begun and not begins
+        local = None if begun else self.local_settings
+        alone = (replans or local is not None) and not begun and not begins
         before = [_BEGIN] if begins or alone else []
+        if local is not None:
+            before.append(self._bind(local))
         if replans:
             before.append(self._bind(Statement("use_custom_plans", {})))
         after = [_COMMIT] if (begun and batch.last) or alone else []
@@ -275,12 +307,18 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
         "options": (
             f"{given} -c statement_timeout={timeout_ms}"
             f" -c idle_in_transaction_session_timeout={idle_ms}"
+            f" -c lock_timeout={lock_timeout_ms(options)} -c search_path={SEARCH_PATH}"
         ).strip(),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": timeout_ms,
     }
+
+
+def lock_timeout_ms(options: PostgresOptions) -> int:
+    """Return how long a statement waits for a lock."""
+    return int(min(options.statement_timeout_seconds, _LOCK_SECONDS) * 1_000)
 
 
 def _cancellations() -> int:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -26,6 +27,7 @@ from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
     CommitUnknown,
     is_connection_lost,
+    lock_held,
     translated,
 )
 from holdfast.model.errors import EngineClosed, Unavailable
@@ -104,6 +106,7 @@ class Sessions:
 
     def _perform(self, work: Callable[[Session], T], *, pinned: bool, idempotent: bool) -> T:
         give_up = monotonic() + self._options.patience_seconds
+        wait_until = monotonic() + self._options.statement_timeout_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         tries = 0
         while True:
@@ -118,6 +121,8 @@ class Sessions:
                     raise self._translated(cause) from cause
             except (*TRY_AGAIN, Conflict) as error:
                 tries += 1
+                if isinstance(error, pg.LockNotAvailable) and monotonic() >= wait_until:
+                    raise lock_held(self._database.url) from error
                 if tries >= _MAX_TRIES:
                     message = f"conflicts with other transactions, {tries} times: try again"
                     raise Unavailable(message) from error
@@ -130,8 +135,11 @@ class Sessions:
 
     def _transaction(self, connection: psycopg.Connection[Row], work: Callable[[Session], T]) -> T:
         connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+        session = Session(connection, self._options.schema)
         try:
-            result = work(Session(connection, self._options.schema))
+            if (local := self._database.local_settings) is not None:
+                session.run(local.name, **local.parameters)
+            result = work(session)
         except BaseException:
             with contextlib.suppress(psycopg.Error, OSError):
                 connection.execute(b"ROLLBACK")

@@ -22,6 +22,8 @@ from importlib.resources import files
 
 import msgspec
 
+MIGRATIONS_TABLE = "migrations"
+"""Where a schema records its migrations."""
 _FILE = re.compile(r"([0-9]{4})_([a-z0-9_]+)\.sql")
 _READABLE_FROM = re.compile(r"^-- readable_from: ([0-9]+)$", re.MULTILINE)
 _MAKES = re.compile(

@@ -14,6 +14,7 @@ from .migration_files import MIGRATIONS_TABLE, Migration, names_made
 
 _COLUMNS = {"number", "name", "checksum", "readable_from", "applied_at"}
 _MOST_NAMED = 10
+_JOBS = "jobs"
 
 
 class AppliedMigration(msgspec.Struct, frozen=True):
@@ -194,8 +195,12 @@ def _not_granted(
         relations.setdefault(", ".join(rights), []).append(f"{schema}.{name}")
     grants = "; ".join(f"{what} on {_listed(names)}" for what, names in relations.items())
     if roles:
-        role = f"GRANT {roles[0]} TO {user}"
-        return f"user {user!r} lacks rights in {where}: {role}, which gives it {grants}"
+        name = _JOBS if _JOBS in lacking else min(lacking)
+        others = f" and rights on {len(lacking) - 1} other relations" if len(lacking) > 1 else ""
+        return (
+            f"user {user!r} lacks {', '.join(lacking[name])} on {schema}.{name}{others} in {where}: "
+            f"GRANT {roles[0]} TO {user}"
+        )
     return (
         f"user {user!r} lacks rights in {where}: grant it {grants}; `holdfast migrate --sql --roles` "
         "prints roles that have what is needed"

@@ -53,10 +53,93 @@ ALTER FUNCTION holdfast.count_dead() SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION holdfast.forget_counts_of_dead() SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION holdfast.recount_dead() SET search_path = pg_catalog, pg_temp;
 
+-- Take every right on a new partition from all but its owner: rights on the whole table are enough, and
+-- default privileges would let somebody change events in their partition.
+CREATE FUNCTION holdfast.revoke_all(relation regclass) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    granted record;
+BEGIN
+    FOR granted IN
+        SELECT DISTINCT
+            CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who
+        FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
+        WHERE c.oid = relation AND a.grantee <> c.relowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', relation, granted.who);
+    END LOOP;
+END $$;
+
 -- Partitions are made and dropped with the rights of the owner, by whoever may call these.
-ALTER FUNCTION holdfast.make_day(bigint) SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-ALTER FUNCTION holdfast.make_month(bigint, int)
-    SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+CREATE OR REPLACE FUNCTION holdfast.make_day(from_us bigint) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    to_us bigint := from_us + 86400000000;
+    day text := 'history_' || to_char(to_timestamp(from_us / 1000000) AT TIME ZONE 'UTC', 'YYYYMMDD');
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'holdfast.history'::regclass AND c.relname = day
+    ) OR EXISTS (
+        SELECT FROM holdfast.history_rest AS r
+        WHERE r.finished_at_us >= from_us AND r.finished_at_us < to_us
+    ) THEN
+        RETURN false;
+    END IF;
+    -- To attach it locks the rest alone; to make it as a partition would lock all of history.
+    EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.history INCLUDING ALL)', day);
+    EXECUTE format(
+        'ALTER TABLE holdfast.history ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
+        day, from_us, to_us
+    );
+    PERFORM holdfast.revoke_all(format('holdfast.%I', day)::regclass);
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR check_violation THEN
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION holdfast.make_month(at_us bigint, months int) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    start timestamp := date_trunc('month', holdfast.time_of(at_us) AT TIME ZONE 'UTC')
+        + make_interval(months => months);
+    name text := 'chronicle_events_' || to_char(start, 'YYYYMM');
+    from_id uuid := holdfast.first_uuid(start);
+    to_id uuid := holdfast.first_uuid(start + interval '1 month');
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_inherits AS i
+        JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'holdfast.chronicle_events'::regclass AND c.relname = name
+    ) OR EXISTS (
+        SELECT FROM holdfast.chronicle_events_rest AS r
+        WHERE r.event_id >= from_id AND r.event_id < to_id
+    ) THEN
+        RETURN false;
+    END IF;
+    -- To attach it locks the rest alone; to make it as a partition would lock all events.
+    EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.chronicle_events INCLUDING ALL)', name);
+    EXECUTE format(
+        'ALTER TABLE holdfast.chronicle_events ATTACH PARTITION holdfast.%I'
+        ' FOR VALUES FROM (%L) TO (%L)',
+        name, from_id, to_id
+    );
+    PERFORM holdfast.revoke_all(format('holdfast.%I', name)::regclass);
+    RETURN true;
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR check_violation THEN
+    RETURN NULL;
+END $$;
 
 -- Drop a partition of history. NULL: somebody is in the way, and is not kept waiting.
 CREATE OR REPLACE FUNCTION holdfast.drop_day(day regclass) RETURNS boolean
@@ -82,7 +165,7 @@ END $$;
 -- could be put on a table of one's own, and would count or forget dead letters that do not exist.
 REVOKE EXECUTE ON FUNCTION holdfast.make_day(bigint), holdfast.make_month(bigint, int),
     holdfast.drop_day(regclass), holdfast.count_dead(), holdfast.forget_counts_of_dead(),
-    holdfast.recount_dead() FROM PUBLIC;
+    holdfast.recount_dead(), holdfast.revoke_all(regclass) FROM PUBLIC;
 
 -- Whoever does periodic work, or appends to the audit, has locked its row. 0: never done.
 INSERT INTO holdfast.loops (name, ran_at_us)

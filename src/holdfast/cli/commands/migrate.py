@@ -43,7 +43,7 @@ def migrate(
     Does nothing if it is up to date, and may run twice at once. Migrate before you start the new
     version: workers of the old one keep running, unless the release notes say otherwise. --sql
     prints the missing migrations, or all of them if the server cannot be reached. --sql --roles
-    prints three roles with as few rights as possible besides: docs/postgresql.md says how to use them.
+    prints three roles with as few rights as possible besides: see docs/postgresql.md.
     """
     settings = context.settings()
     url, schema = _place(settings)

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
@@ -25,22 +24,20 @@ from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
     CommitUnknown,
     is_connection_lost,
-    lock_held,
     place,
     translated,
 )
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.check import check_usable
-from holdfast.model.errors import EngineClosed, Unavailable
+from holdfast.model.errors import EngineClosed
 
+from .conflicts import Conflicts
 from .pipeline import BoundStatement, PipelineConnection, StatementNotBuilt
 from .pool import ConnectionPool
 from .sansio import Row, SansIO, Statement, StatementBatch, execute
 from .statements import NumberedStatement, numbered
 
 T = TypeVar("T")
-_MAX_TRIES = 20
-"""How often a verb is tried when it conflicts with other transactions."""
 _FIRST_PAUSE_SECONDS = 0.002
 _MAX_PAUSE_SECONDS = 0.5
 _SLACK_SECONDS = 5.0
@@ -188,9 +185,8 @@ class Database:
     ) -> T:
         self.check_open()
         give_up = monotonic() + self.options.patience_seconds
-        wait_until = monotonic() + self.options.statement_timeout_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
-        tries = 0
+        conflicts = Conflicts(self.url, self.options)
         cancellations = _cancellations()
         while True:
             try:
@@ -210,15 +206,8 @@ class Database:
                 cause: BaseException = error.__cause__ or error
                 if monotonic() >= give_up:
                     raise translated(cause, self.url, self.options.schema) from cause
-            except pg.LockNotAvailable as error:
-                if monotonic() >= wait_until:
-                    raise lock_held(self.url) from error
             except TRY_AGAIN as error:
-                tries += 1
-                if tries >= _MAX_TRIES:
-                    raise Unavailable(
-                        f"conflicts with other transactions, {tries} times: try again"
-                    ) from error
+                conflicts.add(error)
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if not is_connection_lost(error) or monotonic() >= give_up:
                     raise translated(error, self.url, self.options.schema) from error
@@ -305,9 +294,8 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
         "application_name": "holdfast",
         "connect_timeout": max(1, int(options.patience_seconds)),
         "options": (
-            f"{given} -c statement_timeout={timeout_ms}"
-            f" -c idle_in_transaction_session_timeout={idle_ms}"
-            f" -c lock_timeout={lock_timeout_ms(options)} -c search_path={SEARCH_PATH}"
+            f"-c lock_timeout={lock_timeout_ms(options)} {given} -c statement_timeout={timeout_ms}"
+            f" -c idle_in_transaction_session_timeout={idle_ms} -c search_path={SEARCH_PATH}"
         ).strip(),
         "keepalives_idle": 10,
         "keepalives_interval": 5,

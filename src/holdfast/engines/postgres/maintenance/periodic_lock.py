@@ -1,9 +1,9 @@
 """Periodic work that one process of the cluster does in each interval.
 
-There is no leader: a process for which it is time locks the row of the work, checks again, does the
-work and records when, all in one transaction. If it dies, nothing was done and nothing stays locked,
-and the next process does the work. Only roles with rights in the schema can lock a row, so nobody
-else can hold the work up; and a row lock of a short transaction needs no session of its own.
+There is no leader: a process for which it is time locks the row of the work, checks again, does
+the work and records when, all in one transaction. If it dies, nothing was done and nothing stays
+locked, and the next process does the work. Only roles with rights in the schema can lock a row, so
+nobody else can hold the work up; and a short transaction needs no session of its own.
 """
 
 from __future__ import annotations

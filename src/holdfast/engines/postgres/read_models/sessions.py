@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.engines.clock import monotonic
 from holdfast.engines.postgres.connection.arrays import with_arrays
+from holdfast.engines.postgres.connection.conflicts import Conflicts
 from holdfast.engines.postgres.connection.database import Database
 from holdfast.engines.postgres.connection.sansio import Row
 from holdfast.engines.postgres.connection.statements import in_schema, statement
@@ -27,15 +27,13 @@ from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
     CommitUnknown,
     is_connection_lost,
-    lock_held,
     translated,
 )
-from holdfast.model.errors import EngineClosed, Unavailable
+from holdfast.model.errors import EngineClosed
 
 T = TypeVar("T")
 MAX_SESSIONS = 4
 """How many connections read models use at most, besides those of the pool."""
-_MAX_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.002
 _MAX_PAUSE_SECONDS = 0.5
 
@@ -106,9 +104,8 @@ class Sessions:
 
     def _perform(self, work: Callable[[Session], T], *, pinned: bool, idempotent: bool) -> T:
         give_up = monotonic() + self._options.patience_seconds
-        wait_until = monotonic() + self._options.statement_timeout_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
-        tries = 0
+        conflicts = Conflicts(self._database.url, self._options)
         while True:
             try:
                 with self._connection(pinned=pinned) as connection:
@@ -120,12 +117,7 @@ class Sessions:
                 if monotonic() >= give_up:
                     raise self._translated(cause) from cause
             except (*TRY_AGAIN, Conflict) as error:
-                tries += 1
-                if isinstance(error, pg.LockNotAvailable) and monotonic() >= wait_until:
-                    raise lock_held(self._database.url) from error
-                if tries >= _MAX_TRIES:
-                    message = f"conflicts with other transactions, {tries} times: try again"
-                    raise Unavailable(message) from error
+                conflicts.add(error)
             except (psycopg.Error, OSError) as error:
                 if not is_connection_lost(error) or monotonic() >= give_up:
                     raise self._translated(error) from error

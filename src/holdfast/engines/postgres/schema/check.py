@@ -191,19 +191,17 @@ def _not_granted(
     roles: Sequence[str] = (),
 ) -> str:
     relations: dict[str, list[str]] = {}
-    for name, rights in lacking.items():
-        relations.setdefault(", ".join(rights), []).append(f"{schema}.{name}")
-    grants = "; ".join(f"{what} on {_listed(names)}" for what, names in relations.items())
+    for name, what in lacking.items():
+        relations.setdefault(", ".join(what), []).append(f"{schema}.{name}")
+    grants = "; ".join(f"{these} on {_listed(names)}" for these, names in relations.items())
     if roles:
         name = _JOBS if _JOBS in lacking else min(lacking)
         others = f" and rights on {len(lacking) - 1} other relations" if len(lacking) > 1 else ""
-        return (
-            f"user {user!r} lacks {', '.join(lacking[name])} on {schema}.{name}{others} in {where}: "
-            f"GRANT {roles[0]} TO {user}"
-        )
+        what = f"{', '.join(lacking[name])} on {schema}.{name}{others}"
+        return f"user {user!r} lacks {what} in {where}: GRANT {roles[0]} TO {user}"
     return (
-        f"user {user!r} lacks rights in {where}: grant it {grants}; `holdfast migrate --sql --roles` "
-        "prints roles that have what is needed"
+        f"user {user!r} lacks rights in {where}: grant it {grants}; `holdfast migrate --sql "
+        "--roles` prints roles that have what is needed"
     )
 
 

@@ -44,9 +44,9 @@ def roles_script(
     check_schema("projection_schema", projection_schema)
     roles.check()
     head = [
-        f"-- Roles of Holdfast, schema {schema}: {', '.join(roles)}. For psql, as a superuser, or as",
-        "-- the owner of the database with CREATEROLE. It may be executed again, and should be after",
-        "-- each upgrade. Then grant a role to each that logs in:",
+        f"-- Roles of Holdfast, schema {schema}: {', '.join(roles)}.",
+        "-- For psql, as a superuser, or as the owner of the database with CREATEROLE. It may be",
+        "-- executed again, and should be after each upgrade. Then grant a role to each login:",
         f"--   GRANT {roles.run} TO shop_worker;",
         "\\set ON_ERROR_STOP on",
         "\\encoding UTF8",

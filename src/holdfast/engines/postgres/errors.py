@@ -92,7 +92,10 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
             f"({first_line(error)}): run holdfast migrate"
         )
     if isinstance(error, pg.InsufficientPrivilege):
-        return Unavailable(f"{where} refuses what Holdfast needs ({first_line(error)}): grant it")
+        return Unavailable(
+            f"{where} refuses what Holdfast needs ({first_line(error)}): grant {_user(url)} that "
+            "right, or a role that has it: `holdfast migrate --sql --roles` prints them"
+        )
     if isinstance(error, pg.ReadOnlySqlTransaction):
         return Unavailable(
             f"{where} is read-only, a standby perhaps: connect to the primary "

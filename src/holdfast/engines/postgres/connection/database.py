@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import random
 from collections.abc import Callable, Coroutine
 from itertools import chain
@@ -69,7 +70,8 @@ _CUSTOM_PLANNED = frozenset(
         *("group_dead", "group_dead_by_hour", "group_tallies", "group_tallies_by_hour"),
         *("read_queue_stats", "find_problems", "find_wrong_tallies"),
         *("change_lines", "find_old_days"),
-        *("read_schema_state", "find_missing_rights", "read_server_settings"),
+        *("read_schema_state", "find_missing_rights", "find_roles_with", "read_server_settings"),
+        "read_access",
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
         *("find_events", "count_events", "find_missing_jobs"),
         *("measure_history", "count_history_blocks", "forget_history_blocks"),
@@ -93,6 +95,8 @@ class Database:
         self._closed = False
         self.may_write = True
         """Whether the user has the rights to change something, as far as is known."""
+        self.unencrypted_host = ""
+        """The host that is reached over a network without TLS; empty if none is."""
         self._settings = _settings(url, options)
         # Longer than the server allows: then the connection is dead without notice. By then the
         # kernel has dropped what it could not deliver (``tcp_user_timeout``).
@@ -107,6 +111,8 @@ class Database:
         """
         schema = self.options.schema
         connection = await self.connect()
+        if not (connection.pgconn.ssl_in_use or _is_local(connection.info.hostaddr)):
+            self.unencrypted_host = connection.info.host
         try:
             usable = check_usable(schema, place(self.url), reading=reading)
             self.may_write = await self._run(connection, usable, reading=True)
@@ -120,11 +126,12 @@ class Database:
         await self._connections.open(self._pinned(dict(self._settings)))
 
     @property
-    def local_settings(self) -> Statement | None:
-        """What sets in a transaction what did not come with the connection; None if all did."""
+    def local_settings(self) -> list[bytes]:
+        """The SQL that sets in a transaction what did not come with the connection."""
         if "options" in self._settings:
-            return None
-        return Statement("set_local_settings", {"lock_timeout": f"{lock_timeout_ms(self.options)}"})
+            return []
+        timeout_ms = lock_timeout_ms(self.options)
+        return [SET_SEARCH_PATH, f"SET LOCAL lock_timeout = {timeout_ms}".encode()]
 
     def session_settings(self, *, pinned: bool) -> dict[str, Any]:
         """Return the settings of a synchronous connection; ``pinned``: to find rows by indexes."""
@@ -259,11 +266,10 @@ class Database:
         statements = batch.statements
         streamed = not isinstance(statements, list | tuple)
         replans = not streamed and any(map(_is_custom_planned, statements))
-        local = None if begun else self.local_settings
-        alone = (replans or local is not None) and not begun and not begins
+        local = [] if begun else self.local_settings
+        alone = bool(replans or local) and not begun and not begins
         before = [_BEGIN] if begins or alone else []
-        if local is not None:
-            before.append(self._bind(local))
+        before += [BoundStatement(NumberedStatement(text, ()), {}) for text in local]
         if replans:
             before.append(self._bind(Statement("use_custom_plans", {})))
         after = [_COMMIT] if (begun and batch.last) or alone else []
@@ -304,9 +310,14 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
     }
 
 
+def _is_local(address: str) -> bool:
+    """Whether this address, empty for a Unix socket, is on this machine."""
+    return not address or ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
 def lock_timeout_ms(options: PostgresOptions) -> int:
     """Return how long a statement waits for a lock."""
-    return int(min(options.statement_timeout_seconds, _LOCK_SECONDS) * 1_000)
+    return int(min(options.statement_timeout_seconds / 2, _LOCK_SECONDS) * 1_000)
 
 
 def _cancellations() -> int:

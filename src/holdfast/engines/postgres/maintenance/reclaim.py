@@ -120,7 +120,7 @@ def reclaim(
     names = list(dict.fromkeys([*forced_names, *overdue_names, *expired_names]))
     if not names:
         return ReclaimResult(Reclaim([], []), UnitOfWork(), scan)
-    jobs, passed_over = yield from _lock_jobs(names, waits=waits)
+    jobs, passed_over = yield from lock_jobs(names, waits=waits)
     if passed_over:
         scan = None
     reasons: dict[Name, tuple[str, str]] = {
@@ -159,7 +159,7 @@ def reclaim(
     return ReclaimResult(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, scan)
 
 
-def _lock_jobs(names: Sequence[Name], *, waits: bool) -> SansIO[tuple[dict[Name, Job], int]]:
+def lock_jobs(names: Sequence[Name], *, waits: bool) -> SansIO[tuple[dict[Name, Job], int]]:
     """Lock unfinished jobs, and their keys before them; return them as they are now.
 
     Unless it ``waits``, jobs of a key that somebody has locked are passed over, and counted: who

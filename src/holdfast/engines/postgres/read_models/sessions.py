@@ -127,11 +127,10 @@ class Sessions:
 
     def _transaction(self, connection: psycopg.Connection[Row], work: Callable[[Session], T]) -> T:
         connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
-        session = Session(connection, self._options.schema)
         try:
-            if (local := self._database.local_settings) is not None:
-                session.run(local.name, **local.parameters)
-            result = work(session)
+            for text in self._database.local_settings:
+                connection.execute(text)
+            result = work(Session(connection, self._options.schema))
         except BaseException:
             with contextlib.suppress(psycopg.Error, OSError):
                 connection.execute(b"ROLLBACK")

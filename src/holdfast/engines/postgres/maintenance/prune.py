@@ -184,7 +184,7 @@ def _times(context: CallContext) -> dict[str, object]:
 
 
 def _fold_some() -> SansIO[int]:
-    # Two at once would count from the same. What is not added up now is counted when groups are listed.
+    # Two at once would count from the same. What is left is added up when groups are listed.
     if (yield from execute("try_lock_keys", names=["dead_changes"])):
         return 0
     [[count]] = yield from execute("fold_dead_changes", limit=CHANGES_AT_ONCE)

@@ -63,7 +63,8 @@ def test_who_may_read_is_told_what_to_grant_to_change_something(store, here, lin
     words = line.split()
     more = () if words[0] == "enqueue" else WHY
     result = invoke("--store", store, *words, *more, stdin='{"task": "t"}')
-    if "No such option: --yes" in result.output:
-        result = invoke("--store", store, *words, *WHY[:-1])
+    for options in (WHY[:-1], WHY[:2]):  # not every command has all of these
+        if "No such option" in result.output:
+            result = invoke("--store", store, *words, *options)
     assert result.exit_code == 5, result.output
     assert "GRANT holdfast_run TO reader" in result.output

@@ -106,16 +106,18 @@ def _events(disk: LocalDisk) -> list[CheckResult]:
 
 
 def _server(settings: Settings) -> list[CheckResult]:
-    """Whether the server can be used, and is durable."""
+    """Whether the server can be used, is durable, and is safe from others."""
 
-    async def ask() -> Mapping[str, str]:
-        engine = await connect_postgres(settings)
+    async def ask() -> tuple[Mapping[str, str], list[CheckResult]]:
+        engine = await connect_postgres(settings, reading=True)
         try:
-            return await engine.server_settings()
+            return await engine.server_settings(), await server_checks(engine)
         finally:
             await engine.close()
 
-    server = asyncio.run(ask())
+    from .server_checks import server_checks  # noqa: PLC0415 - imports an engine that is an extra
+
+    server, safety = asyncio.run(ask())
     found = [
         CheckResult("store", "ok", f"{settings.store_shown}: PostgreSQL {server['server_version']}")
     ]
@@ -125,7 +127,7 @@ def _server(settings: Settings) -> list[CheckResult]:
             found.append(CheckResult("sync", "wrong", wrong, f"set {name} = on on the server"))
     if len(found) == 1:
         found.append(CheckResult("sync", "ok", "acknowledged jobs survive a crash of the server"))
-    return found
+    return found + safety
 
 
 def disk(settings: Settings) -> list[CheckResult]:

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,7 +54,7 @@ def read_store(settings: Settings, work: Work[T]) -> T:
     """Do read-only work, through the owner of the store if it has one."""
     require_persistent(settings)
     if settings.on_server:
-        return _run(settings, work, connect_postgres)
+        return _run(settings, work, partial(connect_postgres, reading=True))
     if has_owner(settings):
         return _run(settings, work, open_client)
     try:
@@ -65,11 +66,14 @@ def read_store(settings: Settings, work: Work[T]) -> T:
         return _run(settings, work, open_client)
 
 
-def write_store(settings: Settings, work: Work[T]) -> T:
-    """Do work that changes something, through the owner of the store if it has one."""
+def write_store(settings: Settings, work: Work[T], *, reads_server: bool = False) -> T:
+    """Do work that changes something, through the owner of the store if it has one.
+
+    ``reads_server``: on a server it changes nothing, and needs no right to.
+    """
     require_persistent(settings)
     if settings.on_server:
-        return _run(settings, work, connect_postgres)
+        return _run(settings, work, partial(connect_postgres, reading=reads_server))
     return through_owner(
         lambda: [_run(settings, work, open_client)] if has_owner(settings) else None,
         lambda: _run(settings, work, _own),

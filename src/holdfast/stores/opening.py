@@ -126,12 +126,12 @@ def open_disk(settings: Settings) -> LocalDisk:
     return disk
 
 
-async def connect_postgres(settings: Settings) -> PostgresEngine:
-    """Connect to the server that keeps the store."""
+async def connect_postgres(settings: Settings, *, reading: bool = False) -> PostgresEngine:
+    """Connect to the server that keeps the store; ``reading``: without rights to change it."""
     options = postgres_options(settings)
     from holdfast.engines.postgres.engine import PostgresEngine
 
-    return await PostgresEngine.open(settings.store, options=options)
+    return await PostgresEngine.open(settings.store, options=options, reading=reading)
 
 
 def postgres_options(settings: Settings) -> PostgresOptions:

@@ -29,6 +29,7 @@ from holdfast.engines.dump.format import (
     DumpedSubscription,
     DumpHead,
     DumpManifest,
+    DumpRecord,
     kind_of,
     write_dump,
 )
@@ -78,7 +79,7 @@ def dump_of(*blocks: bytes, counts: dict[str, int] | None = None) -> io.BytesIO:
     return io.BytesIO(out + msgspec.json.encode(manifest) + b"\n")
 
 
-def dump_with(*records: object) -> io.BytesIO:
+def dump_with(*records: DumpRecord) -> io.BytesIO:
     counts = {"head": 1}
     for record in records:
         counts[kind_of(record)] = counts.get(kind_of(record), 0) + 1

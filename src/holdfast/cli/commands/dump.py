@@ -65,6 +65,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
             manifest = store_access.write_store(
                 settings,
                 lambda operations: _write_file(operations, out, on_progress, redact=redact),
+                reads_server=True,
             )
             unfinished.replace(file)
         finally:
@@ -82,7 +83,9 @@ def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
         raise InvalidInput("file", "a dump is not text: redirect stdout to a file or a pipe")
     out = sys.stdout.buffer
     manifest = store_access.write_store(
-        settings, lambda operations: _write(operations, out, lambda _count: None, redact=redact)
+        settings,
+        lambda operations: _write(operations, out, lambda _count: None, redact=redact),
+        reads_server=True,
     )
     out.flush()
     if as_json:

@@ -31,7 +31,7 @@ from . import rows
 from .admin.groups import lives_of
 from .admin.operations import with_outcomes
 from .call_context import CallContext
-from .connection.database import Database
+from .connection.database import SET_SEARCH_PATH, Database
 from .connection.sansio import Row
 from .connection.statements import statement
 from .errors import translated
@@ -70,6 +70,7 @@ class _TableDump:
     ) -> AsyncIterator[list[DumpRecord]]:
         """Yield the head with settings; jobs; their history; the audit; events."""
         await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        await self._connection.execute(SET_SEARCH_PATH)
         # The consumer may be slow, and so may a sort.
         await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await self._connection.execute("SET LOCAL statement_timeout = 0")

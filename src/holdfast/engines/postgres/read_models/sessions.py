@@ -19,6 +19,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.engines.clock import monotonic
 from holdfast.engines.postgres.connection.arrays import with_arrays
+from holdfast.engines.postgres.connection.conflicts import Conflicts
 from holdfast.engines.postgres.connection.database import Database
 from holdfast.engines.postgres.connection.sansio import Row, SansIO, StatementBatch
 from holdfast.engines.postgres.connection.statements import in_schema, statement
@@ -28,12 +29,11 @@ from holdfast.engines.postgres.errors import (
     is_connection_lost,
     translated,
 )
-from holdfast.model.errors import EngineClosed, Unavailable
+from holdfast.model.errors import EngineClosed
 
 T = TypeVar("T")
 MAX_SESSIONS = 4
 """How many connections read models use at most, besides those of the pool."""
-_MAX_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.002
 _MAX_PAUSE_SECONDS = 0.5
 
@@ -126,7 +126,7 @@ class Sessions:
     def _perform(self, work: Callable[[Session], T], *, pinned: bool, idempotent: bool) -> T:
         give_up = monotonic() + self._options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
-        tries = 0
+        conflicts = Conflicts(self._database.url, self._options)
         while True:
             try:
                 with self._connection(pinned=pinned) as connection:
@@ -138,10 +138,7 @@ class Sessions:
                 if monotonic() >= give_up:
                     raise self._translated(cause) from cause
             except (*TRY_AGAIN, Conflict) as error:
-                tries += 1
-                if tries >= _MAX_TRIES:
-                    message = f"conflicts with other transactions, {tries} times: try again"
-                    raise Unavailable(message) from error
+                conflicts.add(error)
             except (psycopg.Error, OSError) as error:
                 if not is_connection_lost(error) or monotonic() >= give_up:
                     raise self._translated(error) from error
@@ -152,6 +149,8 @@ class Sessions:
     def _transaction(self, connection: psycopg.Connection[Row], work: Callable[[Session], T]) -> T:
         connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
+            for text in self._database.local_settings:
+                connection.execute(text)
             result = work(Session(connection, self._options.schema))
         except psycopg.Error:
             connection.close()  # the driver may believe that statements are prepared which are not

@@ -310,7 +310,7 @@ def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args
     found = modules_of(here, *args)
     needless = {
         "holdfast.daemon.daemon",
-        "holdfast.daemon.rpc.server",
+        "holdfast.http.server",
         "holdfast.engines.journal.engine",
         "holdfast.engines.journal.wal.group_commit",
         "holdfast.worker.slot_pool",

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
-import os
+import errno
 import socket
-import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
-from pathlib import Path
+import ssl
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
-import uvicorn
+from holdfast.engines.structured_log import StructuredLog
 
-from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
+from .asgi import AsgiHandler
+from .connection import HttpConnection
+from .cpu_budget import CpuBudget
+from .credential_files import TlsFiles
+from .exchange import Handler
+from .limits import HttpLimits
+from .listeners import remove_sockets
 
-from .app import Receive, RequestScope, RpcApp, Send
-from .http_protocol import HttpProtocol, ServerState
+log = StructuredLog("holdfast.http")
 
 GRACE_SECONDS = 1
 """How long requests in progress may take once the server shuts down."""
-
-BACKLOG = 2_048
-"""How many connections may wait to be accepted: uvicorn's own number."""
-
-IDLE_SECONDS = 24 * 3_600
-"""Clients keep their connection: one that the server closes may lose a reply."""
-
-
-class AsgiApp(Protocol):
-    """An ASGI application."""
-
-    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+SWEEP_SECONDS = 1.0
+"""How often deadlines of connections are looked at."""
+ACCEPT_AGAIN_SECONDS = 1.0
+"""The pause after a connection could not be accepted: the process has no descriptor left."""
+HANDSHAKE_SECONDS = 10.0
+_HANDSHAKE_CPU_SECONDS = 0.002
+"""What a TLS handshake costs, about; it happens where it cannot be measured."""
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @runtime_checkable
@@ -45,161 +42,137 @@ class Stoppable(Protocol):
         """End requests that could take long."""
 
 
-@contextlib.asynccontextmanager
-async def serving(app: AsgiApp, *, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
-    """Serve the application while the context is open; it answers from the start.
+class HttpServer:
+    """Accepts connections within limits, and closes those that take too long."""
 
-    An ``RpcApp`` is served without ASGI, any other application with it. The sockets belong to the
-    server: it closes them at the end, and removes Unix ones. It does not handle signals.
-    """
-    config = uvicorn.Config(
-        app,
-        interface="asgi3",
-        http="httptools",
-        ws="none",
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        date_header=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
-    config.load()
-    if isinstance(app, RpcApp):
-        config.http_protocol_class = partial(_connection, app)  # type: ignore[assignment]
-    server = _Server(config)
-    paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
-    running = asyncio.ensure_future(server.serve(sockets=list(sockets)))
-    try:
-        await asyncio.wait((running, server.ready), return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        yield
-    finally:
-        _remove(paths)
-        if isinstance(app, Stoppable):
-            app.stop()
-        server.close()
-        await running
+    def __init__(
+        self,
+        handler: Handler | AsgiHandler,
+        limits: HttpLimits,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self.connections: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        share = limits.cpu_share
+        self.budget = None if share is None else CpuBudget(share, loop.time)
+        self._handler = handler
+        self._limits = limits
+        self._tls = tls
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._acceptors: list[asyncio.Task[None]] = []
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
+    def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections on these sockets, which belong to the server from now on."""
+        for sock in sockets:
+            sock.listen()
+            sock.setblocking(False)  # noqa: FBT003 - the library's name for it
+            self._acceptors.append(self._loop.create_task(self._accept(sock)))
 
-def _connection(
-    app: RpcApp,
-    *,
-    server_state: ServerState,
-    **_rest: object,
-) -> HttpProtocol:
-    """Return the protocol of a new connection, for uvicorn."""
-    return HttpProtocol(app, server_state)
+    async def close(self) -> None:
+        """Stop listening, finish requests in progress within ``GRACE_SECONDS``, close the rest."""
+        self._sweeper.cancel()
+        for task in (*self._acceptors, *self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._acceptors, *self._handshakes, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.shutdown()
+        if self.tasks:
+            await asyncio.wait(list(self.tasks), timeout=GRACE_SECONDS)
+        running = list(self.tasks)
+        for task in running:
+            task.cancel()
+        if running:
+            # Nothing may use the engine after this.
+            await asyncio.wait(running, timeout=GRACE_SECONDS)
+        await asyncio.sleep(0)  # answers that were written just now are sent
+        for connection in list(self.connections):
+            if not connection.transport.is_closing():
+                connection.transport.abort()
 
+    async def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            while True:
+                await self._wait_for_room()
+                try:
+                    sock, _address = await self._loop.sock_accept(listener)
+                except OSError as error:
+                    if error.errno in _NO_DESCRIPTOR:
+                        log.emit("http.accept_failed", error=error)
+                        await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                    continue  # another error is of the peer: it has gone already
+                if self.budget is not None:
+                    self.budget.charge(0.0 if self._tls is None else _HANDSHAKE_CPU_SECONDS)
+                opening = self._loop.create_task(self._open(sock))
+                self._handshakes.add(opening)
+                opening.add_done_callback(self._handshakes.discard)
 
-class _Server(uvicorn.Server):
-    """A uvicorn server with a ``ready`` future and ``close``, without signal handlers."""
+    async def _wait_for_room(self) -> None:
+        """Return when one more connection may be accepted."""
+        if self.budget is not None:
+            await self.budget.wait()
+        while len(self.connections) + len(self._handshakes) >= self._limits.max_connections:
+            if self._limits.evict_idle and self._evict():
+                return
+            self._room.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), SWEEP_SECONDS)
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = loop.create_future()
-        self._closing: asyncio.Future[None] = loop.create_future()
+    def _evict(self) -> bool:
+        """Close the connection that has been idle for longest; return whether there was one."""
+        idle = [connection for connection in self.connections if connection.idle]
+        if not idle:
+            return False
+        min(idle, key=lambda connection: connection.idle_since).transport.abort()
+        return True
 
-    def close(self) -> None:
-        if not self._closing.done():
-            self._closing.set_result(None)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set_result(None)
-
-    async def main_loop(self) -> None:
-        await self._closing
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        if self.server_state.tasks:
-            # They were cancelled; nothing may use the engine after this.
-            await asyncio.wait(list(self.server_state.tasks), timeout=GRACE_SECONDS)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-
-
-def bind_socket(path: str) -> socket.socket:
-    """Return a Unix socket at this path that only this user can connect to.
-
-    For the owner of the store: a file that an earlier owner left is replaced. Raise
-    ``DirectoryInUse`` if a process listens there, or another ``StorageError``.
-    """
-    _remove_stale_socket(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # The file gets the mode of the socket where the system supports it. Elsewhere it is open
-        # until chmod, but no process listens yet.
-        with contextlib.suppress(OSError):
-            os.fchmod(sock.fileno(), 0o600)
-        sock.bind(path)
-        Path(path).chmod(0o600)
-    except OSError as error:
-        sock.close()
-        raise StorageError(f"no socket can be made at {path}: {error}") from error
-    return sock
-
-
-def bind_loopback(host: str, port: int) -> socket.socket:
-    """Return a TCP socket that listens on an address of this machine; port 0 is any free one.
-
-    Raise ``InvalidInput`` for an address that others can reach, or one that is taken.
-    """
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise InvalidInput("host", f"{host!r} is not an IP address, nor localhost") from None
-    if not address.is_loopback:
-        raise InvalidInput("host", f"{host} can be reached from elsewhere: use 127.0.0.1 or ::1")
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((str(address), port))
-        # Bound is not enough: until one of them listens, two processes can have the same address.
-        sock.listen(BACKLOG)
-    except (OSError, OverflowError, TypeError) as error:
-        sock.close()
-        raise InvalidInput("port", f"{host} port {port!r} cannot be used ({error})") from error
-    return sock
-
-
-def _remove_stale_socket(path: str) -> None:
-    """Remove a socket on which no process listens."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise StorageError(f"no socket can be made at {path!r}: {error}") from error
-    if not stat.S_ISSOCK(found.st_mode):
-        raise StorageError(f"{path} is to be a socket, and something else is there: move it away")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0)
+    async def _open(self, sock: socket.socket) -> None:
         try:
-            probe.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            _remove([path])
-            return
-        except BlockingIOError:
-            pass  # a process listens, and is busy
-        except OSError as error:
-            raise StorageError(f"{path} cannot be looked at: {error}") from error
-    raise DirectoryInUse(
-        f"another process listens on {path}, so it owns the store: stop it first, or be its client"
-    )
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(
+                lambda: HttpConnection(self._handler, self, self._limits),
+                sock,
+                ssl=None if self._tls is None else self._tls.context,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+            )
+        except (OSError, ssl.SSLError):
+            sock.close()  # the peer has gone, or does not speak TLS
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        for connection in [one for one in self.connections if one.deadline <= now]:
+            connection.expire()
+        self._room.set()
+        if self._tls is not None:
+            self._tls.refresh()
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
 
-def _remove(paths: Sequence[str]) -> None:
-    for path in paths:
-        Path(path).unlink(missing_ok=True)
+@contextlib.asynccontextmanager
+async def serving(
+    handler: Handler | AsgiHandler,
+    *,
+    sockets: Sequence[socket.socket],
+    limits: HttpLimits,
+    tls: TlsFiles | None = None,
+) -> AsyncIterator[HttpServer]:
+    """Serve while the context is open; it answers from the start.
+
+    The sockets belong to the server: it closes them at the end, and removes Unix ones.
+    """
+    paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
+    server = HttpServer(handler, limits, tls)
+    server.listen(sockets)
+    try:
+        yield server
+    finally:
+        remove_sockets(paths)
+        if isinstance(handler, Stoppable):
+            handler.stop()
+        await server.close()

@@ -147,6 +147,15 @@ def _server(field: str, value: object) -> str:
     return url
 
 
+def _host_names(field: str, value: object) -> str:
+    names = [name.strip() for name in _name(field, value).split(",")]
+    for name in names:
+        plain = name.removeprefix(".").replace("-", "").replace("_", "").replace(".", "")
+        if name != "*" and not (plain.isascii() and plain.isalnum()):
+            raise InvalidInput(field, f"{name!r} is not a name such as metrics.example.org")
+    return ",".join(names)
+
+
 def _host(field: str, value: object) -> str:
     host = _name(field, value)
     if host in _LOCAL_HOSTS:
@@ -154,12 +163,9 @@ def _host(field: str, value: object) -> str:
     import ipaddress  # noqa: PLC0415 - rarely needed
 
     try:
-        near = ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         raise InvalidInput(field, f"{host!r} is neither an IP address nor localhost") from None
-    if not near:
-        problem = "is reachable from other machines: use 127.0.0.1 or ::1"
-        raise InvalidInput(field, f"{host!r} {problem}")
     return host
 
 
@@ -265,6 +271,10 @@ PARSERS: Mapping[str, Parser] = {
     "memory_limit_bytes": _or_none(_size(1024 * 1024)),
     "metrics_host": _host,
     "metrics_port": _or_none(whole(0, 65_535)),
+    "metrics_allowed_hosts": _or_none(_host_names, ()),
+    "metrics_token_file": _or_none(file_path, ()),
+    "metrics_cert_file": _or_none(file_path, ()),
+    "metrics_key_file": _or_none(file_path, ()),
     "log_level": _word(get_args(LogLevel)),
     "log_format": _word(get_args(LogFormat)),
     "flags": _flags,

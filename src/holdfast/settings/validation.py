@@ -24,6 +24,13 @@ _NO_LONGER_THAN = (
     ("task_timeout_seconds", "max_processing_seconds", "no task could reach its timeout"),
 )
 """A setting, the one that it must not exceed, and the consequence."""
+_OF_METRICS = (
+    "metrics_host",
+    "metrics_allowed_hosts",
+    "metrics_token_file",
+    "metrics_cert_file",
+    "metrics_key_file",
+)
 _TIMEOUT_SHARE_OF_CAP = 0.9
 
 
@@ -51,10 +58,12 @@ def doubtful(settings: Settings) -> Iterator[str]:
                 f"worker_count: {settings.worker_count} has no effect: every queue of "
                 f"{masked(settings.queues)} has slots of its own"
             )
-    if settings.metrics_port is None and settings.metrics_host != _default(
-        settings, "metrics_host"
-    ):
-        yield f"metrics_host: {settings.metrics_host} has no effect: metrics_port is off"
+    for field in _OF_METRICS:
+        value = getattr(settings, field)
+        if settings.metrics_port is None and value != _default(settings, field):
+            yield f"{field}: {value} has no effect: metrics_port is off"
+    if settings.metrics_key_file is not None and settings.metrics_cert_file is None:
+        yield "metrics_key_file: it has no effect without metrics_cert_file"
 
 
 def within_cap(settings: Settings) -> float:

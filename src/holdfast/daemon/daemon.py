@@ -373,10 +373,11 @@ class Daemon:
             token_file, tls = _credentials(self.settings)
         except InvalidInput as error:
             raise with_origin(error, self._origins) from error
-        hosts = AllowedHosts((self.settings.metrics_allowed_hosts or "").split(","))
-        app = ProbeApp(routes, hosts, token_file)
+        names = (self.settings.metrics_allowed_hosts or "").split(",")
+        hosts = AllowedHosts(names, "metrics_allowed_hosts")
+        app = ProbeApp(routes, token_file)
         await self._open.enter_async_context(
-            serving(app, sockets=[bound], limits=PROBE_LIMITS, tls=tls)
+            serving(app, sockets=[bound], limits=PROBE_LIMITS, tls=tls, hosts=hosts)
         )
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -481,8 +482,8 @@ def _credentials(settings: Settings) -> tuple[TokenFile | None, TlsFiles | None]
         settings.metrics_key_file,
     )
     return (
-        None if token is None else TokenFile(token),
-        None if cert is None else TlsFiles(cert, key or cert),
+        None if token is None else TokenFile(token, "metrics_token_file"),
+        None if cert is None else TlsFiles(cert, key or cert, "metrics_cert_file"),
     )
 
 

@@ -6,6 +6,8 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 
+from .exchange import HttpRequest, HttpResponse, problem
+
 _MAX_HOST_BYTES = 300
 
 
@@ -17,18 +19,26 @@ class AllowedHosts:
     rebinding): then the browser sends that name, and is refused.
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        given = {name.lower() for name in names}
+    def __init__(self, names: Iterable[str], setting: str) -> None:
+        """``setting`` has the names: the answer to another one says so."""
+        given = {name.lower() for name in names if name}
+        self._setting = setting
         self._any = "*" in given
         self._domains = tuple(name for name in given if name.startswith("."))
         self._names = given | {"localhost", socket.gethostname().lower()}
 
-    def allow(self, host: bytes | None, http_version: str) -> bool:
-        """Whether a request with this Host header is answered; HTTP/1.0 may have none."""
-        if self._any:
-            return True
-        if host is None:
-            return http_version == "1.0"
+    def refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the answer to a request that names another host, or None."""
+        hosts = request.values(b"host")
+        if self._any or (not hosts and request.http_version == "1.0"):
+            return None
+        if len(hosts) != 1:
+            return problem(400, "a request has one Host header")
+        if not self._allow(hosts[0]):
+            return problem(421, f"this server does not have this name: {self._setting} has them")
+        return None
+
+    def _allow(self, host: bytes) -> bool:
         if len(host) > _MAX_HOST_BYTES:
             return False
         name = _without_port(host.decode("latin-1").lower()).rstrip(".")

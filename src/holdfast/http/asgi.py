@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Protocol, cast
 from urllib.parse import unquote_to_bytes
@@ -10,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.structured_log import StructuredLog
 
-from .exchange import HttpRequest, problem, response_bytes, status_line
+from .exchange import HttpRequest, HttpResponse, problem, response_bytes, status_line
 
 log = StructuredLog("holdfast.http")
 
@@ -24,12 +25,19 @@ _MAX_UNREAD_BYTES = 64 * 1024
 _NO_CONTENT = (204, 304)
 
 
-class AsgiHandler:
-    """An ASGI application, and where it is served."""
+ASGI = {"version": "3.0", "spec_version": "2.4"}
 
-    def __init__(self, app: AsgiApp, *, scheme: str = "http") -> None:
+
+class AsgiHandler:
+    """An ASGI application, and what its lifespan left for its requests."""
+
+    def __init__(self, app: AsgiApp) -> None:
         self.app = app
-        self.scheme = scheme
+        self.state: dict[str, object] = {}
+
+
+class PeerGone(ConnectionResetError):
+    """The peer has disconnected: nothing can be sent to it."""
 
 
 class Peer(Protocol):
@@ -42,7 +50,7 @@ class Peer(Protocol):
         """Whether the connection closes after this response."""
 
     async def send(self, data: bytes) -> None:
-        """Send a part of a response; raise ``ConnectionResetError`` if the peer has gone."""
+        """Send a part of a response; raise ``PeerGone`` if it has disconnected."""
 
 
 class RequestBody:
@@ -56,6 +64,8 @@ class RequestBody:
         self._arrived = asyncio.Event()
         self.complete = False
         self.disconnected = False
+        self.refusal: HttpResponse | None = None
+        """What the peer is to be told, if its body was refused."""
 
     def feed(self, part: bytes) -> bool:
         """Take a part; return whether reading has to pause."""
@@ -69,9 +79,14 @@ class RequestBody:
         self._arrived.set()
 
     def disconnect(self) -> None:
-        """The peer has gone, or was refused: no more will come."""
+        """The peer has gone: no more will come."""
         self.disconnected = True
         self._arrived.set()
+
+    def refuse(self, response: HttpResponse) -> None:
+        """The body broke a limit: no more will be taken."""
+        self.refusal = response
+        self.disconnect()
 
     async def read(self) -> tuple[bytes, bool] | None:
         """Return the next part and whether more may come; None if the peer has gone."""
@@ -81,7 +96,7 @@ class RequestBody:
         while not (self._unread or self.complete or self.disconnected):
             self._arrived.clear()
             await self._arrived.wait()
-        if self.disconnected and not (self._unread and self.complete):
+        if self.disconnected and not self.complete:
             return None
         part = bytes(self._unread)
         self._unread.clear()
@@ -109,22 +124,25 @@ class AsgiExchange:
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_sent = self._chunked = self._ended = False
+        self._left_bytes: int | None = None
+        """Of the length that the application gave."""
 
     async def run(self, handler: AsgiHandler) -> None:
         """Have the application answer; whatever it raises is an answer too."""
+        failure = problem(500, "the application did not answer")
         try:
             await handler.app(self._scope(handler), self._receive, self._send)
-        except ConnectionResetError:
-            pass  # the peer has gone
         except asyncio.CancelledError:
-            await self._fail(503, "the server is closing")
+            failure = problem(503, "the server is closing")
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
-            request_id = random_bytes(8).hex()
-            route = f"{self._request.method} {self._request.path}"
-            log.emit("http.failed", route=route, request_id=request_id, error=error)
-            await self._fail(500, f"a bug in Holdfast: its log says more of request {request_id}")
+            if not isinstance(error, PeerGone) and not self._body.disconnected:
+                request_id = random_bytes(8).hex()
+                route = f"{self._request.method} {self._request.path}"
+                log.emit("http.failed", route=route, request_id=request_id, error=error)
+                text = f"a bug in Holdfast: its log says more of request {request_id}"
+                failure = problem(500, text)
         if not self._ended:
-            await self._fail(500, "the application did not answer")
+            await self._fail(self._body.refusal or failure)
         if not self._body.complete:
             self.keep_alive = False  # the rest of the body is not read as a request
 
@@ -133,10 +151,10 @@ class AsgiExchange:
         address = self._peer.transport.get_extra_info
         return {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "asgi": ASGI,
             "http_version": self._request.http_version,
             "method": self._request.method,
-            "scheme": handler.scheme,
+            "scheme": "https" if address("sslcontext") else "http",
             "path": unquote_to_bytes(raw_path).decode("utf-8", "replace"),
             "raw_path": raw_path,
             "query_string": query,
@@ -144,6 +162,7 @@ class AsgiExchange:
             "headers": list(self._request.headers),
             "client": _address(address("peername")),
             "server": _address(address("sockname")),
+            "state": dict(handler.state),
         }
 
     async def _receive(self) -> AsgiMessage:
@@ -172,25 +191,31 @@ class AsgiExchange:
     async def _send_part(self, part: bytes, *, more: bool) -> None:
         bare = self._request.method == "HEAD" or self._status in _NO_CONTENT
         data = b"" if self._head_sent else self._head(None if more else len(part))
-        self._head_sent = True
-        self._ended = not more
         if bare:
             part = b""
+        elif self._left_bytes is not None:
+            self._left_bytes -= len(part)
+            if self._left_bytes < 0 or (self._left_bytes and not more):
+                raise RuntimeError("the body of a response differs from its content-length")
         elif self._chunked:
             part = b"%x\r\n%b\r\n" % (len(part), part) if part else b""
             part += b"" if more else b"0\r\n\r\n"
+        self._head_sent = True
+        self._ended = not more
         if data or part:
             await self._peer.send(data + part)
 
     def _head(self, length: int | None) -> bytes:
         """Return the head of the response; ``length`` is that of the body, if it is known."""
-        names = {name for name, _value in self._headers}
+        names = dict(self._headers)
         if b"connection" in names or b"transfer-encoding" in names:
             raise RuntimeError("an ASGI application must leave the connection to the server")
         lines = [status_line(self._status)]
         lines += [b"%b: %b\r\n" % header for header in self._headers]
-        if b"content-length" not in names and self._status not in _NO_CONTENT:
-            if length is not None:
+        if self._status not in _NO_CONTENT:
+            if b"content-length" in names:
+                self._left_bytes = int(names[b"content-length"])
+            elif length is not None:
                 lines.append(b"content-length: %d\r\n" % length)
             elif self._request.http_version == "1.1":
                 self._chunked = True
@@ -203,20 +228,17 @@ class AsgiExchange:
             lines.append(b"connection: close\r\n")
         return b"".join([*lines, b"\r\n"])
 
-    async def _fail(self, status: int, detail: str) -> None:
-        """Send this problem if nothing was sent yet; close the connection in any case."""
+    async def _fail(self, response: HttpResponse) -> None:
+        """Send this response if nothing was sent yet; close the connection in any case."""
         self.keep_alive = False
         self._ended = True
-        if self._head_sent or self._body.disconnected:
+        if self._head_sent:
             self._peer.transport.abort()  # so the peer knows that the response is not whole
             return
         self._head_sent = True
         bare = self._request.method == "HEAD"
-        response = response_bytes(problem(status, detail), keep_alive=False, bare=bare)
-        try:
-            await self._peer.send(response)
-        except ConnectionResetError:
-            return
+        with contextlib.suppress(PeerGone):
+            await self._peer.send(response_bytes(response, keep_alive=False, bare=bare))
 
 
 def _checked(name: bytes, value: bytes) -> tuple[bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-CALLBACK_SECONDS = 0.000_03
+_CALLBACK_SECONDS = 0.000_03
 """What the event loop itself spends on a callback, beside the time that is measured in it."""
 _BURST_SECONDS = 0.1
 
@@ -22,7 +22,7 @@ class CpuBudget:
     def charge(self, seconds: float) -> None:
         """Take this much, and what the event loop has spent on calling; it may become negative."""
         self._fill()
-        self._left_seconds -= seconds + CALLBACK_SECONDS
+        self._left_seconds -= seconds + _CALLBACK_SECONDS
 
     def wait_seconds(self) -> float:
         """Return how long to wait until there is time left; 0 if there is."""

@@ -16,7 +16,7 @@ Disconnected = Callable[[], Awaitable[None]]
 """Returns when the peer has gone."""
 
 
-class HttpRequest(NamedTuple):
+class HttpRequest(msgspec.Struct):
     """One request, with its body if that is not read as a stream."""
 
     method: str
@@ -33,9 +33,9 @@ class HttpRequest(NamedTuple):
         """The path as it was sent, without the query."""
         return self.target.partition(b"?")[0].decode("latin-1")
 
-    def header(self, name: bytes) -> bytes | None:
-        """Return the first header of this name, or None."""
-        return next((value for found, value in self.headers if found == name), None)
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of the headers of this name."""
+        return [value for found, value in self.headers if found == name]
 
 
 class HttpResponse(NamedTuple):

@@ -12,9 +12,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one listener. Times are for a peer that is slow on purpose, too."""
 
     max_connections: int = 512
-    """More wait to be accepted, or push out one that is idle: see ``evict_idle``."""
-    evict_idle: bool = True
-    """Whether a new connection may push out the one that has been idle for longest."""
+    """More wait to be accepted, or push out others: see ``evict``."""
+    evict: bool = True
+    """Whether a new connection pushes out the one that has waited for its peer for longest."""
+    backlog: int = 128
+    """How many connections may wait to be accepted."""
     max_head_bytes: int = 16 * 1024
     max_headers: int = 100
     max_body_bytes: int = 1 << 20
@@ -30,7 +32,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 75.0
     """Between two requests, and before the first."""
     write_seconds: float = 30.0
-    """How long a peer may leave an answer unread."""
+    """How long a peer may read nothing of an answer."""
     cpu_share: float | None = None
     """Of the event loop's time, what this listener may take; then its peers wait. None: all."""
 
@@ -39,7 +41,8 @@ def local_limits(max_body_bytes: int, max_connections: int) -> HttpLimits:
     """Return the limits of the socket: its peers are processes of the same user."""
     return HttpLimits(
         max_connections=max_connections,
-        evict_idle=False,
+        evict=False,
+        backlog=2_048,
         max_head_bytes=32 * 1024,
         max_body_bytes=max_body_bytes,
         buffer_bytes=64 * 1024,

@@ -6,31 +6,34 @@ import asyncio
 import contextlib
 import errno
 import socket
-import ssl
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from holdfast.engines.structured_log import StructuredLog
 
+from .allowed_hosts import AllowedHosts
 from .asgi import AsgiHandler
 from .connection import HttpConnection
 from .cpu_budget import CpuBudget
 from .credential_files import TlsFiles
 from .exchange import Handler
+from .lifespan import lifespan
 from .limits import HttpLimits
 from .listeners import remove_sockets
 
 log = StructuredLog("holdfast.http")
 
-GRACE_SECONDS = 1
+GRACE_SECONDS = 1.0
 """How long requests in progress may take once the server shuts down."""
 SWEEP_SECONDS = 1.0
 """How often deadlines of connections are looked at."""
 ACCEPT_AGAIN_SECONDS = 1.0
 """The pause after a connection could not be accepted: the process has no descriptor left."""
 HANDSHAKE_SECONDS = 10.0
+_CONNECTION_CPU_SECONDS = 0.000_25
+"""What it costs, about, to accept a connection and to close it; it cannot be measured."""
 _HANDSHAKE_CPU_SECONDS = 0.002
-"""What a TLS handshake costs, about; it happens where it cannot be measured."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -50,6 +53,7 @@ class HttpServer:
         handler: Handler | AsgiHandler,
         limits: HttpLimits,
         tls: TlsFiles | None = None,
+        hosts: AllowedHosts | None = None,
     ) -> None:
         loop = self._loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
@@ -59,96 +63,121 @@ class HttpServer:
         self._handler = handler
         self._limits = limits
         self._tls = tls
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Event()
+        self._hosts = hosts
+        self._listeners: list[socket.socket] = []
         self._acceptors: list[asyncio.Task[None]] = []
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """The oldest first. With TLS a handshake is part of it."""
+        self._changed = asyncio.Event()
+        """Set when a connection is closed."""
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on these sockets, which belong to the server from now on."""
         for sock in sockets:
-            sock.listen()
+            self._listeners.append(sock)
+            sock.listen(self._limits.backlog)
             sock.setblocking(False)  # noqa: FBT003 - the library's name for it
             self._acceptors.append(self._loop.create_task(self._accept(sock)))
 
-    async def close(self) -> None:
-        """Stop listening, finish requests in progress within ``GRACE_SECONDS``, close the rest."""
+    async def close(self, grace_seconds: float) -> None:
+        """Stop listening, finish requests in progress within this time, close the rest."""
         self._sweeper.cancel()
-        for task in (*self._acceptors, *self._handshakes):
+        ending = [*self._acceptors, *self._opening]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._acceptors, *self._handshakes, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
+        for sock in self._listeners:
+            sock.close()
         for connection in list(self.connections):
             connection.shutdown()
-        if self.tasks:
-            await asyncio.wait(list(self.tasks), timeout=GRACE_SECONDS)
+        give_up = self._loop.time() + grace_seconds
+        while self.connections and (left := give_up - self._loop.time()) > 0:
+            await self._wait_for_change(left)
         running = list(self.tasks)
         for task in running:
             task.cancel()
         if running:
             # Nothing may use the engine after this.
-            await asyncio.wait(running, timeout=GRACE_SECONDS)
-        await asyncio.sleep(0)  # answers that were written just now are sent
+            await asyncio.wait(running, timeout=grace_seconds)
         for connection in list(self.connections):
-            if not connection.transport.is_closing():
-                connection.transport.abort()
+            connection.transport.abort()
+        await asyncio.sleep(0)  # they are told
+
+    # --- for connections ---------------------------------------------------------------------
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Keep a connection."""
+        self.connections.add(connection)
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Forget a connection: there is room for another one."""
+        self.connections.discard(connection)
+        self._changed.set()
+
+    # --- accepting ---------------------------------------------------------------------------
 
     async def _accept(self, listener: socket.socket) -> None:
-        with listener:
-            while True:
-                await self._wait_for_room()
-                try:
-                    sock, _address = await self._loop.sock_accept(listener)
-                except OSError as error:
-                    if error.errno in _NO_DESCRIPTOR:
-                        log.emit("http.accept_failed", error=error)
-                        await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-                    continue  # another error is of the peer: it has gone already
-                if self.budget is not None:
-                    self.budget.charge(0.0 if self._tls is None else _HANDSHAKE_CPU_SECONDS)
-                opening = self._loop.create_task(self._open(sock))
-                self._handshakes.add(opening)
-                opening.add_done_callback(self._handshakes.discard)
+        while True:
+            await self._wait_for_room()
+            try:
+                sock, _address = await self._loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTOR:
+                    log.emit("http.accept_failed", error=error)
+                    await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue  # another error is of the peer: it has gone already
+            if self.budget is not None:
+                handshake = 0.0 if self._tls is None else _HANDSHAKE_CPU_SECONDS
+                self.budget.charge(_CONNECTION_CPU_SECONDS + handshake)
+            opening = self._loop.create_task(self._open(sock))
+            self._opening[opening] = None
+            opening.add_done_callback(partial(self._opened, sock))
+            await asyncio.sleep(0)  # others have their turn
+
+    async def _open(self, sock: socket.socket) -> None:
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await self._loop.connect_accepted_socket(
+            lambda: HttpConnection(self._handler, self, self._limits, self._hosts),
+            sock,
+            ssl=None if self._tls is None else self._tls.context,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+        )
+
+    def _opened(self, sock: socket.socket, opening: asyncio.Task[None]) -> None:
+        del self._opening[opening]
+        self._changed.set()
+        # If it failed, the peer has gone, or does not speak TLS.
+        if opening.cancelled() or opening.exception() is not None:
+            sock.close()
 
     async def _wait_for_room(self) -> None:
         """Return when one more connection may be accepted."""
         if self.budget is not None:
             await self.budget.wait()
-        while len(self.connections) + len(self._handshakes) >= self._limits.max_connections:
-            if self._limits.evict_idle and self._evict():
-                return
-            self._room.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), SWEEP_SECONDS)
+        while len(self.connections) + len(self._opening) >= self._limits.max_connections:
+            if self._limits.evict:
+                self._evict()
+            await self._wait_for_change(SWEEP_SECONDS)
 
-    def _evict(self) -> bool:
-        """Close the connection that has been idle for longest; return whether there was one."""
-        idle = [connection for connection in self.connections if connection.idle]
-        if not idle:
-            return False
-        min(idle, key=lambda connection: connection.idle_since).transport.abort()
-        return True
+    async def _wait_for_change(self, seconds: float) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def _open(self, sock: socket.socket) -> None:
-        try:
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(
-                lambda: HttpConnection(self._handler, self, self._limits),
-                sock,
-                ssl=None if self._tls is None else self._tls.context,
-                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
-            )
-        except (OSError, ssl.SSLError):
-            sock.close()  # the peer has gone, or does not speak TLS
-        except asyncio.CancelledError:
-            sock.close()
-            raise
+    def _evict(self) -> None:
+        """Close the connection that has waited for its peer for longest."""
+        waiting = [one for one in self.connections if one.waits_for_peer]
+        if waiting:
+            min(waiting, key=lambda one: one.waits_since).transport.abort()
+        elif self._opening and self._tls is not None:
+            next(iter(self._opening)).cancel()
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        for connection in [one for one in self.connections if one.deadline <= now]:
-            connection.expire()
-        self._room.set()
+        for connection in list(self.connections):
+            connection.check_deadlines(now)
         if self._tls is not None:
             self._tls.refresh()
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -161,18 +190,25 @@ async def serving(
     sockets: Sequence[socket.socket],
     limits: HttpLimits,
     tls: TlsFiles | None = None,
+    hosts: AllowedHosts | None = None,
+    grace_seconds: float | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Serve while the context is open; it answers from the start.
 
-    The sockets belong to the server: it closes them at the end, and removes Unix ones.
+    The sockets belong to the server: it closes them at the end, and removes Unix ones. Without
+    ``grace_seconds`` it is ``GRACE_SECONDS``.
     """
+    grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
     paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
-    server = HttpServer(handler, limits, tls)
-    server.listen(sockets)
-    try:
-        yield server
-    finally:
-        remove_sockets(paths)
-        if isinstance(handler, Stoppable):
-            handler.stop()
-        await server.close()
+    async with contextlib.AsyncExitStack() as stack:
+        if isinstance(handler, AsgiHandler):
+            await stack.enter_async_context(lifespan(handler, grace_seconds))
+        server = HttpServer(handler, limits, tls, hosts)
+        server.listen(sockets)
+        try:
+            yield server
+        finally:
+            remove_sockets(paths)
+            if isinstance(handler, Stoppable):
+                handler.stop()
+            await server.close(grace_seconds)

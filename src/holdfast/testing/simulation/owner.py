@@ -232,6 +232,14 @@ class SimulatedServer:
         self._made.append(protocol)
         return protocol
 
+    def opened(self, connection: HttpConnection) -> None:
+        """Keep a connection."""
+        self.connections.add(connection)
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+
     async def close(self) -> None:
         """Stop listening, finish open requests, close the connections."""
         self._process.world.network.close(PATH)

@@ -172,7 +172,7 @@ class AsgiExchange:
                 body, more = part
                 self._body_read = not more
                 return {"type": "http.request", "body": body, "more_body": more}
-        if not self._ended:
+        if not self._ended and not self._body.disconnected:
             await self._disconnected()
         return {"type": "http.disconnect"}
 

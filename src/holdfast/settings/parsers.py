@@ -156,14 +156,19 @@ def _host_names(field: str, value: object) -> str:
     return ",".join(names)
 
 
-def _host(field: str, value: object) -> str:
-    host = _name(field, value)
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches this address."""
     if host in _LOCAL_HOSTS:
-        return host
+        return True
     import ipaddress  # noqa: PLC0415 - rarely needed
 
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _host(field: str, value: object) -> str:
+    host = _name(field, value)
     try:
-        ipaddress.ip_address(host)
+        is_loopback(host)
     except ValueError:
         raise InvalidInput(field, f"{host!r} is neither an IP address nor localhost") from None
     return host

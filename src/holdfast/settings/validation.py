@@ -9,7 +9,7 @@ from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput
 from holdfast.model.redaction import masked
 
-from .parsers import queue_slots
+from .parsers import is_loopback, queue_slots
 
 if TYPE_CHECKING:
     from .fields import Settings
@@ -64,6 +64,23 @@ def doubtful(settings: Settings) -> Iterator[str]:
             yield f"{field}: {value} has no effect: metrics_port is off"
     if settings.metrics_key_file is not None and settings.metrics_cert_file is None:
         yield "metrics_key_file: it has no effect without metrics_cert_file"
+    if settings.metrics_port is not None and not is_loopback(settings.metrics_host):
+        yield from _exposed(settings)
+
+
+def _exposed(settings: Settings) -> Iterator[str]:
+    """Return a warning if anybody on the network can read the metrics, or the token for them."""
+    host = settings.metrics_host
+    if settings.metrics_token_file is None:
+        yield (
+            f"metrics_host: {host} is reachable from other machines, and /metrics needs no token "
+            "there: set metrics_token_file, or limit who reaches the port"
+        )
+    elif settings.metrics_cert_file is None:
+        yield (
+            f"metrics_host: {host} is reachable from other machines, and the token for /metrics "
+            "is sent unencrypted: set metrics_cert_file"
+        )
 
 
 def within_cap(settings: Settings) -> float:

@@ -23,6 +23,7 @@ from holdfast.http.listeners import bind_socket
 from holdfast.http.server import serving
 from holdfast.model.job import NewJob
 from holdfast.testing import SimDisk, VirtualClock
+from holdfast.testing.conformance.fixture import settle_down
 
 
 @contextlib.contextmanager
@@ -101,6 +102,7 @@ class Wire:
             yield self
         finally:
             server.close()
+            await settle_down()  # connections that came just now have their task
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -71,7 +71,7 @@ def test_calls_that_come_before_there_is_a_connection_go_out_together():
 
 
 def test_one_request_takes_only_so_much(monkeypatch):
-    monkeypatch.setattr(channel, "MAX_BATCH_CALLS", 10)
+    monkeypatch.setattr(messages, "MAX_CALLS", 10)
     monkeypatch.setattr(channel, "MAX_BATCH_BYTES", 5_000)
 
     async def scenario(rig: Rig) -> None:

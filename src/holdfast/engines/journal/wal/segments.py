@@ -34,6 +34,7 @@ UNFINISHED_SUFFIX = ".new"
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 _FSYNC_BOUNDS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
 
 
 class SegmentHead(msgspec.Struct, frozen=True):
@@ -245,13 +246,16 @@ class SegmentWriter:
                 self._disk.close(fd)
                 raise
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in _NO_SPACE | _NO_DESCRIPTOR:
                 raise
             with contextlib.suppress(OSError):
                 self._disk.remove(name + UNFINISHED_SUFFIX)
+            remedy = "free some space"
+            if error.errno in _NO_DESCRIPTOR:
+                remedy = "too many files are open, raise the limit (ulimit -n, LimitNOFILE)"
             raise StorageFull(
                 f"{self._disk.root} has no room for another segment of "
-                f"{self.segment_bytes:,} bytes: free some space. Work under way goes on meanwhile"
+                f"{self.segment_bytes:,} bytes: {remedy}. Work under way goes on meanwhile"
             ) from None
         self._next_number += 1
         self._disk_full = False

@@ -135,7 +135,7 @@ class AsgiExchange:
         except asyncio.CancelledError:
             failure = problem(503, "the server is closing")
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
-            if not isinstance(error, PeerGone) and not self._body.disconnected:
+            if not (self._peer.transport.is_closing() or self._body.disconnected):
                 request_id = random_bytes(8).hex()
                 route = f"{self._request.method} {self._request.path}"
                 log.emit("http.failed", route=route, request_id=request_id, error=error)

@@ -73,7 +73,7 @@ class HttpServer:
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections on these sockets, which belong to the server from now on."""
+        """Accept connections on these sockets."""
         for sock in sockets:
             self._listeners.append(sock)
             sock.listen(self._limits.backlog)
@@ -201,6 +201,8 @@ async def serving(
     grace_seconds = GRACE_SECONDS if grace_seconds is None else grace_seconds
     paths = [sock.getsockname() for sock in sockets if sock.family == socket.AF_UNIX]
     async with contextlib.AsyncExitStack() as stack:
+        for sock in sockets:
+            stack.callback(sock.close)
         if isinstance(handler, AsgiHandler):
             await stack.enter_async_context(lifespan(handler, grace_seconds))
         server = HttpServer(handler, limits, tls, hosts)

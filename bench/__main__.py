@@ -16,7 +16,18 @@ from pathlib import Path
 
 import holdfast
 
-from . import batches, brokers, limits, ours, payloads, peers, postgres, registry, worker
+from . import (
+    batches,
+    brokers,
+    limits,
+    neighbours,
+    ours,
+    payloads,
+    peers,
+    postgres,
+    registry,
+    worker,
+)
 from .report import table
 
 HERE = Path(__file__).parent
@@ -204,6 +215,13 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
             "registry_rounds": pairs(root, "registry", arguments.pairs, registry.measure)
         },
         "batches": lambda: {"batch_rounds": batch_rounds(root, arguments.rounds)},
+        "neighbours": lambda: {
+            "neighbour_rounds": repeated(
+                "attacks on the metrics port",
+                1 if arguments.attack_seconds else 0,
+                lambda: neighbours.measure(root, arguments.attack_seconds),
+            )
+        },
         "postgres": lambda: postgres_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
@@ -219,7 +237,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            "postgres",
+            *("neighbours", "postgres"),
         ),
         help="measure this part alone",
     )
@@ -239,6 +257,9 @@ def read_arguments() -> argparse.Namespace:
         type=float,
         default=postgres.PIN_SECONDS,
         help="length of an idle transaction that blocks vacuum",
+    )
+    parser.add_argument(
+        "--attack-seconds", type=float, default=60, help="of each attack; 0 is none"
     )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     return parser.parse_args()

@@ -3,7 +3,8 @@
     python -m bench --only neighbours
 
 Each attack runs twice, on the port of the worker and on one of another process, so that the machine
-is as busy both times. The ratio of the two says what the attack costs the worker.
+is as busy both times. The ratio of the two says what the attack costs the worker: by the clock, and
+by the processor's time, which says it on a busy machine too.
 
 ``python -m bench.neighbours attack NAME PORT SECONDS`` is the neighbour by itself.
 """
@@ -114,23 +115,24 @@ async def dummy(port: int) -> None:
         await asyncio.Event().wait()
 
 
-async def work(port: int, seconds: float) -> int:
-    """Run jobs for this long, with the metrics on this port; return how many were completed."""
+async def work(port: int, seconds: float) -> dict[str, float]:
+    """Run jobs for this long, with the metrics on this port; return the pace."""
     from . import jobs, worker  # noqa: PLC0415 - read their store from the environment
 
     jobs.ran = done = 0
     async with jobs.app.running(workers=SLOTS, metrics_port=port, log_level="error"):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        until_time = time.perf_counter() + seconds
+        until_time, cpu_seconds = time.perf_counter() + seconds, time.process_time()
         while time.perf_counter() < until_time:
             batch = jobs.nothing.enqueue_many([(n,) for n in range(BATCH)])
             await asyncio.gather(batch, worker.until(done - BATCH))
             done += BATCH
-        ran = jobs.ran
+        cpu_seconds = time.process_time() - cpu_seconds
+        found = {"per_second": jobs.ran / seconds, "per_cpu_second": jobs.ran / cpu_seconds}
         await worker.until(done)
         await worker.drained()
-        return ran
+        return found
 
 
 def _start(directory: Path, *arguments: object) -> subprocess.Popen[str]:
@@ -150,8 +152,8 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> float:
-    """Return jobs per second beside this attack on the worker's port, or on another one."""
+def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> dict[str, float]:
+    """Return the worker's pace beside this attack on its port, or on another one."""
     port, other = _free_port(), _free_port()
     processes = [_start(directory, "dummy", other)]
     try:
@@ -164,9 +166,9 @@ def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> floa
         time.sleep(1)  # the attack is at its height
         working.stdin.write("go\n")
         working.stdin.flush()
-        found = json.loads(working.stdout.readline())
+        found = dict(json.loads(working.stdout.readline()))
         assert working.wait() == 0
-        return float(found) / seconds
+        return found
     finally:
         for process in processes:
             process.kill()
@@ -177,13 +179,13 @@ def measure(root: Path, seconds: float) -> dict[str, float]:
     """Measure the pace beside each attack, in pairs."""
     found: dict[str, float] = {}
     for number, name in enumerate(ATTACKS):
-        rates: dict[bool, float] = {}
+        paces: dict[bool, dict[str, float]] = {}
         for at_worker in ((True, False), (False, True))[number % 2]:
             directory = root / f"neighbour-{name}-{at_worker}"
-            rates[at_worker] = pace(directory, name, seconds, at_worker=at_worker)
-        found[f"neighbour_{name}_per_second"] = rates[True]
-        found[f"neighbour_{name}_on_dummy_per_second"] = rates[False]
-        found[f"neighbour_{name}_share"] = rates[True] / rates[False]
+            paces[at_worker] = pace(directory, name, seconds, at_worker=at_worker)
+        for unit, value in paces[True].items():
+            found[f"neighbour_{name}_{unit}"] = value
+            found[f"neighbour_{name}_{unit}_share"] = value / paces[False][unit]
     return found
 
 
@@ -195,7 +197,7 @@ def main() -> None:
     elif what == "dummy":
         asyncio.run(dummy(int(rest[0])))
     else:
-        print(asyncio.run(work(int(rest[0]), float(rest[1]))), flush=True)
+        print(json.dumps(asyncio.run(work(int(rest[0]), float(rest[1])))), flush=True)
 
 
 if __name__ == "__main__":

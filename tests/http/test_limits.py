@@ -304,6 +304,22 @@ async def test_control_without_eviction_they_keep_others_out(begun: str) -> None
             await asyncio.wait_for(front.ask(GET), 0.5)
 
 
+async def test_a_server_closes_while_connections_push_each_other_out() -> None:
+    limits = replace(PROBE_LIMITS, max_connections=4, cpu_share=None)
+
+    async def keep_connecting(front: Front) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await front.peer()
+
+    for _number in range(20):
+        async with fronted(limits) as front:
+            connecting = [asyncio.create_task(keep_connecting(front)) for _task in range(8)]
+            await until(lambda: len(front.server.connections) == 4)
+            await asyncio.wait_for(front.server.close(0.05), 5)
+            await asyncio.gather(*connecting)
+
+
 async def test_an_answer_that_is_being_made_is_not_pushed_out() -> None:
     release = asyncio.Event()
 

@@ -163,8 +163,10 @@ class HttpServer:
 
     async def _wait_for_change(self, seconds: float) -> None:
         self._changed.clear()
+        # Not wait_for: if the event and a cancellation come together, it loses the cancellation.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     def _evict(self) -> None:
         """Close the connection that has waited for its peer for longest."""

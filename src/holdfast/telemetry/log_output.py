@@ -33,7 +33,7 @@ log = StructuredLog("holdfast.log")
 
 _MAX_KINDS = 1_000
 _MAX_DEPTH = 6
-_INTERNAL = ("holdfast", "asyncio", "uvicorn")
+_INTERNAL = ("holdfast", "asyncio")
 """Loggers whose exceptions may come from a task: logged without their text."""
 _TASKS = "holdfast.task"
 _DRIVER = "psycopg"

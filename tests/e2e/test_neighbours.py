@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,11 @@ def attack(name: str, port: int) -> subprocess.Popen[bytes]:
     )
 
 
+def all_ended(rig: Rig, ids: list[str]) -> bool:
+    ended = rig.ledger.ended()
+    return all(ended[one] == 1 for one in ids)
+
+
 def descriptors(daemon: Daemon) -> int:
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
@@ -84,7 +90,7 @@ def test_the_worker_loses_nothing_and_health_answers(
         ids = [f"{name}-{number}" for number in range(30)]
         for job_id in ids:
             rig.enqueue("quick", [job_id], max_attempts=1)
-        until(lambda ids=ids: all(rig.ledger.ended()[one] == 1 for one in ids), f"beside {name}")
+        until(partial(all_ended, rig, ids), f"jobs beside {name}")
         until(lambda: health(port) == 200, f"health beside {name}")
         assert neighbour.poll() is None, f"{name} goes on"
         neighbour.kill()

@@ -55,7 +55,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         limits: HttpLimits,
         hosts: AllowedHosts | None = None,
     ) -> None:
-        self._handler = handler
+        self._handler = None if isinstance(handler, AsgiHandler) else handler
+        self._asgi = handler if isinstance(handler, AsgiHandler) else None
         self._server = server
         self._limits = limits
         self._hosts = hosts
@@ -112,6 +113,8 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self.transport.abort()
             elif self._reading_paused_for:
                 pass  # it may wait for us
+            elif self._reader.in_body and now < self._body_deadline():
+                self._read_deadline = self._body_deadline()
             elif self._reader.in_head or self._reader.in_body:
                 self._refuse(problem(408, "the request took too long to arrive"))
             else:
@@ -173,10 +176,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def head_received(self, request: HttpRequest, *, expects_continue: bool) -> None:
         """Limit the time for the body; an ASGI application answers from here on."""
-        self._body_began = self._loop.time()
-        self._move_body_deadline()
+        self._begin_body()
         self._head = request
-        if isinstance(self._handler, AsgiHandler):
+        if self._asgi is not None:
             may_send = self._continue if expects_continue else None
             self._stream = RequestBody(self._body_was_read, may_send)
             if expects_continue:
@@ -188,7 +190,6 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def body_received(self, part: bytes) -> None:
         """Take a part of the body."""
-        self._move_body_deadline()
         if self._stream is None:
             self._body += part
         elif self._stream.feed(part):
@@ -225,16 +226,20 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._unsent_bytes = unsent_bytes
         self._write_deadline = self._loop.time() + self._limits.write_seconds
 
-    def _move_body_deadline(self) -> None:
+    def _begin_body(self) -> None:
+        self._body_began = self._loop.time()
+        self._read_deadline = self._body_began + self._limits.body_seconds
+
+    def _body_deadline(self) -> float:
+        """Return when the body has to be here: the more has come, the later."""
         limits = self._limits
         seconds = limits.body_seconds + self._reader.body_bytes / limits.min_body_bytes_per_second
-        self._read_deadline = self._body_began + seconds
+        return self._body_began + seconds
 
     def _continue(self) -> None:
         """Tell a peer that asked for it to send the body."""
         if not self._closing:
-            self._body_began = self._loop.time()
-            self._move_body_deadline()
+            self._begin_body()
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _body_was_read(self) -> None:
@@ -254,8 +259,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if self._reader.in_head:
                 self.request_begun()
             elif self._reader.in_body:
-                self._body_began = self._loop.time()
-                self._move_body_deadline()
+                self._begin_body()
         self.transport.resume_reading()
 
     def _refuse(self, response: HttpResponse) -> None:
@@ -326,11 +330,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         if refusal is not None:
             self._closing = True
             self._respond(request, refusal)
-        elif not isinstance(self._handler, AsgiHandler):
+        elif self._handler is not None:
             self._respond(request, await self._handler.handle(request, self._disconnected))
-        elif body is not None:
+        elif self._asgi is not None and body is not None:
             exchange = AsgiExchange(request, body, self, self._disconnected)
-            await exchange.run(self._handler)
+            await exchange.run(self._asgi)
             if not exchange.keep_alive:
                 self._closing = True
 
@@ -339,9 +343,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._closing = True
         if self.transport.is_closing():
             return
-        started = perf_counter()
+        budget = self._server.budget
+        started = 0.0 if budget is None else perf_counter()
         self._write(response, keep_alive=not self._closing, bare=request.method == "HEAD")
-        if (budget := self._server.budget) is not None:
+        if budget is not None:
             budget.charge(perf_counter() - started + _ANSWER_CPU_SECONDS)
 
     def _write(self, response: HttpResponse, *, keep_alive: bool, bare: bool = False) -> None:

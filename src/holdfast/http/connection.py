@@ -316,7 +316,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._reading_paused_for and len(self._requests) <= self._limits.max_pipelined:
             self._resume_reading(_PIPELINED)
         try:
-            await self._answer(request, body)
+            if self._handler is not None and self._hosts is None:  # the socket, without detours
+                self._respond(request, await self._handler.handle(request, self._disconnected))
+            else:
+                await self._answer(request, body)
         finally:
             self._server.tasks.discard(self._task)
             self._answering = False

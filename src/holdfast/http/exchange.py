@@ -50,7 +50,7 @@ class HttpResponse(NamedTuple):
 class Handler(Protocol):
     """Answers whole requests."""
 
-    async def handle(self, request: HttpRequest, disconnected: Disconnected) -> HttpResponse:
+    def handle(self, request: HttpRequest, disconnected: Disconnected) -> Awaitable[HttpResponse]:
         """Answer one request; an error is an answer too."""
 
 

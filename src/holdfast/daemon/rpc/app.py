@@ -37,9 +37,9 @@ class RpcApp:
         if self._dispatcher is not None:
             self._dispatcher.stop()
 
-    async def handle(self, request: HttpRequest, disconnected: Disconnected) -> HttpResponse:
+    def handle(self, request: HttpRequest, disconnected: Disconnected) -> Awaitable[HttpResponse]:
         """Answer one request; an error is an answer too."""
-        return await self.respond(request.method, request.path, request.body, disconnected)
+        return self.respond(request.method, request.path, request.body, disconnected)
 
     async def respond(
         self, method: str, path: str, body: bytes, disconnected: Disconnected

@@ -391,3 +391,13 @@ def test_a_path_that_no_socket_can_have_is_refused(path):
     with pytest.raises(InvalidInput) as refused:
         ClientEngine(path)
     assert refused.value.field == "path"
+
+
+async def test_a_request_has_at_most_a_thousand_calls():
+    dispatcher = Dispatcher(MemoryEngine())
+    call = messages.BatchedCall("flags", messages.FLAGS.write_call(messages.Empty()))
+    most = await dispatcher.answer_all(messages.write_calls([call] * messages.MAX_CALLS))
+    assert most.status == messages.OK
+    over = await dispatcher.answer_all(messages.write_calls([call] * (messages.MAX_CALLS + 1)))
+    assert over.status == messages.BAD_REQUEST
+    assert b"send at most 1,000" in over.body

@@ -16,7 +16,19 @@ from pathlib import Path
 
 import holdfast
 
-from . import batches, brokers, events, limits, ours, payloads, peers, postgres, registry, worker
+from . import (
+    batches,
+    brokers,
+    events,
+    limits,
+    neighbours,
+    ours,
+    payloads,
+    peers,
+    postgres,
+    registry,
+    worker,
+)
 from .report import table
 
 HERE = Path(__file__).parent
@@ -229,6 +241,13 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
                 lambda: events.measure(root, arguments.events, arguments.stored_events),
             )
         },
+        "neighbours": lambda: {
+            "neighbour_rounds": repeated(
+                "attacks on the metrics port",
+                1 if arguments.attack_seconds else 0,
+                lambda: neighbours.measure(root, arguments.attack_seconds),
+            )
+        },
         "postgres": lambda: postgres_rounds(arguments),
         "postgres-events": lambda: postgres_event_rounds(arguments),
     }
@@ -245,7 +264,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            *("events", "postgres", "postgres-events"),
+            *("events", "neighbours", "postgres", "postgres-events"),
         ),
         help="measure this part alone",
     )
@@ -270,6 +289,9 @@ def read_arguments() -> argparse.Namespace:
         type=float,
         default=postgres.PIN_SECONDS,
         help="length of an idle transaction that blocks vacuum",
+    )
+    parser.add_argument(
+        "--attack-seconds", type=float, default=60, help="of each attack; 0 is none"
     )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     return parser.parse_args()

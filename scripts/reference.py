@@ -91,7 +91,11 @@ FORMS: Mapping[str, str] = {
     "keep_payload": "`on` or `off`",
     "keep_log_bytes": "a number of bytes, such as `512MiB` or `2GiB`",
     "memory_limit_bytes": "a number of bytes from 1MiB up, such as `512MiB`",
-    "metrics_host": "a loopback address: `127.0.0.1`, `::1` or `localhost`",
+    "metrics_host": "an IP address of this machine, `localhost`, or `0.0.0.0` or `::` for all",
+    "metrics_allowed_hosts": "names separated by commas, such as `metrics.example.org,.svc`",
+    "metrics_token_file": "the path of a file",
+    "metrics_cert_file": "the path of a file",
+    "metrics_key_file": "the path of a file",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
 """The values of settings that are neither a number, a duration nor one of a few words."""

@@ -481,6 +481,29 @@ _ALL = (
         "A bug in Holdfast: a request was answered with 500.",
         "Report it, with the trace.",
     ),
+    _warning_summed(
+        "http.accept_failed",
+        "error",
+        "A connection could not be accepted: the process has no file descriptor left.",
+        "Raise the limit of open files (ulimit -n, LimitNOFILE), or find what keeps them open.",
+    ),
+    _info(
+        "http.certificate_loaded",
+        "file",
+        "The certificate of the metrics server has changed, and is used from now on.",
+    ),
+    _warning_summed(
+        "http.certificate_refused",
+        "error",
+        "The certificate of the metrics server has changed and cannot be used: the last one is.",
+        "Mend the files that metrics_cert_file and metrics_key_file name.",
+    ),
+    _warning_summed(
+        "http.token_refused",
+        "error",
+        "The token of the metrics server has changed and cannot be used: the last one is.",
+        "Mend the file that metrics_token_file names.",
+    ),
     _error_summed(
         "engine.failed",
         "verb error",

@@ -41,7 +41,7 @@ _MAX_DEPTH = 6
 _MAX_MEMBERS = 1_000
 """The most members of a list or a mapping that are logged."""
 _CUT = "… (cut)"
-_INTERNAL = ("holdfast", "asyncio", "uvicorn")
+_INTERNAL = ("holdfast", "asyncio")
 """Loggers whose exceptions may come from a task: logged without their text."""
 _TASKS = "holdfast.task"
 _DRIVER = "psycopg"

@@ -9,11 +9,13 @@ from holdfast.engines.journal.wal import frames
 from holdfast.engines.protocol import messages
 from holdfast.model import (
     audit,
+    bounded_pattern,
     event,
     failure,
     filter_terms,
     job,
     payload_condition,
+    read_model,
     search,
     subscription,
 )
@@ -32,7 +34,18 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ),
     ("a scope", f"up to {job.SCOPE_LIMIT:,} printable characters, a path without empty parts"),
     ("the name of a subscription", f"1 to {subscription.MAX_NAME} printable characters"),
-    ("the name of a projection", "1 to 40 of a-z, 0-9 and _, with a letter first"),
+    (
+        "the name of a projection, of a table or a column of it",
+        f"1 to {read_model.NAME_LIMIT} of a-z, 0-9 and _, with a letter first",
+    ),
+    (
+        "a `pattern` of a catalog",
+        (
+            f"{bounded_pattern.MAX_PATTERN_LENGTH} characters; no repeat in which the next "
+            "character does not tell how it goes on; text of 1,000 or 100 characters if it can "
+            "take more than linear time"
+        ),
+    ),
     ("a cron expression", f"up to {job.NAME_LIMIT} characters; ranges within their field"),
     ("who, in an action", f"up to {audit.NAME_LIMIT} characters"),
     ("why, a note", f"up to {audit.TEXT_LIMIT:,} characters"),

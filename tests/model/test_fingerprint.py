@@ -1,12 +1,14 @@
 """The shape of a message: what varies is taken out, what tells is left."""
 
+import random
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.fingerprint import FINGERPRINT_LIMIT, fingerprint
+from holdfast.model import fingerprint as module
+from holdfast.model.fingerprint import FINGERPRINT_LIMIT, FINGERPRINT_VERSION, fingerprint
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,43 @@ def test_no_message_takes_long(piece: str) -> None:
     began = time.perf_counter()
     fingerprint(piece * 10_000)
     assert time.perf_counter() - began < 0.5
+
+
+NOW = r"\[[0-9a-f]*:[0-9a-f:.]+\](?::\d+)?"
+VERSION_1 = r"\[[0-9a-f:]*:[0-9a-f:.]+\](?::\d+)?"
+"""How addresses of IPv6 were found when version 1 of the fingerprints was first stored: in
+quadratic time."""
+PIECES = (*(":]af09" * 3), "[", "::", ".", "G", "80", "fe80", "'", "/x/y", " ", "@")
+
+
+def shapes_of(monkeypatch, texts: list[str], address: str) -> list[str]:
+    """Return the fingerprints, with another way to find addresses."""
+    monkeypatch.setattr(module, "_OTHERS", module._OTHERS.replace(NOW, address))
+    made = module._varying.__wrapped__
+    monkeypatch.setattr(module, "_varying", made)
+    return [fingerprint.__wrapped__(text) for text in texts]
+
+
+def drawn(count: int) -> list[str]:
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    choose = random.Random(seed)
+    return [
+        choose.choice(("[", "no route to [", ""))
+        + "".join(choose.choices(PIECES, k=choose.randint(0, 20)))
+        for _text in range(count)
+    ]
+
+
+def test_fingerprints_are_those_that_version_1_began_with(monkeypatch):
+    assert (FINGERPRINT_VERSION, NOW in module._OTHERS) == (1, True)
+    texts = drawn(10_000)
+    now = [fingerprint.__wrapped__(text) for text in texts]
+    assert sum("<address>" in shape for shape in now) > 100
+    assert shapes_of(monkeypatch, texts, VERSION_1) == now
+
+
+def test_control_a_pattern_that_finds_others_is_noticed(monkeypatch):
+    texts = drawn(10_000)
+    now = [fingerprint.__wrapped__(text) for text in texts]
+    assert shapes_of(monkeypatch, texts, NOW.replace("[0-9a-f]*:", "[0-9a-f]+:")) != now

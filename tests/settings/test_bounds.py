@@ -1,9 +1,10 @@
 """What comes from files and the environment is bounded before it is used."""
 
 import pytest
+import yaml
 
 from holdfast.model.errors import InvalidInput
-from holdfast.settings import read, sources, yaml_text
+from holdfast.settings import files, read, sources, yaml_text
 from holdfast.settings.files import MAX_FILE_BYTES
 from holdfast.settings.sources import MAX_VALUE_LENGTH
 from holdfast.settings.yaml_text import MAX_DEPTH, MAX_NODES, parse_yaml
@@ -105,3 +106,42 @@ def test_what_is_quoted_of_a_long_name_is_cut(tmp_path):
     (problem,) = read(str(tmp_path / "s.yaml"), environ={}).problems
     assert isinstance(problem, InvalidInput)
     assert len(str(problem)) < 3_000
+
+
+def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (yaml_text, "MAX_DEPTH"),
+        (yaml_text, "MAX_NODES"),
+        (yaml_text, "MAX_NUMBER_LENGTH"),
+        (files, "MAX_FILE_BYTES"),
+        (sources, "MAX_VALUE_LENGTH"),
+        (sources, "_MAX_HINTS"),
+        (sources, "_MAX_QUOTED"),
+    ):
+        monkeypatch.setattr(module, name, 1 << 30)
+
+
+def test_control_without_the_bounds_every_test_above_fails(monkeypatch, tmp_path):
+    # Shorter than above, because without bounds these take quadratic time or the whole stack.
+    deep, number, nodes = "[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "9" * 200, "- a\n" * 200
+    monkeypatch.setattr(yaml_text, "MAX_NODES", 100)
+    for text in (deep, f"a: {number}", nodes):
+        problem_of(text)
+    without_bounds(monkeypatch)
+    for text in (deep, f"a: {number}", nodes):
+        assert parse_yaml(text) is not None
+    for name in ("s.yaml", "s.toml"):
+        with pytest.raises((AssertionError, IndexError)):
+            test_a_settings_file_has_a_limit(tmp_path, name)
+    with pytest.raises(AssertionError):
+        test_a_value_of_the_environment_or_a_flag_has_a_limit()
+    with pytest.raises(AssertionError):
+        test_what_is_quoted_of_a_long_name_is_cut(tmp_path)
+    with pytest.raises(AssertionError):
+        test_names_are_compared_for_some_problems_only(monkeypatch, tmp_path)
+
+
+def test_control_with_aliases_an_alias_bomb_is_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(yaml_text._loader(), "compose_node", yaml.SafeLoader.compose_node)
+    with pytest.raises(BaseException, match="DID NOT RAISE"):
+        test_an_alias_bomb_is_refused_at_its_first_alias(tmp_path, monkeypatch)

@@ -18,6 +18,7 @@ from .errors import InvalidInput, PayloadInvalid, TooLarge
 from .job import (
     BAD_PAYLOAD,
     MAX_TIME_US,
+    NAME_LIMIT,
     Whole,
     check_id,
     check_name,
@@ -199,7 +200,7 @@ def _encode_bodies(new: NewEvent) -> tuple[bytes, bytes | None, bytes | None, by
 
 def default_key(entity_type: str, entity_id: str) -> str:
     """Return the key of an event that names none: long ones are cut, and stay in order."""
-    return f"{entity_type}:{entity_id}"[:255]
+    return f"{entity_type}:{entity_id}"[:NAME_LIMIT]
 
 
 def is_event_id(value: str) -> bool:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from .bounded_pattern import longest_text
 from .errors import InvalidInput
 
 MAX_FIELDS = 200
@@ -129,6 +130,11 @@ def _limited(kind: object, given: Mapping[str, object], word: str, place: str) -
         limits[option] = given[name]
     if not limits:
         return kind
+    if "pattern" in limits and (longest := longest_text(given["pattern"], place)) is not None:
+        most = limits.setdefault("max_length", longest)
+        if isinstance(most, int) and most > longest:
+            problem = f"max_length is more than {longest}, the most for such a pattern: lower it"
+            raise InvalidInput(place, f"{problem}, or begin the pattern with ^")
     make: Callable[..., msgspec.Meta] = msgspec.Meta
     try:
         meta = make(**limits)

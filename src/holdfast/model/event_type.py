@@ -12,7 +12,7 @@ from .event import Event, NewEvent
 from .event_rules import EventRule
 from .event_schema import CHANGE_FIELDS, EventSchema, fields_of, value_at
 from .event_text import TextTemplate
-from .job import check_name
+from .job import NAME_LIMIT, check_name
 from .upcasting import Upcaster
 
 Change = Literal["optional", "before", "after", "before_and_after", "diff", "any"]
@@ -231,7 +231,7 @@ class EventType:
         def value_of(path: str) -> object:
             return values[path] if path in values else value_at(data, path)
 
-        return self.key.render(value_of)[:255]
+        return self.key.render(value_of)[:NAME_LIMIT]
 
     def _problems(self) -> Iterator[tuple[str, str]]:
         schema = self.schema

@@ -353,9 +353,14 @@ def check_payload(payload: bytes, max_payload_bytes: int) -> bytes:
     return payload
 
 
+def is_name(value: object) -> bool:
+    """Whether it may be a name or an id: the one rule for every door."""
+    return type(value) is str and 0 < len(value) <= NAME_LIMIT and value.isprintable()
+
+
 def check_id(value: str, field: str = "id") -> str:
     """Return the id, or raise ``InvalidInput``."""
-    if type(value) is not str or not 0 < len(value) <= NAME_LIMIT or not value.isprintable():
+    if not is_name(value):
         raise InvalidInput(field, f"{_shown(value)} is not 1 to {NAME_LIMIT} printable characters")
     return value
 

@@ -11,8 +11,8 @@ import enum
 import msgspec
 from msgspec.structs import replace
 
-from .errors import InvalidInput
 from .job import MICROSECONDS, Whole
+from .read_model import check_table_name
 
 KEEP_PREVIOUS_US = 24 * 3_600 * MICROSECONDS
 """How long the generation before the live one is kept up to date, to return to it."""
@@ -134,11 +134,7 @@ def task_of(projection: str) -> str:
 
 def check_projection_name(name: str) -> str:
     """Return the name, or raise ``InvalidInput``: it names a queue, and on PostgreSQL a view."""
-    if not name.isascii() or not name.replace("_", "").isalnum() or not name[0].isalpha():
-        raise InvalidInput("projection", f"{name!r} is not a name of letters, digits and _")
-    if len(name) > 40 or name != name.lower():
-        raise InvalidInput("projection", f"{name!r} is not up to 40 characters in lower case")
-    return name
+    return check_table_name("projection", name)
 
 
 def ended(state: ProjectionState, rebuild: Rebuild) -> ProjectionState:

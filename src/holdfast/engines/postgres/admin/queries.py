@@ -15,7 +15,7 @@ from holdfast.engines.postgres.jobs.unit_of_work import Name
 from holdfast.engines.queue_stats import QueueStats, StoreStats
 from holdfast.model.access import SYSTEM, Caller
 from holdfast.model.history import AttemptRecord, History, Note, completing_attempt
-from holdfast.model.job import Job, State
+from holdfast.model.job import Job, State, is_name
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import MAX_PAGE, Filter, Order, Place, place_of
@@ -27,8 +27,8 @@ _DEAD = frozenset({State.DEAD, State.ARCHIVED})
 
 def get(names: Sequence[Name], caller: Caller, context: CallContext) -> SansIO[dict[Name, Job]]:
     """Return those of these jobs that exist within the caller's reach."""
-    # No job has an unprintable id, and PostgreSQL refuses NUL.
-    valid = [name for name in dict.fromkeys(names) if name[1].isprintable()]
+    # No job has another id, and PostgreSQL refuses NUL.
+    valid = [name for name in dict.fromkeys(names) if is_name(name[1])]
     [found] = yield from execute_all(context.get(rows.names(valid)))
     jobs = map(rows.job_of, found)
     return {(job.tenant, job.id): job for job in jobs if caller.can_access(job.tenant, job.scope)}

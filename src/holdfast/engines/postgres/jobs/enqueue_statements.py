@@ -19,7 +19,7 @@ from holdfast.engines.postgres.connection.sansio import (
     execute_and_commit,
 )
 from holdfast.model.access import Caller
-from holdfast.model.job import NAME_LIMIT, Job, Kind, NewJob, State, accept, check_payload
+from holdfast.model.job import Job, Kind, NewJob, State, accept, check_payload, is_name
 from holdfast.model.uniform_batch import UniformBatch
 
 from .line_up import lock_order, mark_fresh
@@ -323,10 +323,7 @@ def _names(names: Iterable[tuple[object, object]]) -> list[Name]:
 
 
 def _all_names(*values: object) -> bool:
-    return all(
-        type(value) is str and 0 < len(value) <= NAME_LIMIT and value.isprintable()
-        for value in values
-    )
+    return all(map(is_name, values))
 
 
 def _listed(value: object) -> Sequence[object]:

@@ -22,12 +22,17 @@ $(BIN)/python:
 	  || { echo 'Holdfast needs Python 3.11 or newer: set PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+# Every file that is installed has one of the hashes of requirements/; what builds Holdfast too.
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+
+$(INSTALLED): pyproject.toml requirements/install.txt | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements/install.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(READY): pyproject.toml requirements/dev.txt | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(INSTALLED) $@
 
 .PHONY: install
@@ -61,7 +66,7 @@ demo: ## 100 jobs, a kill -9 in the middle, and no job lost
 
 .PHONY: library
 library: $(INSTALLED) ## the example: events, a bug in a projection, its fix, replay, rebuild
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r examples/library/requirements.txt
+	@$(PIP) install -c constraints.txt -r examples/library/requirements.txt
 	@cd examples/library && ../../$(BIN)/python -m library demo
 
 .PHONY: metrics
@@ -83,10 +88,19 @@ bench: $(READY) ## speed, beside the machine's limits and other queues
 docs: $(READY) ## generate docs/reference/ from the code
 	$(BIN)/python scripts/reference.py
 
+.PHONY: lock
+lock: $(BIN)/python ## write constraints.txt and requirements/ anew, within the bounds of pyproject.toml
+	$(PIP) install 'uv>=0.9,<1'
+	BIN=$(BIN) scripts/lock.sh
+
+.PHONY: audit
+audit: $(READY) ## look for known vulnerabilities of what requirements/ names
+	@$(PIP) install -c constraints.txt pip-audit
+	@$(BIN)/python scripts/audit.py
+
 .PHONY: build
 build: $(READY) ## build the wheel and the source distribution
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build
-	$(BIN)/python -m build
+	$(BIN)/python -m build --no-isolation
 
 .PHONY: clean
 clean: ## remove everything that can be built again, and ./data unless it holds work

@@ -1,4 +1,4 @@
-"""The tests that RELIABILITY.md names exist, and no control is missing from it."""
+"""The tests that RELIABILITY.md and SECURITY.md name exist, and no control is missing from it."""
 
 import ast
 import re
@@ -42,7 +42,21 @@ def named(cell: str) -> list[str]:
 
 def every_name() -> list[str]:
     rows = [row for promise in sections().values() for row in promise]
-    return sorted({name for row in rows for cell in row[1:] for name in named(cell)})
+    names = {name for row in rows for cell in row[1:] for name in named(cell)}
+    return sorted(names | {name for row in attacks() for name in named(row[3])})
+
+
+def attacks() -> list[list[str]]:
+    """Return the rows of SECURITY.md: who, what they could try, what holds, the test."""
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines][1:]
+
+
+def test_every_attack_has_a_test_that_turns_red():
+    for row in attacks():
+        assert len(row) == 4
+        assert named(row[3]), row
 
 
 def missing(names: list[str], collected: set[str]) -> list[str]:

@@ -66,11 +66,19 @@ def test_every_dependency_has_an_upper_bound():
             assert "<" in bounds, f"{name} has no upper bound"
 
 
-def test_the_lock_names_no_address():
-    lock = (ROOT / "constraints.txt").read_text()
-    assert "://" not in lock
-    assert "--" not in lock
-    assert re.search(r"^msgspec==", lock, re.MULTILINE)
+def test_the_locks_name_no_address_and_have_a_hash_for_every_package():
+    constraints = (ROOT / "constraints.txt").read_text()
+    assert "://" not in constraints
+    assert "--" not in constraints
+    pinned = set(re.findall(r"^([a-z0-9._-]+==[^ ;\n]+)", constraints, re.MULTILINE))
+    for name, needed in (("install", "hatchling"), ("dev", "pytest")):
+        lock = (ROOT / "requirements" / f"{name}.txt").read_text()
+        assert "://" not in lock
+        packages = re.split(r"\n(?=[a-z0-9])", lock)
+        assert all("--hash=sha256:" in package for package in packages)
+        names = {re.split(r"[ ;\\]", package)[0] for package in packages}
+        assert names <= pinned
+        assert any(one.startswith(f"{needed}==") for one in names)
 
 
 def test_every_adr_is_listed():

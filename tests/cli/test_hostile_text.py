@@ -2,12 +2,17 @@
 
 import ast
 import asyncio
+import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from holdfast.cli import output
+from holdfast.cli import output, top_screen
+from holdfast.cli.commands.top import QueueRow, ReasonRow, TopScreen, WorkerRow
+from holdfast.cli.top_screen import live_screen
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.model.actions import ArchiveJobs, NoteJobs
 from holdfast.model.audit import Attribution, AuditEntry
@@ -20,8 +25,10 @@ from holdfast.model.operation import NewOperation
 from holdfast.model.outcome import cancelled, completed, dead, retry
 from holdfast.model.search import Filter
 from holdfast.model.visible_text import visible, visible_json, visible_lines
+from holdfast.settings import read
 
-from .conftest import invoke
+from .conftest import Daemon, invoke
+from .test_projections import CATALOG, ROWS, renamed
 
 CLI = Path(output.__file__).parent
 HOSTILE = "x\x1b[2J\x07\x7f\x9b31m\u202eb\u2066\u2069\u200b\u200f\u2028\ufeff\U000e0041\r\nforged"
@@ -123,6 +130,82 @@ def test_control_without_the_escapes_it_is_printed(planted, monkeypatch):
             test_no_read_command_prints_what_was_planted(planted, way)
 
 
+@pytest.fixture
+def projected(planted):
+    """Read models with it in their rows, and an outbox."""
+    (planted / "catalog.yaml").write_text(CATALOG)
+    (planted / "projections.yaml").write_text(ROWS)
+    event = renamed(1, f"Emma {HOSTILE}", pages=HOSTILE) | {"reason": HOSTILE, "request_id": "r1"}
+    appended = invoke("events", "append", "--json", stdin=json.dumps([event]))
+    assert appended.exit_code == 0, appended.output
+    for name in ("titles", "chronicle"):
+        assert invoke("rebuild", name).exit_code == 0
+    assert invoke("rebuild", "chronicle", "--truncate", "--emit-outbox").exit_code == 0
+    return planted
+
+
+READ_MODELS = [
+    *("chronicle list", "chronicle search Emma", "projections rows titles"),
+    *("projections outbox chronicle", "projections show titles", "chronicle stats --by actor"),
+]
+
+
+@pytest.mark.parametrize("way", ["people", "json"])
+def test_no_command_on_read_models_prints_it(projected, way):
+    options = ["--json"] if way == "json" else []
+    # Emitted again, so that the outbox is full and the chronicle is not.
+    rows = [invoke(*one.split(), *options).output for one in READ_MODELS]
+    invoke("rebuild", "chronicle")
+    listed = json.loads(invoke("chronicle", "list", "--json").stdout)["entries"]
+    rows += [invoke(*one.split(), *options).output for one in READ_MODELS[:2]]
+    rows += [invoke("chronicle", "show", one["id"], *options).output for one in listed]
+    assert [raw_in(shown) for shown in rows] == [[]] * len(rows)
+    assert sum("\\u202e" in shown for shown in rows) >= 4
+
+
+def test_through_a_running_daemon_nothing_of_it_is_printed(planted):
+    daemon = Daemon(planted)
+    try:
+        for command in [*COMMANDS[:14], "events list", f"events show {EVENT}", "top --once"]:
+            for options in ([], ["--json"]):
+                result = daemon.run(*command.split(), *options)
+                assert raw_in(result.output) == [], command
+        assert "\\u202e" in daemon.run("jobs", "show", "dead").output
+        said = daemon.run("enqueue", stdin=json.dumps({"id": "h", "task": HOSTILE}))
+        assert (said.exit_code, raw_in(said.output)) == (2, [])
+    finally:
+        assert daemon.stop() == 0
+    assert raw_in("".join(daemon.said)) == []
+
+
+def test_the_live_screen_shows_escapes():
+    found = TopScreen(
+        at=0.0,
+        running_daemon=True,
+        slots=1,
+        busy=1,
+        draining=False,
+        totals={},
+        queues=[QueueRow(HOSTILE, 1, 0, 0, 1, paused=False, oldest_pending_at=None)],
+        reasons=[ReasonRow(HOSTILE, HOSTILE, 1, datetime.now(UTC))],
+        running=[],
+        workers=[WorkerRow(HOSTILE, HOSTILE, 1, 1, draining=False, queues=(HOSTILE,))],
+        unserved=[HOSTILE],
+    )
+    for width in (60, 300):
+        shown = io.StringIO()
+        console = Console(file=shown, width=width, color_system=None)
+        console.print(live_screen(read(None, environ={}).checked().settings, found, width))
+        assert raw_in(shown.getvalue()) == []
+        assert "\\x1b" in shown.getvalue()
+
+
+def test_control_without_the_escapes_the_live_screen_shows_it(monkeypatch):
+    monkeypatch.setattr(top_screen, "visible", lambda text: text)
+    with pytest.raises(AssertionError):
+        test_the_live_screen_shows_escapes()
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -162,7 +245,9 @@ def test_what_is_shown_and_what_is_not():
 
 
 def test_json_means_the_same():
-    every = "".join(chr(one) for one in range(0x110000) if not 0xD800 <= one < 0xE000)
+    # All of the first plane and of the tags; of the others, which are many, some.
+    codes = [*range(0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x110000, 61)]
+    every = "".join(map(chr, [*codes, *range(0xE0000, 0xE0200)]))
     encoded = json.dumps({every: every}, ensure_ascii=False).encode()
     shown = visible_json(encoded)
     same = json.loads(shown) == {every: every}, visible(shown.decode()) == shown.decode()

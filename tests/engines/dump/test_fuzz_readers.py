@@ -3,8 +3,10 @@
 import io
 import os
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +22,7 @@ from holdfast.worker.schedules import Schedule
 
 from .test_hostile_dumps import GOOD, HEAD, dump_of
 
-SECONDS = float(os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS", "0")) / 6
+SECONDS = float(os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS", "0")) / 8
 RUNS = 400
 """By default a number of inputs, however long a busy machine takes for them."""
 
@@ -49,6 +51,20 @@ def read_environment(data: bytes) -> None:
     visible(str(read(None, environ={f"HOLDFAST_{name}": text for name in names}).problems))
 
 
+def read_settings(suffix: str) -> Callable[[bytes], None]:
+    """Return the reader of a whole settings file."""
+
+    def read_one(data: bytes) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / f"settings{suffix}"
+            file.write_bytes(data)
+            report = read(str(file), environ={})
+        assert report.problems or report.loaded is not None
+        visible(str(report.problems) + str(report.warnings))
+
+    return read_one
+
+
 def read_filter(data: bytes) -> None:
     compile_filter(data.decode("utf-8", "replace"), 1)
 
@@ -68,6 +84,20 @@ READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
         [b"events: {book.opened: {entity: book, fields: {book_id: string, page: integer}}}"],
     ),
     "the environment": (read_environment, [b"mail:8,slow:2", b"postgresql://u:p@h/db", b"3s"]),
+    "settings in YAML": (
+        read_settings(".yaml"),
+        [
+            b"store: ./data\nworker_count: 8\nlease_seconds: 1h30m\nqueues: {mail: 2, slow: 1}\n",
+            b"flags: [a, b]\nmetrics_port: 9100\nkeep_payload: off\nbackoff_jitter: 0.5\n",
+        ],
+    ),
+    "settings in TOML": (
+        read_settings(".toml"),
+        [
+            b'store = "./data"\nworker_count = 8\nlease_seconds = "1h30m"\n[queues]\nmail = 2\n',
+            b'flags = ["a", "b"]\nmetrics_port = 9100\nrun_seconds = 2027-01-15T12:00:00Z\n',
+        ],
+    ),
     "a filter": (
         read_filter,
         [b'queue:mail,x age>2h -reason:timeout payload.a."b"=[1] "text"', b"attempts:2-5 died<1d"],

@@ -10,7 +10,12 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from holdfast.engines.embedded.event_store import EventName
-from holdfast.engines.journal.history.database import READERS, connect_readers, full_check
+from holdfast.engines.journal.history.database import (
+    READERS,
+    SQLITE_FAILURES,
+    connect_readers,
+    full_check,
+)
 from holdfast.engines.journal.history.statements import ask
 from holdfast.engines.journal.wal.disk import DatabaseFile
 from holdfast.model.access import Caller
@@ -83,7 +88,7 @@ class SqliteEvents:
             opened = open_intact(database, expected_seq=expected_seq, writes=writes)
             if opened is not None:
                 store._begin(*opened)
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, database.file) from error
         return store
 
@@ -143,7 +148,7 @@ class SqliteEvents:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                 raise
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         self.checkpoint = writer.checkpoint
 
@@ -156,7 +161,7 @@ class SqliteEvents:
         values = {"names": msgspec.json.encode(list(names)).decode()}
         try:
             found = ask(self._getter, statement("read_events"), values)
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         return read_rows(found, self.file)
 
@@ -223,7 +228,7 @@ class SqliteEvents:
         try:
             connection.execute("BEGIN")
             yield connection
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         finally:
             with contextlib.suppress(sqlite3.Error):
@@ -245,7 +250,7 @@ class SqliteEvents:
             if connection is not None:
                 try:
                     found += [f"{self.file}: {problem}" for problem in full_check(connection)]
-                except sqlite3.Error as error:
+                except SQLITE_FAILURES as error:
                     found.append(f"{self.file} cannot be read any further: {error}")
         return found
 

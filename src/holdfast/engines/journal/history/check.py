@@ -12,7 +12,7 @@ from holdfast.model.audit import AuditHead, follows, head_of
 from holdfast.model.errors import CorruptHistory
 from holdfast.model.job import Job
 
-from .database import full_check
+from .database import SQLITE_FAILURES, full_check
 from .rows import (
     ATTEMPTS,
     AUDIT,
@@ -55,7 +55,7 @@ def verify(store: SqliteHistory) -> list[str]:
                 if len(found) == MOST_PROBLEMS:
                     found.append("there may be more")
                     break
-        except sqlite3.Error as error:
+        except SQLITE_FAILURES as error:
             found.append(f"{store.file} cannot be read any further: {error}")
     return found
 

@@ -278,6 +278,8 @@ def _crc(seq: int, forget_before_us: int) -> int:
     return crc32(f"{seq} {forget_before_us}".encode())
 
 
+SQLITE_FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""What SQLite raises; the last for an error that quotes a damaged file."""
 _CANNOT_GROW = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -289,7 +291,7 @@ def translated(error: Exception, file: str) -> HoldfastError:
     if isinstance(error, sqlite3.IntegrityError):
         return InvariantViolation(f"{file} already has what it should store now: {error}")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _DAMAGED:
+    if code in _DAMAGED or isinstance(error, UnicodeDecodeError):
         return CorruptHistory(file, "", "", str(error))
     if code in _CANNOT_GROW or getattr(error, "errno", 0) in CANNOT_GROW:
         advice = "free disk space"

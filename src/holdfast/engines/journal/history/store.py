@@ -33,6 +33,7 @@ from . import writer as writer_module
 from .aggregates import InternedNames, write_tallies
 from .database import (
     READERS,
+    SQLITE_FAILURES,
     HistoryCheckpoint,
     connect_readers,
     open_writer,
@@ -104,7 +105,7 @@ class SqliteHistory:
             except BaseException:
                 writer.close()
                 raise
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, database.file) from error
 
     def close(self) -> None:
@@ -206,7 +207,7 @@ class SqliteHistory:
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error | OSError):
+            if isinstance(error, SQLITE_FAILURES):
                 raise translated(error, self.file) from error
             raise
         self.checkpoint, self.size_bytes = checkpoint.seq, size_bytes
@@ -218,7 +219,7 @@ class SqliteHistory:
         values = {"tenant": tenant, "id": job_id, "forget_before_us": self.forget_before_us}
         try:
             rows = self._getter.execute(statement("read_job"), values).fetchall()
-        except sqlite3.Error as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         if not rows:
             return None
@@ -285,14 +286,14 @@ class SqliteHistory:
             [connection] = connect_readers(self.database, 1)
             connection.execute("BEGIN")
             read_checkpoint(connection, self.file)  # fixes what this connection sees
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
 
         def batches() -> Iterator[list[DumpRecord]]:
             try:
                 yield from dump_module.records(source)
-            except (sqlite3.Error, OSError) as error:
+            except SQLITE_FAILURES as error:
                 raise translated(error, self.file) from error
             finally:
                 connection.close()
@@ -335,7 +336,7 @@ class SqliteHistory:
         try:
             connection.execute("BEGIN")
             yield connection
-        except (sqlite3.Error, OSError) as error:
+        except SQLITE_FAILURES as error:
             raise translated(error, self.file) from error
         finally:
             with contextlib.suppress(sqlite3.Error):

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.engines.journal.history.database import SQLITE_FAILURES
 from holdfast.engines.ownership import claim_database
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import EngineClosed, StoreNotOurs
@@ -121,12 +122,12 @@ class SqliteSamples:
         try:
             try:
                 found = work(self._connected())
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 if not self._is_damage(error):
                     raise
                 self._discard(error)
                 found = work(self._connected())
-        except (sqlite3.Error, OSError, StoreNotOurs) as error:
+        except (*SQLITE_FAILURES, StoreNotOurs) as error:
             self._disconnect()
             if not self._failing:
                 self._failing = True
@@ -174,7 +175,7 @@ class SqliteSamples:
 
     def _is_damage(self, error: Exception) -> bool:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        return isinstance(error, ForeignFile) or code in _DAMAGED
+        return isinstance(error, ForeignFile | UnicodeDecodeError) or code in _DAMAGED
 
     def _discard(self, error: Exception) -> None:
         """Delete the file, so that another one is begun; only its owner does that."""

@@ -7,6 +7,7 @@ expensive, most of all while an old transaction keeps vacuum from removing them.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ KEEP_SECONDS = 1.0
 MAX_KEEP_SECONDS = 10.0
 """… at most, if it takes long to read them."""
 _MAX_KINDS = 1_000
+MANY_WATERMARKS = 256
+"""A claim looks behind no more watermarks than this at a time, or as many as it may take jobs."""
 
 
 class Watermark(NamedTuple):
@@ -100,14 +103,15 @@ class WatermarkCache:
         self._ends: dict[tuple[object, ...], list[Watermark]] = {}
 
     def of(self, request: ClaimRequest) -> list[Watermark] | None:
-        """Return the watermarks for this request; None if they have to be read."""
+        """Return the first watermarks for this request; None if they have to be read."""
         until, watermarks = self._known.get(request.kind, (0.0, []))
-        return watermarks if watermarks and self._monotonic() < until else None
+        known = watermarks and self._monotonic() < until
+        return first_of(watermarks, request.limit) if known else None
 
     def found(
         self, request: ClaimRequest, watermarks: Iterable[Watermark], took_seconds: float
     ) -> None:
-        """Cache watermarks that were read; a slow read is cached longer."""
+        """Cache watermarks that were read, in order; a slow read is cached longer."""
         if max(len(self._known), len(self._ends)) > _MAX_KINDS:
             self._known.clear()
             self._ends.clear()
@@ -123,10 +127,12 @@ class WatermarkCache:
         last = {(job.queue, job.priority): job for job in jobs}  # they come in their order
         if jobs:
             self._ends[request.kind] = _behind(watermarks, last)
-        if len(jobs) < request.limit:
+        until, known = self._known.get(request.kind, (0.0, []))
+        if len(known) > len(watermarks):
+            self._known[request.kind] = until, _moved(known, watermarks, last, request.limit, jobs)
+        elif len(jobs) < request.limit:
             self._known.pop(request.kind, None)  # all taken; what comes next may come anywhere
-        elif request.kind in self._known:
-            until, known = self._known[request.kind]
+        elif known:
             self._known[request.kind] = until, _behind(known, last)
 
     def guess(self, request: ClaimRequest) -> list[Watermark] | None:
@@ -140,6 +146,46 @@ class WatermarkCache:
     def forget(self) -> None:
         """Have the watermarks read again: work may have come anywhere."""
         self._known.clear()
+
+
+def _moved(
+    known: list[Watermark],
+    first: Sequence[Watermark],
+    last: Mapping[tuple[str, int], Job],
+    limit: int,
+    jobs: Sequence[Job],
+) -> list[Watermark]:
+    """Return very many watermarks after a claim behind the first of them, without a look at each.
+
+    None if another claim has moved them meanwhile: they are read again.
+    """
+    if known[: len(first)] != first:
+        return []
+    if len(jobs) < limit:
+        del known[: len(first)]  # all taken behind these
+        return known
+    same = [one for one in first if (one.queue, one.priority) not in last]
+    known[: len(first)] = same
+    for one in _behind([one for one in first if (one.queue, one.priority) in last], last):
+        insort(known, one, key=_place_of)
+    return known
+
+
+def in_order(watermarks: Iterable[Watermark]) -> list[Watermark]:
+    """Return the watermarks in the order of their jobs."""
+    return sorted(watermarks, key=_place_of)
+
+
+def first_of(watermarks: Sequence[Watermark], limit: int) -> list[Watermark]:
+    """Return those, of watermarks in order, among which the next jobs are.
+
+    As many jobs as there are watermarks are due no later than what is behind the others.
+    """
+    return list(watermarks[: max(limit, MANY_WATERMARKS)])
+
+
+def _place_of(watermark: Watermark) -> tuple[int, int, int]:
+    return -watermark.priority, watermark.run_at_us, watermark.seq
 
 
 def _behind(

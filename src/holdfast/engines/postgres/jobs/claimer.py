@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.engines.clock import monotonic
 from holdfast.engines.contract import Claim
@@ -65,6 +66,8 @@ class Claimer:
                 )
                 if claim.jobs or outcomes:
                     return claim
+                if survey is None and self._watermarks.of(request):
+                    continue  # there were too many watermarks for one look
                 if guess is None and clock.now_us() >= give_up_us:
                     return claim
                 guess = None
@@ -138,19 +141,16 @@ class Claimer:
         if survey.idle:
             return [], survey
         try:
-            jobs = await self._claim_from(survey, request)
+            jobs = await self._claim_from(survey, request, took_seconds)
         except CommitUnknown:
             jobs = await self._lost_replies.claimed(request)
             if jobs:
                 return jobs, survey
             request = request._replace(nonce=random_nonce())
             try:
-                jobs = await self._claim_from(survey, request)
+                jobs = await self._claim_from(survey, request, took_seconds)
             except CommitUnknown:
                 return await self._lost_replies.claimed(request), survey
-        if not survey.limits:
-            self._watermarks.found(request, survey.watermarks, took_seconds)
-            self._watermarks.claimed(request, survey.watermarks, jobs)
         return jobs, survey
 
     async def _survey(self, request: ClaimRequest) -> tuple[QueueHeads, float]:
@@ -165,14 +165,29 @@ class Claimer:
             self._lines.scan.scanned(request.queues, after, survey.last_place, took_seconds)
         return survey, took_seconds
 
-    async def _claim_from(self, survey: QueueHeads, request: ClaimRequest) -> list[Job]:
+    async def _claim_from(
+        self, survey: QueueHeads, request: ClaimRequest, took_seconds: float
+    ) -> list[Job]:
         if survey.limits:
-            return await self._database.perform(
-                lambda: limited_claim.claim_with_limits(request, self._context())
+            for queues in limited_claim.queues_in_parts(survey, request):
+                part = request._replace(queues=queues)
+                jobs = await self._database.perform(
+                    partial(limited_claim.claim_with_limits, part, self._context())
+                )
+                if jobs:
+                    return jobs
+            return []
+        left = claim_verbs.in_order(survey.watermarks)
+        while True:
+            first = claim_verbs.first_of(left, request.limit)
+            _rows, jobs = await self._database.perform(
+                partial(claim_verbs.claim_after, (), request, first, self._context())
             )
-        _rows, jobs = await self._database.perform(
-            lambda: claim_verbs.claim_after((), request, survey.watermarks, self._context())
-        )
+            if jobs or len(first) == len(left):
+                break
+            del left[: len(first)]
+        self._watermarks.found(request, left, took_seconds)
+        self._watermarks.claimed(request, first, jobs)
         return jobs
 
     async def _wake_us(self, request: ClaimRequest, survey: QueueHeads) -> int:

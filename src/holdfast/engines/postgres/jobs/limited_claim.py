@@ -7,8 +7,9 @@ that priorities hold across all of them.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.engines.contract import MAX_CLAIM
 from holdfast.engines.postgres import rows
@@ -21,7 +22,16 @@ from holdfast.model.job import Job
 from holdfast.model.outage import Outage, dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 
-from .claim_statements import ClaimRequest, Watermark, read_watermarks, survey_of, watermark_columns
+from . import claim_statements
+from .claim_statements import (
+    ClaimRequest,
+    QueueHeads,
+    Watermark,
+    in_order,
+    read_watermarks,
+    survey_of,
+    watermark_columns,
+)
 
 _FIRST_PAGE = 20
 """How many jobs of each tenant or priority are read first."""
@@ -143,6 +153,25 @@ class DueJobs:
             key=lambda job: (budget.turns.get((queue, job.tenant), 0), _order(job)),
             default=None,
         )
+
+
+def queues_in_parts(survey: QueueHeads, request: ClaimRequest) -> Iterator[tuple[str, ...]]:
+    """Yield the queues of a request that may have work, in parts if there are very many of them.
+
+    Each is locked, and a server has no room for very many locks. Those with the first jobs come
+    first. Where tenants take turns it is not known who has work: none of them is always the last.
+    """
+    size = claim_statements.MANY_WATERMARKS
+    if len(request.queues) <= size:
+        yield request.queues
+        return
+    due = [one for one in survey.watermarks if one.run_at_us <= survey.now_us]
+    first = list(dict.fromkeys(one.queue for one in in_order(due)))
+    known = set(first)
+    others = [queue for queue, *_limit in survey.limits if queue not in known]
+    random.shuffle(others)
+    for start in range(0, max(len(first), len(others)), size):
+        yield (*first[start : start + size], *others[start : start + size])
 
 
 def claim_with_limits(request: ClaimRequest, context: CallContext) -> SansIO[list[Job]]:

@@ -1,0 +1,121 @@
+"""Very many queues cost what they should on PostgreSQL: what is sent is counted, not timed."""
+
+import pytest
+
+from holdfast.engines.argument_checks import check_names
+from holdfast.engines.postgres.connection import sansio
+from holdfast.engines.postgres.engine import PostgresEngine
+from holdfast.engines.postgres.jobs import claim_statements, limited_claim
+from holdfast.model.audit import Attribution
+from holdfast.model.errors import Unavailable
+from holdfast.model.job import NewJob
+from holdfast.model.policy import QueuePolicy
+
+LIMIT = 8
+
+
+async def drained(url: str, count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    """Put a job into each of so many queues and claim them all.
+
+    Return how many watermarks the claims looked behind, the most of one claim, and how many
+    statements they were.
+    """
+    sent: list[int] = []
+    usual = claim_statements.watermark_columns
+
+    def counting(watermarks):
+        sent.append(len(watermarks))
+        return usual(watermarks)
+
+    engine = await PostgresEngine.open(url)
+    try:
+        queues = check_names("queues", [f"q{number}" for number in range(count)])
+        for start in range(0, count, 1_000):
+            await engine.enqueue(
+                [NewJob(task="t", queue=one) for one in list(queues)[start : start + 1_000]]
+            )
+        with monkeypatch.context() as patched:
+            patched.setattr(claim_statements, "KEEP_SECONDS", 1_000.0)
+            patched.setattr(claim_statements, "watermark_columns", counting)
+            order: list[int] = []
+            while jobs := (await engine.claim(queues=queues, worker="w", limit=LIMIT)).jobs:
+                order += [job.seq for job in jobs]
+        assert len(order) == count
+        assert order == sorted(order)
+    finally:
+        await engine.close()
+    return sum(sent), max(sent), len(sent)
+
+
+@pytest.fixture
+def url(server18):
+    with server18.fresh() as fresh:
+        yield fresh
+
+
+async def test_a_claim_looks_behind_a_bounded_number_of_watermarks(url, monkeypatch):
+    monkeypatch.setattr(claim_statements, "MANY_WATERMARKS", 32)
+    looks, most, statements = await drained(url, 1_000, monkeypatch)
+    assert most == 32
+    assert statements < 1_000 / LIMIT + 1_000 / 32 + 5
+    assert looks <= 32 * statements
+
+
+async def test_control_a_claim_that_looks_behind_all_of_them_is_quadratic(url, monkeypatch):
+    monkeypatch.setattr(claim_statements, "MANY_WATERMARKS", 1_000_000)
+    looks, most, _statements = await drained(url, 1_000, monkeypatch)
+    assert most == 1_000
+    assert looks > 1_000 * 1_000 / LIMIT / 2
+
+
+async def test_jobs_behind_many_that_cannot_be_claimed_are_found(url, monkeypatch):
+    """Other tasks, or times to come: however many of them come first."""
+    monkeypatch.setattr(claim_statements, "MANY_WATERMARKS", 10)
+    engine = await PostgresEngine.open(url)
+    try:
+        queues = [f"q{number}" for number in range(60)]
+        await engine.enqueue([NewJob(task="other", queue=one, priority=5) for one in queues[:25]])
+        await engine.enqueue(
+            [NewJob(task="t", queue=one, priority=9, delay_seconds=900.0) for one in queues[25:50]]
+        )
+        await engine.enqueue([NewJob(id=one, task="t", queue=one) for one in queues[50:]])
+        found: list[str] = []
+        for _claim in range(5):
+            claim = await engine.claim(queues=queues, tasks=["t"], worker="w", limit=3)
+            found += [job.id for job in claim.jobs]
+        assert found == queues[50:]
+    finally:
+        await engine.close()
+
+
+async def test_one_limit_among_very_many_queues_locks_few_of_them(url, monkeypatch):
+    locked: list[int] = []
+    usual = sansio.execute
+
+    def counting(name, **parameters):
+        if name == "lock_keys":
+            locked.append(len(parameters["names"]))
+        return usual(name, **parameters)
+
+    monkeypatch.setattr(limited_claim, "execute", counting)
+    engine = await PostgresEngine.open(url)
+    try:
+        queues = check_names("queues", [f"q{number}" for number in range(20_000)])
+        await engine.set_policy("q7", QueuePolicy(max_in_flight=1), Attribution("anna", "a test"))
+        await engine.enqueue(
+            [NewJob(task="t", queue=f"q{number}") for number in range(15_000, 15_300)]
+        )
+        await engine.enqueue([NewJob(task="t", queue="q7") for _job in range(3)])
+        found: list[str] = []
+        while jobs := (await engine.claim(queues=queues, worker="w", limit=50)).jobs:
+            found += [job.queue for job in jobs]
+        assert sorted(found) == sorted(["q7", *(f"q{number}" for number in range(15_000, 15_300))])
+    finally:
+        await engine.close()
+    assert max(locked) <= 4 * claim_statements.MANY_WATERMARKS
+
+
+async def test_control_a_server_has_no_room_for_a_lock_of_each(url, monkeypatch):
+    monkeypatch.setattr(claim_statements, "MANY_WATERMARKS", 1_000_000)
+    with pytest.raises(Unavailable, match="no room for more locks"):
+        await test_one_limit_among_very_many_queues_locks_few_of_them(url, monkeypatch)

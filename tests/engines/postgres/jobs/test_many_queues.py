@@ -1,15 +1,20 @@
 """Very many queues cost what they should on PostgreSQL: what is sent is counted, not timed."""
 
+import asyncio
+
+import psycopg
 import pytest
 
 from holdfast.engines.argument_checks import check_names
 from holdfast.engines.postgres.connection import sansio
 from holdfast.engines.postgres.engine import PostgresEngine
-from holdfast.engines.postgres.jobs import claim_statements, limited_claim
+from holdfast.engines.postgres.jobs import claim_statements, limited_claim, notifier
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import Unavailable
 from holdfast.model.job import NewJob
 from holdfast.model.policy import QueuePolicy
+
+from .test_notifier import PATIENCE_SECONDS, asleep, opened, until
 
 LIMIT = 8
 
@@ -119,3 +124,37 @@ async def test_control_a_server_has_no_room_for_a_lock_of_each(url, monkeypatch)
     monkeypatch.setattr(claim_statements, "MANY_WATERMARKS", 1_000_000)
     with pytest.raises(Unavailable, match="no room for more locks"):
         await test_one_limit_among_very_many_queues_locks_few_of_them(url, monkeypatch)
+
+
+async def registered_names(url: str) -> int:
+    """Wait for work in 1,000 queues; return how many names an enqueue reads that wakes it."""
+    queues = check_names("queues", [f"q{number}" for number in range(1_000)])
+    async with opened(url) as waiter, opened(url) as other:
+        claim = asyncio.ensure_future(waiter.claim(queues=queues, worker="w", wait_seconds=3_600.0))
+        await until(asleep(waiter, "q900"))
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            read = await connection.execute("SELECT sum(cardinality(queues)) FROM holdfast.waiting")
+            [[names]] = await read.fetchall()
+        await other.enqueue([NewJob(id="a", task="t", queue="q900")])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            [job] = (await claim).jobs
+        assert job.id == "a"
+    return int(names)
+
+
+async def test_an_enqueue_does_not_read_the_names_of_very_many_queues(url):
+    assert await registered_names(url) <= notifier.MANY_QUEUES
+
+
+async def test_control_it_would_read_each_name(url, monkeypatch):
+    monkeypatch.setattr(notifier, "MANY_QUEUES", 1_000_000)
+    assert await registered_names(url) == 1_000
+
+
+async def test_control_a_statement_that_does_not_know_of_every_queue_wakes_nobody(
+    url, rewritten, monkeypatch
+):
+    rewritten(lambda _name, text: text.replace("OR '' = ANY (w.queues)", ""))
+    monkeypatch.setattr(f"{__name__}.PATIENCE_SECONDS", 1.0)
+    with pytest.raises(TimeoutError):
+        await registered_names(url)

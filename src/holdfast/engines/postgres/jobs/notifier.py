@@ -34,6 +34,10 @@ ECHO_SECONDS = 5.0
 PROBE_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 30.0
+MANY_QUEUES = 256
+"""Who waits for more queues than this is notified of work in any: each enqueue reads the names."""
+_EVERY_QUEUE = ""
+"""Stands for every queue: no name of a queue is empty."""
 _ECHO = "\n"
 """The start of notifications to ourselves: no name of a queue has it."""
 
@@ -116,7 +120,7 @@ class Notifier:
         parameters = {
             "listener": self._name,
             "for_us": for_us,
-            "queues": wanted,
+            "queues": wanted if len(wanted) <= MANY_QUEUES else [_EVERY_QUEUE],
             "now_us": context.now_us,
         }
         await self._database.perform(

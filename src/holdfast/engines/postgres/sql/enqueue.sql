@@ -30,5 +30,5 @@ SELECT count(pg_notify(%(channel)s::text, %(queue)s::text))
 FROM clock
 WHERE EXISTS (
     SELECT FROM holdfast.waiting AS w
-    WHERE w.until_us > clock.now_us AND %(queue)s::text = ANY (w.queues)
+    WHERE w.until_us > clock.now_us AND (%(queue)s::text = ANY (w.queues) OR '' = ANY (w.queues))
 )

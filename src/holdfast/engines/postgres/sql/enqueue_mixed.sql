@@ -27,5 +27,5 @@ SELECT count(pg_notify(%(channel)s::text, q.queue))
 FROM (SELECT DISTINCT t.queue FROM taken AS t) AS q
 WHERE EXISTS (
     SELECT FROM holdfast.waiting AS w CROSS JOIN clock
-    WHERE w.until_us > clock.now_us AND q.queue = ANY (w.queues)
+    WHERE w.until_us > clock.now_us AND (q.queue = ANY (w.queues) OR '' = ANY (w.queues))
 )

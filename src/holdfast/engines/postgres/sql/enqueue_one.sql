@@ -26,5 +26,5 @@ SELECT pg_notify(%(channel)s::text, %(queue)s::text)
 WHERE EXISTS (
     SELECT FROM holdfast.waiting AS w
     WHERE w.until_us > coalesce(%(now_us)s::bigint, holdfast.now_us())
-        AND %(queue)s::text = ANY (w.queues)
+        AND (%(queue)s::text = ANY (w.queues) OR '' = ANY (w.queues))
 )

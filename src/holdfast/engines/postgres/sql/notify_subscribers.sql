@@ -6,7 +6,7 @@ SELECT
         WHEN %(at_commit)s::boolean OR EXISTS (
             SELECT FROM holdfast.waiting AS w
             WHERE w.until_us > coalesce(%(now_us)s::bigint, holdfast.now_us())
-                AND q.queue = ANY (w.queues)
+                AND (q.queue = ANY (w.queues) OR '' = ANY (w.queues))
         ) THEN pg_notify(%(channel)s::text, q.queue)
     END IS NULL
 FROM (

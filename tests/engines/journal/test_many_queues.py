@@ -81,6 +81,40 @@ async def test_control_a_claim_that_looks_at_each_queue_is_quadratic(monkeypatch
     assert many > 10 * few
 
 
+async def limited_looks(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often a claim asks a queue with a limit, until each of so many gave its job."""
+    looks = 0
+    usual = state.JournalState._limited
+
+    def counting(self, *args):
+        nonlocal looks
+        looks += 1
+        return usual(self, *args)
+
+    engine = await JournalEngine.open(SimDisk())
+    queues = check_names("queues", [f"q{number}" for number in range(count)])
+    for queue in queues:
+        await engine.set_policy(queue, QueuePolicy(max_in_flight=2), WHO)
+    await engine.enqueue([NewJob(task="t", queue=queue) for queue in queues])
+    with monkeypatch.context() as patched:
+        patched.setattr(state.JournalState, "_limited", counting)
+        claimed = 0
+        while jobs := (await engine.claim(queues=queues, worker="w", limit=LIMIT)).jobs:
+            claimed += len(jobs)
+    assert claimed == count
+    await engine.close()
+    return looks
+
+
+async def test_very_many_queues_with_limits_are_asked_as_they_come_up(monkeypatch):
+    assert await limited_looks(600, monkeypatch) < 3 * 600
+
+
+async def test_control_a_claim_that_asks_each_queue_with_a_limit_is_quadratic(monkeypatch):
+    monkeypatch.setattr(state, "MANY_QUEUES", 1_000_000)
+    assert await limited_looks(600, monkeypatch) > 600 * 600 / LIMIT / 2
+
+
 async def woken_compares(wanted) -> int:
     """Return how many names are compared when work comes for 1,000 of 20,000 queues."""
     waiters = ClaimWaiters(SystemClock())

@@ -47,10 +47,11 @@ class ReadyHeads:
             if len(self._heap) > self._sweep_at:
                 self._sweep()
 
-    def jobs(self, wanted: Callable[[str, Kind], bool]) -> Iterator[Job]:
-        """Yield the jobs of the ready queues that are wanted, in order; none may change meanwhile.
+    def jobs(self, opened: Callable[[str, Kind], Iterator[Job] | None]) -> Iterator[Job]:
+        """Yield the jobs of ready queues in order; none may change meanwhile.
 
-        Ready queues that are not wanted are passed over as they come up.
+        ``opened`` is asked for the jobs of a ready queue when its first one comes up, and returns
+        None to pass it over. They may come from more of its queue, but none from before that one.
         """
         taken: list[tuple[Order, str, Kind]] = []
         seen: set[tuple[str, Kind]] = set()
@@ -61,7 +62,7 @@ class ReadyHeads:
                     entry = self._next(seen)
                     if entry is not None:
                         taken.append(entry)
-                        self._open(entry, wanted, merged)
+                        self._open(entry, opened, merged)
                 if not merged:
                     return
                 _order, job, following = merged[0]
@@ -91,13 +92,13 @@ class ReadyHeads:
     def _open(
         self,
         entry: tuple[Order, str, Kind],
-        wanted: Callable[[str, Kind], bool],
+        opened: Callable[[str, Kind], Iterator[Job] | None],
         merged: list[tuple[Order, Job, Iterator[Job]]],
     ) -> None:
         _order, queue, kind = entry
-        if wanted(queue, kind):
-            jobs = iter(self._ready[queue][kind])
-            first = next(jobs)
+        jobs = opened(queue, kind)
+        first = None if jobs is None else next(jobs, None)
+        if jobs is not None and first is not None:
             heapq.heappush(merged, (order_of(first), first, jobs))
 
 

@@ -203,8 +203,9 @@ class JournalState(JournalIndex):
         def is_plain(queue: str) -> bool:
             return queue in queues and queue not in limited_queues and not self.outages.of(queue)
 
-        if len(queues) > MANY_QUEUES:
-            merged = self._first_of_many(is_plain, tasks, caller)
+        many = len(queues) > MANY_QUEUES
+        if many:
+            merged = self._first_of_many(queues, tasks, caller, now_us)
         else:
             plain = [one for one in queues if is_plain(one)] if limited_queues or out else queues
             merged = self._merged(plain, tasks, caller)
@@ -212,8 +213,8 @@ class JournalState(JournalIndex):
         if limited_queues or out:
             limited = [
                 self._limited(queue, tasks, caller, now_us)
-                for queue in (sorted(limited_queues) if len(queues) > MANY_QUEUES else queues)
-                if queue in limited_queues and queue in queues and not self.outages.of(queue)
+                for queue in (() if many else queues)
+                if queue in limited_queues and not self.outages.of(queue)
             ]
             probes = [
                 self._probes(outage, queues, tasks, caller, now_us) for outage in out.values()
@@ -272,10 +273,11 @@ class JournalState(JournalIndex):
         allowed = room(outage, now_us)
         if not allowed:
             return iter(())
+        some = self._ready if len(queues) > MANY_QUEUES else queues
         of_queues = [
             self._limited(queue, tasks, caller, now_us)
-            for queue in queues
-            if dependency_of(queue) == outage.dependency
+            for queue in some
+            if dependency_of(queue) == outage.dependency and queue in queues
         ]
         return islice(heapq.merge(*of_queues, key=_order), allowed)
 
@@ -320,18 +322,28 @@ class JournalState(JournalIndex):
             yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
 
     def _first_of_many(
-        self, is_wanted: Callable[[str], bool], tasks: Collection[str] | None, caller: Caller
+        self, queues: Collection[str], tasks: Collection[str] | None, caller: Caller, now_us: int
     ) -> Iterator[Job]:
-        """Do the same for very many queues, without a look at each of them."""
+        """Do the same for very many queues, with or without limits, without a look at each."""
         if self._heads is None:
             self._heads = ReadyHeads(self._ready)
+        limited_queues, seen = self.limits.limited, set[str]()
 
-        def wanted(queue: str, kind: tuple[str, str, int]) -> bool:
+        def opened(queue: str, kind: tuple[str, str, int]) -> Iterator[Job] | None:
             tenant, task, _priority = kind
             within = caller.tenant is None or tenant == caller.tenant
-            return within and (tasks is None or task in tasks) and is_wanted(queue)
+            if not within or (tasks is not None and task not in tasks) or queue not in queues:
+                return None
+            if self.outages.of(queue):
+                return None
+            if queue not in limited_queues:
+                return iter(self._ready[queue][kind])
+            if queue in seen:
+                return None
+            seen.add(queue)  # with all kinds of jobs that it has
+            return self._limited(queue, tasks, caller, now_us)
 
-        return self._heads.jobs(wanted)
+        return self._heads.jobs(opened)
 
     def claim_usage(self, job: Job) -> ClaimUsage:
         """Return what counts against the limits of this job's queue, tenant and key."""
@@ -357,7 +369,9 @@ class JournalState(JournalIndex):
                 self.limits.opens_at_us(queue, now_us) for queue in self.policies if queue in queues
             ]
         if self.outages.active:
-            held = [outage for queue in queues if (outage := self.outages.of(queue))]
+            # Of very many queues, those that have a job to wait for it.
+            some = self._ready if len(queues) > MANY_QUEUES else queues
+            held = [one for queue in some if queue in queues and (one := self.outages.of(queue))]
             moments += [opens_at_us(outage, now_us) for outage in held]
         return min((moment for moment in moments if moment is not None), default=None)
 

@@ -54,6 +54,7 @@ CODES = {
     "CorruptDump": "corrupt_dump",
     "AuditAltered": "audit_altered",
     "StoreMoved": "store_moved",
+    "StoreNotOurs": "store_not_ours",
     "DirectoryInUse": "directory_in_use",
     "Unavailable": "unavailable",
     "NoOwner": "no_owner",

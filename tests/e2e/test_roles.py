@@ -56,6 +56,13 @@ projections:
 """
 WHY = ("--by", "ops", "--reason", "test")
 JOBS = [{"task": "quick", "id": "q"}, {"task": "flaky", "id": "f"}]
+EVENT = {
+    "event_type": "book.renamed",
+    "entity_id": "1",
+    "actor_user_id": "anna",
+    "before": {"title": "Emma"},
+    "after": {"title": "Ulysses"},
+}
 READ = (
     *("status", "top --once", "chronicle list", "chronicle search Ulysses", "chronicle stats"),
     *("catalog list", "catalog show book.renamed", "projections list", "projections show titles"),
@@ -101,9 +108,7 @@ def live(server: Server, daemon: Daemon) -> None:
     Path("fixed").touch()
     server.run("runner", "replay f --fixed it", *WHY)
     until(lambda: "completed" in server.run("reader", "jobs show f"), "it works now")
-    event = {"event_type": "book.renamed", "entity_id": "1", "actor_user_id": "anna"}
-    event |= {"before": {"title": "Emma"}, "after": {"title": "Ulysses"}}
-    server.run("runner", "events append", stdin=event)
+    server.run("runner", "events append", stdin=EVENT)
     until(lambda: "Ulysses" in server.run("reader", "projections rows titles"), "it is applied")
     server.run("runner", "rebuild titles", *WHY, "--app", "app.py")
     until(lambda: "live     2" in server.run("reader", "projections list"), "it is rebuilt")

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.cli import doctor_checks, store_access
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.job import NewJob
 from holdfast.settings import Settings
 
@@ -123,6 +124,14 @@ def test_what_others_can_write_or_a_link_leads_to_is_wrong_and_changed_by_nothin
     assert "`chmod go-w " in found.stdout or f"`rm {path}`" in found.stdout
     if path.is_dir():
         assert path.stat().st_mode & 0o777 == 0o777, "doctor changes nothing"
+
+
+def test_control_a_doctor_that_does_not_look_finds_it_well(hold, here, monkeypatch):
+    monkeypatch.setattr(LocalDisk, "ownership_problems", lambda _self: [])
+    with pytest.raises(AssertionError):
+        test_what_others_can_write_or_a_link_leads_to_is_wrong_and_changed_by_nothing(
+            hold, here, "log"
+        )
 
 
 def test_a_store_that_others_can_take_away_is_warned_of(hold, here):

@@ -27,7 +27,31 @@ READING = (
 CHANGING = (
     *("enqueue", "queues pause default", "queues resume default", "flags set f on"),
     *("jobs cancel p", "jobs purge d", "jobs reclaim p", "dead archive d", "dead note d text"),
-    *("replay d", "outages start db", "schedules pause s"),
+    *("replay d", "outages start db", "outages end db", "schedules pause s"),
+    *("schedules skip s", "schedules resume s", "queues set default --rate 1/s"),
+    *(
+        "jobs edit p --priority 5",
+        "jobs confirm p",
+        "jobs retarget t u",
+        "dead edit d --set payload.a=1",
+    ),
+    *(
+        "dead restore d",
+        "dead ack g-1",
+        "dead mute g-1 --for 8h",
+        "dead fixed g-1 --in 1.2",
+        "dead assign g-1 ann",
+    ),
+    *(
+        "dead forget g-1",
+        "dead reopen g-1",
+        "dead unmute g-1",
+        "events append",
+        "events correct e --set payload.a=1",
+    ),
+    *("operations pause o", "operations resume o", "operations abort o", "operations rate o 1/s"),
+    *("workers drain", "workers resume", "workers resize 1", "rebuild chronicle"),
+    *("projections remove chronicle", "projections rollback chronicle", "run"),
 )
 
 
@@ -63,7 +87,7 @@ def test_who_may_read_is_told_what_to_grant_to_change_something(store, here, lin
     words = line.split()
     more = () if words[0] == "enqueue" else WHY
     result = invoke("--store", store, *words, *more, stdin='{"task": "t"}')
-    for options in (WHY[:-1], WHY[:2]):  # not every command has all of these
+    for options in (WHY[:-1], WHY[:2], ()):  # not every command has all of these
         if "No such option" in result.output:
             result = invoke("--store", store, *words, *options)
     assert result.exit_code == 5, result.output

@@ -18,12 +18,14 @@ from holdfast.engines import ownership, peer_credentials
 from holdfast.engines.client import connection as connection_module
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.engines.journal.samples.store import SqliteSamples
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.peer_credentials import Peer, peer_of
 from holdfast.engines.read_models.sqlite_file import SqliteFile
 from holdfast.model.errors import HoldfastError, StoreNotOurs
 from holdfast.model.job import NewJob
 from holdfast.model.read_model import ColumnType, ReadModel
+from holdfast.model.samples import QueueDepth, QueueFlow, QueueSample, SampleQuery, Tier
 from holdfast.settings import Settings
 from holdfast.stores.opening import open_client, open_readonly, own_journal
 
@@ -96,6 +98,26 @@ async def test_files_of_ours_that_others_can_write_are_mended(tmp_path):
         one.chmod(0o660)  # as a volume with an fsGroup does
     await opens(root)
     assert {mode(one) for one in root.rglob("*") if one.is_file()} == {0o600}
+
+
+@pytest.mark.usefixtures("mask")
+@pytest.mark.parametrize("name", ["make_directory", "PRIVATE_FILE"])
+async def test_control_with_modes_by_the_umask_others_can_open_it(tmp_path, monkeypatch, name):
+    as_before = {"make_directory": Path.mkdir, "PRIVATE_FILE": 0o666}[name]
+    monkeypatch.setattr(ownership, name, as_before)
+    monkeypatch.setattr(ownership, "directory_problem", lambda _path: None)
+    with pytest.raises(AssertionError):
+        await test_whatever_the_umask_nobody_else_can_open_a_new_store(tmp_path)
+
+
+async def test_control_without_a_look_at_modes_nothing_is_mended(tmp_path, monkeypatch):
+    monkeypatch.setattr(ownership, "directory_problem", lambda _path: None)
+    monkeypatch.setattr(ownership, "too_wide", lambda _found: False)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(AssertionError):
+        await test_an_old_store_of_ours_that_others_can_write_in_is_mended(tmp_path, "log")
+    with pytest.raises(AssertionError):
+        await test_files_of_ours_that_others_can_write_are_mended(tmp_path / "other")
 
 
 async def test_a_directory_with_other_things_in_it_is_refused_with_the_command(tmp_path):
@@ -222,7 +244,7 @@ def test_the_group_of_root_is_trusted_and_no_other(tmp_path):
     assert not ownership.others_can_write(found(1000, 1000, 0o755))
 
 
-def test_read_models_and_samples_are_checked_too(tmp_path, give_away):
+def test_read_models_are_checked_too(tmp_path, give_away):
     file = tmp_path / "t_1.sqlite"
     file.touch(0o666)
     SqliteFile(str(file), TABLE).close()
@@ -230,6 +252,37 @@ def test_read_models_and_samples_are_checked_too(tmp_path, give_away):
     give_away(file)
     with pytest.raises(StoreNotOurs):
         SqliteFile(str(file), TABLE)
+
+
+EVERYTHING = SampleQuery((), Tier.SAMPLE, 0, 10, 1)
+SAMPLE = {"default": QueueSample(QueueDepth(), QueueFlow(), 1.0)}
+
+
+async def test_samples_are_checked_too_and_left_out(tmp_path, give_away):
+    """They are expendable: the store works without those of a file that is not ours."""
+    file = tmp_path / "samples.sqlite"
+    file.touch(0o666)
+    samples = SqliteSamples(str(file))
+    await samples.add(1, SAMPLE)
+    await samples.close()
+    assert mode(file) == 0o600
+    before = file.read_bytes()
+    give_away(file)
+    again = SqliteSamples(str(file))
+    await again.add(2, SAMPLE)
+    assert await again.read(EVERYTHING) == {}, "nothing of another user's is read"
+    await again.close()
+    assert file.read_bytes() == before, "or written"
+
+
+async def test_control_without_the_check_samples_of_others_are_used(
+    tmp_path, give_away, monkeypatch
+):
+    monkeypatch.setattr(ownership, "is_trusted", lambda _uid: True)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_read_models_are_checked_too(tmp_path, give_away)
+    with pytest.raises(AssertionError):
+        await test_samples_are_checked_too_and_left_out(tmp_path, give_away)
 
 
 def test_where_files_have_no_owners_nothing_is_refused(tmp_path, monkeypatch):

@@ -172,6 +172,13 @@ _ALL = (
     ),
     # --- worker --------------------------------------------------------------------------
     _warning_summed(
+        "worker.child_not_started",
+        "task job queue tenant error",
+        "The system could not start a process for a job. The job is tried again in five seconds, "
+        "and no attempt is charged.",
+        "Raise the limit of open files (ulimit -n), of processes (ulimit -u) or of memory.",
+    ),
+    _warning_summed(
         "worker.waits_for_thread",
         _JOB,
         "An earlier run of this job timed out and its thread still runs. The job waits for it in "

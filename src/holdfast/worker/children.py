@@ -11,19 +11,28 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import Job
-from holdfast.model.outcome import Outcome, lost
+from holdfast.model.outcome import Outcome, lost, snooze
 from holdfast.telemetry.log_output import LogOptions, log_options
 
 from .attempt import Attempt
 from .child_process import LENGTH, ChildConfig, ChildJob, ChildReport, frame
 
 _EXIT_SECONDS = 1.0
+SNOOZE_SECONDS = 5.0
+"""How long a job waits when no process could be started for it."""
 _REPORT = msgspec.msgpack.Decoder(ChildReport)
+
+log = StructuredLog("holdfast.worker")
 
 
 class ChildBroken(Exception):
     """A child process could not start: the application cannot be imported there."""
+
+
+class ChildNotStarted(Exception):
+    """The system could not start a process: no file, memory or process was left for it."""
 
 
 class Children:
@@ -60,10 +69,23 @@ class Children:
         """Run it; return the outcome of each of its jobs, or None where the child cannot tell.
 
         A child that dies is a lost attempt of all of them. Cancelling this kills the child.
+        While no process can be started, jobs are tried again later: no attempt is charged.
         """
         child = None if alone else self._idle_child()
         if child is None:
-            child = await self._start_child()
+            try:
+                child = await self._start_child()
+            except ChildNotStarted as error:
+                job = attempt.job
+                log.emit(
+                    "worker.child_not_started",
+                    task=job.task,
+                    job=job.id,
+                    queue=job.queue,
+                    tenant=job.tenant,
+                    error=error,
+                )
+                return [snooze(job, SNOOZE_SECONDS) for job in attempt.jobs]
         on_start(attempt)
         try:
             outcomes = await child.run(attempt)
@@ -127,15 +149,19 @@ class Children:
             self._idle.append(spawning.result())
 
     async def _spawn(self) -> _Child:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast.worker.child_process",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a process group of its own, killed as a whole
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        )
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast.worker.child_process",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,  # a process group of its own, killed as a whole
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        except OSError as error:
+            raise ChildNotStarted(str(error)) from error
         child = _Child(process, self._config)
         self._all.add(child)
         try:

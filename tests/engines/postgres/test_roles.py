@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -19,7 +20,7 @@ from holdfast.engines.postgres.schema import migration_files, rights
 from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.engines.postgres.schema.migration_files import Migration
 from holdfast.engines.postgres.schema.roles import RoleNames, roles_script
-from holdfast.model.audit import Attribution, AuditEntry
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, follows, head_of
 from holdfast.model.errors import InvalidInput, Unavailable
 from holdfast.model.job import NewJob
 from holdfast.model.read_model import ColumnType, ReadModel
@@ -406,6 +407,37 @@ def test_entries_of_both_mechanisms_make_one_chain(url):
             older.commit()
             with pytest.raises(pg.UniqueViolation):
                 newer.execute(row, ["b"])
+
+
+async def appends_at_once(url: str) -> None:
+    """Append to the audit by two engines at once, and verify the chain."""
+    options = PostgresOptions(listen=False)
+    runner = as_user(url, "runner")
+    engines = [await PostgresEngine.open(runner, options=options) for _number in range(2)]
+    try:
+        entry = AuditEntry("test", "job", "a", "ops")
+        await asyncio.gather(*(engine.audit([entry]) for engine in engines for _n in range(8)))
+        head = AuditHead()
+        for record in await engines[0].audited():
+            assert follows(head, record)
+            head = head_of(record)
+        assert head.count == 16
+    finally:
+        for engine in engines:
+            await engine.close()
+
+
+async def test_without_a_common_lock_the_primary_key_keeps_the_audit_a_chain(url, rewritten):
+    """As during a deploy, when older processes have another lock."""
+    rewritten(lambda read, text: "SELECT 1" if read == "lock_audit" else text)
+    await appends_at_once(url)
+
+
+async def test_control_without_lock_and_primary_key_the_chain_breaks(url, rewritten):
+    rewritten(lambda read, text: "SELECT 1" if read == "lock_audit" else text)
+    execute(url, "ALTER TABLE holdfast.audit DROP CONSTRAINT audit_pkey")
+    with pytest.raises(AssertionError):
+        await appends_at_once(url)
 
 
 def test_servers_of_both_versions_take_the_script(server16: Databases):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import psycopg
@@ -12,6 +13,7 @@ from holdfast.engines.postgres import joined_verbs
 from holdfast.engines.postgres.connection import caller_transaction, database
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.options import PostgresOptions
+from holdfast.model.errors import HoldfastError
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed, dead
@@ -113,16 +115,66 @@ async def test_control_with_the_search_path_of_the_user_they_are(trapped, monkey
 
 
 async def test_control_in_a_transaction_of_the_caller_too(trapped, monkeypatch):
-    keeps = lambda _options: [caller_transaction._BEGIN]
-    monkeypatch.setattr(caller_transaction, "_beginning", keeps)
-    monkeypatch.setattr(
-        caller_transaction, "_ending", lambda _queues, _options: [caller_transaction._KEEP]
-    )
+    begin, keep = [caller_transaction._BEGIN], [caller_transaction._KEEP]
+    monkeypatch.setattr(caller_transaction, "_beginning", lambda *_, **__: begin)
+    monkeypatch.setattr(caller_transaction, "_ending", lambda *_, **__: keep)
     with psycopg.connect(as_user(trapped, "runner")) as connection:
         joined_verbs.enqueue_sync(
             connection, [NewJob(task="t", key="k")], options=PostgresOptions()
         )
     assert ("runner", "unnest") in sprung(trapped)
+
+
+FIRST = """
+    CREATE SCHEMA first;
+    GRANT USAGE ON SCHEMA first TO PUBLIC;
+    CREATE FUNCTION first.pg_notify(a text, b text) RETURNS void LANGUAGE sql
+        AS $$ SELECT public.spring('pg_notify') $$;
+    CREATE FUNCTION first.unnest(a text[]) RETURNS SETOF text LANGUAGE sql
+        AS $$ SELECT public.spring('unnest'); SELECT pg_catalog.unnest(a) $$;
+    CREATE AGGREGATE first.count(*) (SFUNC = pg_catalog.int8inc, STYPE = int8, INITCOND = '41');
+    CREATE FUNCTION first.texts(a text, b text) RETURNS boolean LANGUAGE sql
+        AS $$ SELECT public.spring('= of text'); SELECT a OPERATOR(pg_catalog.=) b $$;
+    CREATE OPERATOR first.= (FUNCTION = first.texts, LEFTARG = text, RIGHTARG = text);
+    CREATE FUNCTION first.numbers(a bigint, b bigint) RETURNS boolean LANGUAGE sql
+        AS $$ SELECT public.spring('> of numbers'); SELECT a OPERATOR(pg_catalog.>) b $$;
+    CREATE OPERATOR first.> (FUNCTION = first.numbers, LEFTARG = bigint, RIGHTARG = bigint);
+    CREATE FUNCTION first.is_text(a pg_catalog.text) RETURNS boolean LANGUAGE sql
+        AS $$ SELECT public.spring('text'); SELECT true $$;
+    CREATE DOMAIN first.text AS pg_catalog.text CHECK (first.is_text(VALUE));
+    CREATE FUNCTION first.is_bytes(a pg_catalog.bytea) RETURNS boolean LANGUAGE sql
+        AS $$ SELECT public.spring('bytea'); SELECT true $$;
+    CREATE DOMAIN first.bytea AS pg_catalog.bytea CHECK (first.is_bytes(VALUE));
+    CREATE FUNCTION first.is_number(a pg_catalog.float8) RETURNS boolean LANGUAGE sql
+        AS $$ SELECT public.spring('float8'); SELECT true $$;
+    CREATE DOMAIN first.float8 AS pg_catalog.float8 CHECK (first.is_number(VALUE));
+"""
+"""A schema before pg_catalog, with all that a statement of one job could mean instead of it."""
+
+
+def enqueue_one(url: str) -> str:
+    """Enqueue one job where ``first`` comes before pg_catalog, and somebody waits for it."""
+    execute(url, FIRST)
+    execute(url, "INSERT INTO holdfast.waiting VALUES ('w', 9e18::bigint, '{default}')")
+    with psycopg.connect(as_user(url, "runner")) as connection:
+        connection.execute("SET search_path = first, pg_catalog, public")
+        new = NewJob(task="t", estimated_seconds=1.0)
+        [receipt] = joined_verbs.enqueue_sync(connection, [new], options=PostgresOptions())
+    return receipt.id
+
+
+def test_one_job_is_enqueued_with_the_search_path_of_the_caller(trapped):
+    job_id = enqueue_one(trapped)
+    assert execute(trapped, "SELECT id FROM holdfast.jobs") == [(job_id,)]
+    assert sprung(trapped) == set()
+
+
+@pytest.mark.parametrize("name", ["enqueue_one", "notify_at_commit"])
+def test_control_without_schemas_in_the_statement_others_are_called(trapped, rewritten, name):
+    plain = lambda text: re.sub(r"OPERATOR\(pg_catalog\.(.)\)|pg_catalog\.", r"\1", text)
+    rewritten(lambda read, text: plain(text) if read == name else text)
+    with pytest.raises((AssertionError, HoldfastError)):
+        test_one_job_is_enqueued_with_the_search_path_of_the_caller(trapped)
 
 
 def test_the_caller_keeps_its_settings(trapped):

@@ -294,7 +294,10 @@ async def test_a_sample_is_enough_to_find_the_bound(seed, url, monkeypatch):
     monkeypatch.setattr(prune_module, "_choose_seed", lambda: seed)
     monkeypatch.setattr(prune_module, "_SAMPLE_BLOCKS", 20)
     monkeypatch.setattr(prune_module, "_BLOCKS_AT_ONCE", 3)
-    options = PostgresOptions(remember_seconds=10 * DAY, max_history_bytes=512 * 1024)
+    # With one connection: each writes into a block of its own, and a seed chooses among blocks.
+    options = PostgresOptions(
+        remember_seconds=10 * DAY, max_history_bytes=512 * 1024, max_connections=1
+    )
     async with opened(url, options) as (engine, clock):
         every = [f"{number:02}-{n}" for number in range(60) for n in range(10)]
         for number in range(60):

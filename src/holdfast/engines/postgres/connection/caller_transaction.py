@@ -1,7 +1,8 @@
 """Verbs in the caller's own transaction: its changes and those of the verb are committed together.
 
 Nothing here begins or ends that transaction. A savepoint keeps it usable when something is refused
-or when another transaction conflicts. Meanwhile the search_path is ours, as on our own connections.
+or when another transaction conflicts. Meanwhile the search_path is ours, as on our own connections,
+unless all names in the statements have a schema.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,9 @@ _MAX_TRIES = 20
 _PREPARE = False
 """Not on the caller's connection: after an error in a pipeline the driver believes that statements
 are prepared which are not."""
+_QUALIFIED = frozenset({"enqueue_one"})
+"""Statements in which all names have a schema, and which wait for no lock: they need no settings of
+ours, which would cost a third of what they do. They are a verb by themselves."""
 
 
 class DriverStatement(NamedTuple):
@@ -105,7 +109,7 @@ def _steps(verb: Verb[T], options: PostgresOptions, url: str, queues: Sequence[s
 def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) -> Steps[T]:
     """Perform the verb within a savepoint; undo it unless it runs to its end."""
     running = verb(CallContext(options, options.schema, joined=True))
-    begun = kept = False
+    begun = kept = replaced = False
     rows: list[list[Row]] | None = None
     try:
         while True:
@@ -113,13 +117,16 @@ def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) ->
                 batch = next(running) if rows is None else running.send(rows)
             except StopIteration as stop:
                 if begun and not kept:
-                    yield _ending(queues, options)
+                    yield _ending(queues, options, replaced=replaced)
                     kept = True
                 result: T = stop.value
                 return result
             statements = [_statement(one, options) for one in batch.statements]
-            before = [] if begun else _beginning(options)
-            after = _ending(queues, options) if batch.last else []
+            before = []
+            if not begun:
+                replaced = not (batch.last and _are_qualified(batch.statements))
+                before = _beginning(options, replaced=replaced)
+            after = _ending(queues, options, replaced=replaced) if batch.last else []
             begun = True
             results = yield [*before, *statements, *after]
             kept = batch.last
@@ -131,15 +138,24 @@ def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) ->
                 yield [_UNDO, _KEEP]
 
 
-def _beginning(options: PostgresOptions) -> list[DriverStatement]:
-    """Return the statements before those of the verb; what they set is set back after it."""
+def _are_qualified(statements: Iterable[Statement]) -> bool:
+    return isinstance(statements, list) and all(one.name in _QUALIFIED for one in statements)
+
+
+def _beginning(options: PostgresOptions, *, replaced: bool) -> list[DriverStatement]:
+    """Return the statements before those of the verb; ``replaced``: with settings of ours."""
+    if not replaced:
+        return [_BEGIN]
     parameters = {"lock_timeout": str(lock_timeout_ms(options))}
     return [_BEGIN, _statement(Statement("replace_settings", parameters), options)]
 
 
-def _ending(queues: Sequence[str], options: PostgresOptions) -> list[DriverStatement]:
-    """Return the statements after those of the verb."""
-    ending = [_statement(Statement("restore_settings", {}), options), _KEEP]
+def _ending(
+    queues: Sequence[str], options: PostgresOptions, *, replaced: bool
+) -> list[DriverStatement]:
+    """Return the statements after those of the verb; ``replaced``: the caller's settings were."""
+    ending = [_statement(Statement("restore_settings", {}), options)] if replaced else []
+    ending.append(_KEEP)
     if not queues:
         return ending
     parameters = {"channel": options.schema, "queues": sorted(set(queues))}

@@ -57,7 +57,8 @@ class HttpServer:
     ) -> None:
         loop = self._loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._cut_off: set[asyncio.Task[None]] = set()
+        """The tasks of requests whose connection is closed already."""
         share = limits.cpu_share
         self.budget = None if share is None else CpuBudget(share, loop.time)
         self._handler = handler
@@ -71,6 +72,12 @@ class HttpServer:
         self._changed = asyncio.Event()
         """Set when a connection is closed."""
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of requests in progress."""
+        found = {task for one in self.connections if (task := one.answering) is not None}
+        return found | self._cut_off
 
     def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on these sockets."""
@@ -94,7 +101,7 @@ class HttpServer:
         give_up = self._loop.time() + grace_seconds
         while self.connections and (left := give_up - self._loop.time()) > 0:
             await self._wait_for_change(left)
-        running = list(self.tasks)
+        running = self.tasks
         for task in running:
             task.cancel()
         if running:
@@ -113,6 +120,9 @@ class HttpServer:
     def closed(self, connection: HttpConnection) -> None:
         """Forget a connection: there is room for another one."""
         self.connections.discard(connection)
+        if (task := connection.answering) is not None:
+            self._cut_off.add(task)
+            task.add_done_callback(self._cut_off.discard)
         self._changed.set()
 
     # --- accepting ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from time import perf_counter
+from time import thread_time
 from typing import Protocol, cast
 
 from .allowed_hosts import AllowedHosts
@@ -23,6 +23,8 @@ _LINGER_SECONDS = 5.0
 """How long a peer may take to read the last answer."""
 _ANSWER_CPU_SECONDS = 0.000_05
 """What an answer costs, about, beside writing it."""
+_PAUSE_CPU_SECONDS = 0.000_05
+"""What it costs, about, to pause reading and to go on."""
 # Why reading pauses.
 _PIPELINED, _UNREAD_BODY, _NO_TIME = 1, 2, 4
 
@@ -144,12 +146,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         if (budget := self._budget) is None:
             self._feed(nbytes)
             return
-        started = perf_counter()
+        started = thread_time()
         self._feed(nbytes)
-        budget.charge(perf_counter() - started)
-        if (seconds := budget.wait_seconds()) > 0:
+        budget.charge(thread_time() - started)
+        if budget.wait_seconds() > 0:
+            budget.charge(_PAUSE_CPU_SECONDS)
             self._pause_reading(_NO_TIME)
-            self._loop.call_later(seconds, self._resume_reading, _NO_TIME)
+            self._resume_in_time(budget)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's contract
         """Tell the request in progress that the peer has disconnected."""
@@ -276,6 +279,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._await_rest()  # the peer is not to blame for the time until now
         self.transport.resume_reading()
 
+    def _resume_in_time(self, budget: CpuBudget) -> None:
+        if (seconds := budget.wait_seconds()) > 0:
+            self._loop.call_later(seconds, self._resume_in_time, budget)
+        else:
+            self._resume_reading(_NO_TIME)
+
     def _refuse(self, response: HttpResponse) -> None:
         """Close; send this response if no other one is due before it."""
         if self._closing:
@@ -363,9 +372,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         if (budget := self._budget) is None:
             transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
         else:
-            started = perf_counter()
+            started = thread_time()
             transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
-            budget.charge(perf_counter() - started + _ANSWER_CPU_SECONDS)
+            budget.charge(thread_time() - started + _ANSWER_CPU_SECONDS)
 
     async def _disconnected(self) -> None:
         await asyncio.shield(self._ended)

@@ -31,7 +31,7 @@ SWEEP_SECONDS = 1.0
 ACCEPT_AGAIN_SECONDS = 1.0
 """The pause after a connection could not be accepted: the process has no descriptor left."""
 HANDSHAKE_SECONDS = 10.0
-_CONNECTION_CPU_SECONDS = 0.000_25
+_CONNECTION_CPU_SECONDS = 0.000_45
 """What it costs, about, to accept a connection and to close it; it cannot be measured."""
 _HANDSHAKE_CPU_SECONDS = 0.002
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

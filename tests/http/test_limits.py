@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -16,6 +18,7 @@ from holdfast.http.limits import PROBE_LIMITS, HttpLimits
 from holdfast.http.listeners import bind_port
 from holdfast.http.request_reader import RequestReader
 from holdfast.http.server import HttpServer, serving
+from holdfast.testing.conformance.fixture import settle_down
 
 from .test_connection import Answer, Peer
 
@@ -60,11 +63,11 @@ class Front:
 
     def __init__(self, server: HttpServer, port: int) -> None:
         self.server = server
-        self._port = port
+        self.port = port
         self._writers: list[asyncio.StreamWriter] = []
 
     async def peer(self) -> Peer:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers.append(writer)
         return Peer(reader, writer)
 
@@ -320,6 +323,19 @@ async def test_a_server_closes_while_connections_push_each_other_out() -> None:
             await until(lambda: len(front.server.connections) > 1)
             await asyncio.wait_for(front.server.close(0.05), 5)
             await asyncio.gather(*connecting)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_connection_that_comes_while_the_server_closes_is_closed(turns: int) -> None:
+    async with fronted() as front:
+        await settle_down()  # it waits for peers
+        with socket.create_connection(("127.0.0.1", front.port), timeout=5) as peer:
+            for _turn in range(turns):
+                await asyncio.sleep(0)
+            await front.server.close(0.05)
+            with contextlib.suppress(ConnectionResetError):
+                assert peer.recv(1) == b""
+    gc.collect()  # a socket that nobody closed would be a warning, so an error
 
 
 async def test_an_answer_that_is_being_made_is_not_pushed_out() -> None:

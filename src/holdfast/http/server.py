@@ -131,12 +131,17 @@ class HttpServer:
         while True:
             await self._wait_for_room()
             try:
-                sock, _address = await self._loop.sock_accept(listener)
+                # Not sock_accept: a task that is cancelled at that moment loses the connection.
+                sock, _address = listener.accept()
+            except BlockingIOError:
+                await self._wait_for_peer(listener)
+                continue
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     log.emit("http.accept_failed", error=error)
                     await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
                 continue  # another error is of the peer: it has gone already
+            sock.setblocking(False)  # noqa: FBT003 - the library's name for it
             if self.budget is not None:
                 handshake = 0.0 if self._tls is None else _HANDSHAKE_CPU_SECONDS
                 self.budget.charge(_CONNECTION_CPU_SECONDS + handshake)
@@ -144,6 +149,14 @@ class HttpServer:
             self._opening[opening] = None
             opening.add_done_callback(partial(self._opened, sock))
             await asyncio.sleep(0)  # others have their turn
+
+    async def _wait_for_peer(self, listener: socket.socket) -> None:
+        came = asyncio.Event()
+        self._loop.add_reader(listener, came.set)
+        try:
+            await came.wait()
+        finally:
+            self._loop.remove_reader(listener)
 
     async def _open(self, sock: socket.socket) -> None:
         if sock.family != socket.AF_UNIX:

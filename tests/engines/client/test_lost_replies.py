@@ -37,7 +37,7 @@ EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "200"))
 PARTS = 4
 """So that each stays far from the timeout of a test on a busy machine too.
 
-Hypothesis takes a timeout for a failure of the example, and calls that flaky when it does not recur.
+Hypothesis takes a timeout for a failing example, and calls it flaky when it does not recur.
 """
 
 
